@@ -1,0 +1,102 @@
+"""Who may do what: users, projects, roles and the secrets that prove identity. Secrets are kept as digests only."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.auth.models import AbstractUser
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+slug = RegexValidator(
+    r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
+    _("Use 1 to 63 lower-case letters, digits and hyphens; begin and end with a letter or digit."),
+)
+
+
+class User(AbstractUser):
+    """A person or a service account. ``default_project`` is used where a job names none."""
+
+    default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    theme = models.CharField(max_length=8, choices=[("", "system"), ("light", "light"), ("dark", "dark")], blank=True)
+
+
+class Project(models.Model):
+    """The tenant that owns jobs, quota and fair share."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=63, unique=True, validators=[slug])
+    weight = models.FloatField(default=1.0, help_text=_("Fair share in proportion to the other projects."))
+    description = models.CharField(max_length=200, blank=True)
+    members: models.ManyToManyField[User, Member] = models.ManyToManyField(User, through="Member")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.CheckConstraint(condition=Q(weight__gt=0), name="project_weight_positive")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Member(models.Model):
+    """A person's role in a project. Viewers read, members submit and cancel their own, leads act on all of it."""
+
+    class Role(models.TextChoices):
+        VIEWER = "viewer", _("viewer")
+        MEMBER = "member", _("member")
+        LEAD = "lead", _("lead")
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE)
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    role = models.CharField(max_length=8, choices=Role.choices, default=Role.MEMBER)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["project", "user"], name="member_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.project}"
+
+
+class Token(models.Model):
+    """A personal access token. The secret is shown once; only its SHA-256 digest is kept."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=60)
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(default=list, help_text=_("Any of read, submit, admin."))
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SignInLink(models.Model):
+    """A link that signs its user in once, within its life."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+
+class IdempotencyKey(models.Model):
+    """The answer that was given to a POST with this key, kept for a day."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE)
+    key = models.CharField(max_length=200)
+    digest = models.CharField(max_length=64)
+    status = models.PositiveSmallIntegerField(null=True)
+    body = models.JSONField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once")]

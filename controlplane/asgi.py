@@ -1,0 +1,26 @@
+"""The ASGI entry point: HTTP to Django, and the two WebSocket doors, one for agents and one for browsers."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django_application = get_asgi_application()
+
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.urls import path  # noqa: E402
+
+from controlplane.link.agent import AgentLink  # noqa: E402
+from controlplane.link.feed import BrowserFeed  # noqa: E402
+
+# Agents prove themselves by their credential and carry no cookie; only the browsers' door checks the Origin.
+browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))
+
+application = ProtocolTypeRouter(
+    {
+        "http": django_application,
+        "websocket": URLRouter([path("agent/v1/link", AgentLink.as_asgi()), path("ws/v1", browser)]),
+    }
+)

@@ -1,0 +1,264 @@
+"""What was asked for and what became of it: jobs, stages, attempts, parts, claims, and the facts about them.
+
+States are written by ``jobs.service`` only. Constraints and triggers (see the migrations) refuse two live attempts of a
+stage, a changed final state, a claim beyond a device's capacity, and any change of a recorded event.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from agents.protocol import Phase
+from controlplane.access.models import Project
+from controlplane.fleet.models import Device, Node
+from controlplane.pools.models import Pool
+from scheduler.core.lifecycle import FINAL, WAITING, Cause, State
+
+STATES = [(state, state) for state in State]
+CAUSES = [(cause, cause) for cause in Cause]
+
+
+class Job(models.Model):
+    """What a user asked for. ``spec`` is the job file as given, ``number`` is unique in the cluster."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    number = models.BigIntegerField(unique=True, editable=False)
+    name = models.CharField(max_length=100)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="jobs")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="jobs")
+    priority_class = models.CharField(max_length=40)
+    priority = models.IntegerField()
+    state = models.CharField(max_length=10, choices=STATES, default=State.PENDING)
+    cause = models.CharField(max_length=20, blank=True)
+    spec = models.JSONField()
+    labels = models.JSONField(default=dict)
+    bundle = models.CharField(max_length=64, blank=True)
+    submitted_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    event_seq = models.PositiveIntegerField(default=0)
+    version = models.PositiveBigIntegerField(default=1)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.CheckConstraint(condition=Q(state__in=list(State)), name="job_state_known")]
+        indexes = [
+            models.Index(fields=["state", "-number"]),
+            models.Index(fields=["project", "-number"]),
+            models.Index(fields=["-submitted_at"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.name}"
+
+
+class Stage(models.Model):
+    """The unit that is scheduled.
+
+    ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
+    ``reasons``, ``funnel``, ``expected`` and ``planned`` are what the newest cycle said of it, at ``evaluated_at``.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="stages")
+    index = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=63)
+    kind = models.CharField(max_length=20)
+    needs = models.ManyToManyField("self", symmetrical=False, related_name="needed_by")
+    state = models.CharField(max_length=10, choices=STATES, default=State.PENDING)
+    cause = models.CharField(max_length=20, choices=CAUSES, blank=True)
+    detail = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True)
+    request = models.JSONField()
+    max_attempts = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
+    attempt_count = models.PositiveIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    preemptions = models.PositiveIntegerField(default=0)
+    held_by = models.CharField(max_length=150, blank=True)
+    begin_at = models.DateTimeField(null=True)
+    retry_at = models.DateTimeField(null=True)
+    eligible_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    reasons = models.JSONField(default=list)
+    funnel = models.JSONField(default=list)
+    expected = models.JSONField(null=True)
+    planned = models.JSONField(null=True)
+    promise = models.JSONField(null=True)
+    evaluated_at = models.DateTimeField(null=True)
+    progress = models.JSONField(null=True)
+    values = models.JSONField(default=dict)
+    version = models.PositiveBigIntegerField(default=1)
+
+    class Meta:
+        ordering = ["index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "name"], name="stage_name_once_per_job"),
+            models.CheckConstraint(condition=Q(state__in=list(State)), name="stage_state_known"),
+        ]
+        indexes = [
+            models.Index(fields=["id"], name="stage_open", condition=~Q(state__in=sorted(FINAL))),
+            models.Index(fields=["id"], name="stage_waiting", condition=Q(state__in=sorted(WAITING))),
+            models.Index(fields=["-ended_at"], name="stage_ended", condition=Q(state="COMPLETED")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.name}"
+
+
+class Attempt(models.Model):
+    """One try at running a stage on chosen devices. ``epoch`` fences: a write with an older one has no effect."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    epoch = models.PositiveIntegerField(default=1)
+    alternative = models.PositiveSmallIntegerField(default=0)
+    why_here = models.TextField(blank=True)
+    estimate = models.JSONField(default=dict)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    stop_why = models.CharField(max_length=20, choices=CAUSES, blank=True)
+    stop_for = models.UUIDField(null=True, help_text=_("The stage for which this attempt was told to stop."))
+    stop_at = models.DateTimeField(null=True)
+    contact_lost_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    cause = models.CharField(max_length=20, choices=CAUSES, blank=True)
+    detail = models.TextField(blank=True)
+    exit_code = models.IntegerField(null=True)
+    signal = models.IntegerField(null=True)
+    price = models.FloatField(null=True, help_text=_("Device-seconds lost when it was evicted."))
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [
+            models.UniqueConstraint(fields=["stage", "number"], name="attempt_number_once"),
+            models.UniqueConstraint(fields=["stage"], condition=Q(ended_at=None), name="one_live_attempt_per_stage"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.stage} attempt {self.number}"
+
+
+class Part(models.Model):
+    """The piece of an attempt that runs on one node; what an agent starts and reports."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="parts")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="parts")
+    rank = models.PositiveIntegerField(default=0)
+    epoch = models.PositiveIntegerField(default=1)
+    phase = models.PositiveSmallIntegerField(default=Phase.ASSIGNED)
+    substate = models.CharField(max_length=60, blank=True)
+    pid = models.BigIntegerField(null=True)
+    pid_start = models.BigIntegerField(null=True)
+    exit = models.JSONField(null=True)
+    forgotten = models.BooleanField(default=False, help_text=_("True once the agent has dropped it."))
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["rank"]
+        constraints = [models.UniqueConstraint(fields=["attempt", "rank"], name="part_rank_once")]
+        indexes = [models.Index(fields=["node"], name="part_of_node", condition=Q(forgotten=False))]
+
+
+class Claim(models.Model):
+    """An attempt's hold on a share of a device. Closed, never deleted: usage is the sum of these intervals."""
+
+    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="claims")
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="claims")
+    milli = models.PositiveIntegerField(validators=[MinValueValidator(1)])
+    memory_bytes = models.BigIntegerField(default=0)
+    opened_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["part", "device"], name="claim_once_per_part_and_device"),
+            models.CheckConstraint(condition=Q(milli__gt=0) & Q(memory_bytes__gte=0), name="claim_not_empty"),
+        ]
+        indexes = [
+            models.Index(fields=["device", "opened_at"]),
+            models.Index(fields=["device"], name="claim_open", condition=Q(closed_at=None)),
+        ]
+
+
+class Checkpoint(models.Model):
+    """A resumable point that a stage confirmed."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="checkpoints")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="checkpoints")
+    step = models.BigIntegerField()
+    path = models.CharField(max_length=1000)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-at"]
+        constraints = [models.UniqueConstraint(fields=["attempt", "step", "path"], name="checkpoint_once")]
+
+
+class Event(models.Model):
+    """An append-only fact about a job; ``seq`` has no gaps within the job."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    seq = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=40)
+    stage = models.CharField(max_length=63, blank=True)
+    attempt = models.PositiveIntegerField(null=True)
+    actor = models.CharField(max_length=150)
+    text = models.TextField()
+    params = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["seq"]
+        constraints = [models.UniqueConstraint(fields=["job", "seq"], name="event_seq_once_per_job")]
+
+
+class LogChunk(models.Model):
+    """Bytes of one stream of one part. Chunks of a stream follow each other without gap or overlap."""
+
+    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="log_chunks")
+    rank = models.PositiveIntegerField(default=0)
+    stream = models.CharField(max_length=3)
+    offset = models.BigIntegerField()
+    size = models.PositiveIntegerField()
+    data = models.BinaryField()
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["offset"]
+        constraints = [
+            models.UniqueConstraint(fields=["part", "rank", "stream", "offset"], name="log_offset_once"),
+            models.CheckConstraint(condition=Q(stream__in=["out", "err"]), name="log_stream_known"),
+        ]
+
+
+class Decision(models.Model):
+    """An append-only record of one scheduling cycle that decided something."""
+
+    at = models.DateTimeField(db_index=True)
+    profile = models.CharField(max_length=100)
+    duration_ms = models.FloatField()
+    waiting = models.PositiveIntegerField()
+    started = models.JSONField(default=list)
+    evicted = models.JSONField(default=list)
+    skipped = models.JSONField(default=list)
+    replanned = models.CharField(max_length=300, blank=True)
+
+
+class Bundle(models.Model):
+    """A stage's code and files, uploaded once and kept in the blob folder under its digest."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    size_bytes = models.BigIntegerField()
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)

@@ -1,0 +1,80 @@
+"""What is shared and by which rules: pools, quotas, priority classes."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+
+from controlplane.access.models import Project, slug
+from scheduler.profiles import PROFILES
+
+
+def known_profile(name: str) -> None:
+    """Raises ValidationError where no such profile exists."""
+    if name not in PROFILES:
+        raise ValidationError(
+            _("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": ", ".join(PROFILES)}
+        )
+
+
+class Pool(models.Model):
+    """A named set of nodes with its own profile, limits and storage.
+
+    ``storage_path`` is a folder that all nodes of the pool share, or empty: then stages that need each other's files
+    stay on one node.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=63, unique=True, validators=[slug])
+    profile = models.CharField(max_length=40, default="hybrid", validators=[known_profile])
+    storage_path = models.CharField(max_length=400, blank=True)
+    default_limit_s = models.PositiveIntegerField(default=86_400, validators=[MinValueValidator(1)])
+    max_limit_s = models.PositiveIntegerField(default=30 * 86_400, validators=[MinValueValidator(1)])
+    stopped_by = models.CharField(max_length=150, blank=True, help_text=_("Set to stop all starts in this pool."))
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(default_limit_s__lte=F("max_limit_s")), name="pool_limit_in_range")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PriorityClass(models.Model):
+    """A named number; bigger is more urgent. Preemptible is a separate flag."""
+
+    name = models.CharField(max_length=40, primary_key=True, validators=[slug])
+    value = models.IntegerField(validators=[MinValueValidator(0), MaxValueValidator(10_000)])
+    preemptible = models.BooleanField(default=True)
+    staff_only = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["-value"]
+        verbose_name_plural = _("priority classes")
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.value})"
+
+
+class Quota(models.Model):
+    """A project's right to devices of a kind, in whole and fractional devices (CPU: cores). Empty means no limit."""
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="quotas")
+    kind = models.CharField(max_length=20)
+    nominal = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
+    borrowing_limit = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
+    lending_limit = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
+
+    class Meta:
+        ordering = ["project__name", "kind"]
+        constraints = [models.UniqueConstraint(fields=["project", "kind"], name="quota_once_per_kind")]
+
+    def __str__(self) -> str:
+        return f"{self.project}: {self.kind}"

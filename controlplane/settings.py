@@ -1,0 +1,260 @@
+"""Settings of the control plane, all from the environment, safe by default.
+
+DATABASE_URL, REDIS_URL and a secret key are required; nothing else is. See docs/reference/settings.md.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+VERSION = "0.1.0"
+BASE_DIR = Path(__file__).resolve().parent.parent
+FRONTEND = BASE_DIR / "frontend"
+HOME = Path(os.environ.get("YARD_HOME") or Path.home() / ".switchyard")
+BLOBS = Path(os.environ.get("YARD_BLOBS") or HOME / "blobs")
+
+
+def _secret_key() -> str:
+    """The signing key, from YARD_SECRET_KEY or from the file that YARD_SECRET_KEY_FILE names."""
+    if key := os.environ.get("YARD_SECRET_KEY"):
+        return key
+    path = os.environ.get("YARD_SECRET_KEY_FILE")
+    if path and Path(path).is_file():
+        return Path(path).read_text().strip()
+    raise ImproperlyConfigured(
+        "No secret key: set YARD_SECRET_KEY_FILE to a file with at least 50 random characters (or YARD_SECRET_KEY). "
+        "./script/up generates one."
+    )
+
+
+def _database(url: str) -> dict[str, Any]:
+    """A Django database entry from a postgresql:// address; ``?host=/dir`` names a Unix socket's folder."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ImproperlyConfigured(
+            f"DATABASE_URL must start with postgresql://, not {parts.scheme or 'nothing'}:// "
+            "(PostgreSQL is the only database)"
+        )
+    query = dict(parse_qsl(parts.query))
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")) or "switchyard",
+        "USER": unquote(parts.username or query.pop("user", "")),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": query.pop("host", None) or parts.hostname or "",
+        "PORT": str(parts.port or query.pop("port", "") or ""),
+    }
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
+
+
+def _list(name: str, default: str = "") -> list[str]:
+    return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
+
+
+SECRET_KEY = _secret_key()
+DEBUG = _flag("YARD_DEBUG")
+ALLOWED_HOSTS = _list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+CSRF_TRUSTED_ORIGINS = _list("YARD_TRUSTED_ORIGINS")
+PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
+BEHIND_TLS = PUBLIC_URL.startswith("https://")
+CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
+
+INSTALLED_APPS = [
+    "controlplane.access",
+    "controlplane.pools",
+    "controlplane.fleet",
+    "controlplane.jobs",
+    "controlplane.pages",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "django_filters",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "csp",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [FRONTEND / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "controlplane.pages.shell.context",
+            ],
+        },
+    }
+]
+
+# Under ASGI each request may run in another thread: a persistent connection would leak, a pool does not. Celery closes
+# a pool at every task, so its workers keep one connection per thread instead (YARD_DB_POOL=0 in their environment).
+_POOLED = os.environ.get("YARD_DB_POOL", "0") not in {"0", ""}
+DATABASES = {
+    "default": {
+        **_database(os.environ.get("DATABASE_URL", "postgresql:///switchyard")),
+        "CONN_MAX_AGE": 0 if _POOLED else 600,
+        "CONN_HEALTH_CHECKS": not _POOLED,
+        "OPTIONS": {
+            "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
+            **({"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "timeout": 5}} if _POOLED else {}),
+        },
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+_BROKER = REDIS_URL.replace("unix://", "redis+socket://", 1) if REDIS_URL.startswith("unix://") else REDIS_URL
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [{"address": REDIS_URL}], "prefix": "yard"},
+    }
+}
+
+CELERY_BROKER_URL = _BROKER
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": not REDIS_URL.startswith("unix://"),
+    "health_check_interval": 10,
+    "visibility_timeout": 300,
+}
+CELERY_TASK_DEFAULT_QUEUE = "slow"
+CELERY_TASK_ROUTES = {"scheduler.cycle": {"queue": "cycle"}}
+CELERY_BEAT_SCHEDULE = {
+    "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
+    "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
+    "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
+}
+
+AUTH_USER_MODEL = "access.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "/sign-in"
+LOGIN_REDIRECT_URL = "/"
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "yard_session"
+CSRF_COOKIE_NAME = "yard_csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = BEHIND_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+if _flag("YARD_BEHIND_PROXY"):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# Over plain HTTP on loopback, which is the default, the checks that ask for TLS do not apply.
+SILENCED_SYSTEM_CHECKS = [] if BEHIND_TLS else ["security.W004", "security.W008", "security.W012", "security.W016"]
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
+BUNDLE_MAX_BYTES = 64 * 2**20
+
+CONTENT_SECURITY_POLICY = {
+    "EXCLUDE_URL_PREFIXES": ("/admin/", "/api/v1/docs"),
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        # Plotly sets style attributes on its own nodes; sheets and scripts stay strict.
+        "style-src-attr": ["'unsafe-inline'"],
+        "img-src": [SELF, "data:", "blob:"],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    },
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.api.auth.TokenAuthentication",
+        "controlplane.api.auth.BrowserAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "controlplane.api.problem.handle",
+    "UNAUTHENTICATED_USER": None,
+    "COERCE_DECIMAL_TO_STRING": False,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Switchyard",
+    "VERSION": VERSION,
+    "OAS_VERSION": "3.1.0",
+    "DESCRIPTION": "Shares CPUs, GPUs and NPUs among teams, and says why.",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [FRONTEND / "locale"]
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = True
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [FRONTEND / "static"]
+STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("YARD_LOG_LEVEL", "INFO")},
+    "loggers": {"uvicorn.access": {"level": "WARNING"}, "celery.app.trace": {"level": "WARNING"}},
+}

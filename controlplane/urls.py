@@ -1,0 +1,15 @@
+"""Where each address leads: the API, the pages, the admin, the agents' door."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+admin.site.site_header = "Switchyard"
+admin.site.site_title = "Switchyard"
+admin.site.index_title = "Administration"
+
+urlpatterns = [
+    path("api/v1/", include("controlplane.api.urls")),
+    path("agent/v1/", include("controlplane.link.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("controlplane.pages.urls")),
+]

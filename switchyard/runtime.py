@@ -1,0 +1,409 @@
+"""Tells a running stage where it runs and when to stop, and carries its progress and checkpoints to Switchyard.
+
+One file, standard library only, Python 3.9 or newer: the agent puts it on the stage's import path, so nothing has to be
+installed. The same script runs unchanged on a CPU, a GPU or an NPU, and outside Switchyard too: there the directories are
+the current one, ``should_stop()`` is false and reports go nowhere.
+
+    from switchyard import runtime
+
+    runtime.install_signal()
+    step = load(runtime.latest_checkpoint())
+    while step < total:
+        step = train_one(step, device=runtime.device().framework_device)
+        runtime.report(step=step, total=total, loss=loss)
+        if runtime.should_stop():
+            save(path)
+            runtime.checkpoint(step, path)
+            sys.exit(runtime.EXIT_CHECKPOINTED)
+
+No function here raises into that loop because a disk is full or a file is gone: it warns once on stderr and goes on.
+In a run of many processes every rank may read; rank 0 reports and confirms.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import math
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+__all__ = [
+    "EXIT_CHECKPOINTED",
+    "Device",
+    "checkpoint",
+    "checkpoint_dir",
+    "device",
+    "input_dir",
+    "install_signal",
+    "latest_checkpoint",
+    "output_dir",
+    "phase",
+    "report",
+    "should_stop",
+    "stop_reason",
+]
+
+EXIT_CHECKPOINTED = 85
+"""The exit code that says: my state is saved, start me again."""
+
+MARKER = "yard-checkpoint.json"
+"""The file in the checkpoint directory that names the newest complete checkpoint; it appears by rename, whole or not."""
+
+REPORT_EVERY_S = 0.1
+"""Reports closer together than this are merged into the next one, so that a fast loop costs the disk nothing."""
+
+LONGEST_TEXT = 500
+
+_lock = threading.RLock()
+_warned = set()  # type: set[str]
+_told = {}  # type: Dict[str, Any]
+_unsent = False
+_sent_at = -math.inf
+_phases = []  # type: list[Tuple[str, bool]]
+_signalled = False
+
+
+# ---------------------------------------------------------------------------------------------------- where am I
+
+
+@dataclass(frozen=True)
+class Device:
+    """The accelerator that this stage holds, or the CPU when it holds none.
+
+    ``kind`` is ``cpu``, ``gpu``, ``npu`` or another registered kind, ``model`` its name. ``framework_device`` is what a
+    framework takes: ``"cuda:0"``, ``"npu:0"``, ``"xpu:0"``, ``"cpu"``; it is ``"cpu"`` for a simulated device, which computes
+    nothing. ``precisions`` are the number formats that the hardware computes in, best for training first.
+    ``memory_bytes`` is this stage's share, ``None`` when it was not told. ``count`` is the devices per node.
+    """
+
+    kind: str
+    model: str
+    framework_device: str
+    precisions: Tuple[str, ...]
+    memory_bytes: Optional[int]
+    count: int
+    simulated: bool
+
+
+def device() -> Device:
+    """The device of this process; under a launcher with one process per device, the one of its local rank."""
+    kind = os.environ.get("YARD_DEVICE_KIND") or "cpu"
+    model = os.environ.get("YARD_DEVICE_MODEL") or ""
+    simulated = os.environ.get("YARD_DEVICE_SIMULATED") == "1"
+    return Device(
+        kind=kind,
+        model=model,
+        framework_device="cpu" if simulated else _framework_device(kind, model),
+        precisions=_precisions(kind, model),
+        memory_bytes=_number("YARD_DEVICE_MEMORY_BYTES"),
+        count=_number("YARD_DEVICES_PER_NODE") or 1,
+        simulated=simulated,
+    )
+
+
+def checkpoint_dir() -> str:
+    """The directory for checkpoints; it outlives the attempt. Made if missing."""
+    return _directory("YARD_CHECKPOINT_DIR")
+
+
+def output_dir() -> str:
+    """The directory whose content later stages of the same job find under ``input_dir(<this stage>)``. Made if missing."""
+    return _directory("YARD_OUTPUT_DIR")
+
+
+def input_dir(stage: str) -> str:
+    """The outputs of an earlier ``stage`` of the same job; read only. Outside a job the current directory."""
+    parent = os.environ.get("YARD_INPUT_DIR")
+    return os.path.join(parent, stage) if parent else "."
+
+
+# ---------------------------------------------------------------------------------------------------- when to stop
+
+
+def install_signal() -> None:
+    """Makes SIGTERM raise the stop notice instead of ending the process; a second SIGTERM ends it as usual.
+
+    Only the main thread may take signals; from another thread this warns and does nothing.
+    """
+
+    def on_term(number: int, frame: object) -> None:
+        global _signalled
+        _signalled = True
+        signal.signal(number, signal.SIG_DFL)
+
+    try:
+        signal.signal(signal.SIGTERM, on_term)
+    except ValueError:
+        _warn("signal", "install_signal() must be called from the main thread; only the stop file is watched now")
+
+
+def should_stop() -> bool:
+    """True once Switchyard has asked this stage to stop: save, confirm and exit within the grace time."""
+    path = os.environ.get("YARD_STOP_FILE")
+    return _signalled or bool(path and os.path.exists(path))
+
+
+def stop_reason() -> str:
+    """Why the stage is asked to stop, e.g. ``PREEMPTED``; ``SIGTERM`` if only the signal came; empty if not asked."""
+    if not should_stop():
+        return ""
+    notice = _read_object(os.environ.get("YARD_STOP_FILE") or "")
+    return str(notice.get("reason") or ("SIGTERM" if _signalled else "unknown"))
+
+
+# ---------------------------------------------------------------------------------------------------- what I have done
+
+
+def report(*, step: Optional[int] = None, total: Optional[int] = None, **values: object) -> None:
+    """Tells how far the stage is, and any named values: numbers, short texts, or one-element arrays and tensors.
+
+    Each line carries the newest of everything told so far, so that a lost line costs nothing. Cheap enough for every
+    step: at most ten lines a second are written, and the last one always is, at the latest when the process ends.
+    """
+    global _unsent
+    with _lock:
+        if step is not None:
+            _told["step"] = int(step)
+        if total is not None:
+            _told["total"] = int(total)
+        known = _told.setdefault("values", {})
+        known.update({name: _plain(value) for name, value in values.items()})
+        _unsent = True
+        last = step is not None and step == _told.get("total")
+        if last or time.monotonic() - _sent_at >= REPORT_EVERY_S:
+            _send_report()
+
+
+def phase(name: str, critical: bool = False) -> _Phase:
+    """Names what the stage is doing now. ``critical=True`` asks not to be interrupted before the phase ends.
+
+    Works as a plain call, until the next phase, or as a ``with`` block, after which the former phase holds again.
+    """
+    former = _phases[-1] if _phases else ("", False)
+    _enter(name, critical)
+    return _Phase(former)
+
+
+class _Phase:
+    def __init__(self, former: Tuple[str, bool]) -> None:
+        self._former = former
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        _enter(*self._former)
+
+
+def checkpoint(step: int, path: str) -> bool:
+    """Confirms that the file or directory ``path`` is a complete checkpoint of ``step``: a restart resumes from it.
+
+    Call it after the last byte is written. The bytes are forced to disk first, then the marker appears by rename, so a
+    crash at any moment leaves either the former checkpoint or this one. Returns whether it is confirmed; it is not when
+    ``path`` is missing, the disk is full, or a later attempt of the stage has already confirmed one of its own.
+    """
+    directory = checkpoint_dir()
+    whole = os.path.abspath(path)
+    with _lock:
+        newer = _confirmed_by_later_attempt(directory)
+        if newer is not None:
+            _warn("fenced", "attempt %s of this stage has confirmed a checkpoint; this older attempt confirms none" % newer)
+            return False
+        try:
+            _force_to_disk(whole)
+            _replace(os.path.join(directory, MARKER), json.dumps(_marker(int(step), whole, directory)))
+        except (OSError, ValueError) as error:
+            _warn("checkpoint", "checkpoint of step %s is not confirmed: %s" % (step, error))
+            return False
+        _send_report()
+        _append({"checkpoint": {"step": int(step), "path": whole}})
+    return True
+
+
+def latest_checkpoint() -> Optional[str]:
+    """The path of the newest confirmed checkpoint, or ``None`` if there is none to resume from.
+
+    What Switchyard names comes first, then the marker in the checkpoint directory. A path that is gone is skipped.
+    """
+    named = os.environ.get("YARD_RESUME_FROM")
+    if named and os.path.exists(named):
+        return named
+    directory = checkpoint_dir()
+    path = _read_object(os.path.join(directory, MARKER)).get("path")
+    if not isinstance(path, str):
+        return None
+    found = os.path.join(directory, path)
+    return found if os.path.exists(found) else None
+
+
+# ---------------------------------------------------------------------------------------------------- inside
+
+
+def _framework_device(kind: str, model: str) -> str:
+    index = _number("LOCAL_RANK") or 0
+    name = (os.environ.get("YARD_DEVICE_VENDOR", "") + " " + model).lower()
+    if kind == "gpu":
+        intel = any(word in name for word in ("intel", "arc ", "data center gpu max", "flex "))
+        return "%s:%d" % ("xpu" if intel else "cuda", index)  # PyTorch calls AMD's devices cuda too
+    if kind == "npu":
+        for word, prefix in (("cambricon", "mlu"), ("mlu", "mlu"), ("gaudi", "hpu")):
+            if word in name:
+                return "%s:%d" % (prefix, index)
+        return "npu:%d" % index
+    return "cpu"
+
+
+def _precisions(kind: str, model: str) -> Tuple[str, ...]:
+    name = model.upper().replace("-", "").replace(" ", "")
+    if kind == "gpu":
+        if any(old in name for old in ("V100", "P100", "P40", "T4", "RTX20", "GTX")):
+            return ("fp16", "fp32", "int8")
+        if any(new in name for new in ("H100", "H200", "H800", "H20", "B100", "B200", "B300", "L40", "L4", "MI300", "MI325")):
+            return ("bf16", "fp16", "fp8", "fp32", "int8")
+        return ("bf16", "fp16", "fp32", "int8")
+    if kind == "npu":
+        return ("fp16", "int8") if "310" in name else ("bf16", "fp16", "fp32", "int8")
+    return ("fp32", "bf16", "int8")
+
+
+def _marker(step: int, path: str, directory: str) -> Dict[str, Any]:
+    # Relative where it can be: shared storage may be mounted elsewhere on the node that resumes.
+    root = os.path.abspath(directory)
+    inside = os.path.commonpath([root, path]) == root
+    return {
+        "step": step,
+        "path": os.path.relpath(path, root) if inside else path,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **_identity(),
+        "attempt": _number("YARD_ATTEMPT"),
+        "epoch": _number("YARD_EPOCH"),
+    }
+
+
+def _identity() -> Dict[str, Optional[str]]:
+    return {"job": os.environ.get("YARD_JOB_ID"), "stage": os.environ.get("YARD_STAGE")}
+
+
+def _confirmed_by_later_attempt(directory: str) -> Optional[int]:
+    # After a network cut the same stage may run twice for a moment; the one that was given up must not win.
+    mine = _number("YARD_EPOCH")
+    marker = _read_object(os.path.join(directory, MARKER))
+    theirs = marker.get("epoch")
+    same = all(marker.get(key) == value for key, value in _identity().items())
+    return theirs if same and mine is not None and isinstance(theirs, int) and theirs > mine else None
+
+
+def _enter(name: str, critical: bool) -> None:
+    with _lock:
+        _phases[:] = [(name, critical)]
+        _send_report()
+        _append({"phase": {"name": name, "critical": bool(critical)}})
+
+
+def _send_report() -> None:
+    global _unsent, _sent_at
+    if _unsent:
+        _append({"report": _told})
+        _unsent = False
+        _sent_at = time.monotonic()
+
+
+def _append(line: Dict[str, Any]) -> None:
+    path = os.environ.get("YARD_REPORT_FILE")
+    if not path:
+        return
+    text = (json.dumps(line) + "\n").encode()
+    try:
+        # One write to a file opened for append: lines of several processes do not mix.
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(file, text)
+        finally:
+            os.close(file)
+    except OSError as error:
+        _warn("report", "progress is not reported any more: %s" % error)
+
+
+def _plain(value: object) -> object:
+    # numpy and torch scalars know .item(); JSON has no word for NaN and infinity.
+    if hasattr(value, "item"):
+        with contextlib.suppress(Exception):
+            value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (bool, int, float)):
+        return value
+    return str(value)[:LONGEST_TEXT]
+
+
+def _force_to_disk(path: str) -> None:
+    for name in [path, *_files_below(path)]:
+        file = os.open(name, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _files_below(path: str) -> Iterator[str]:
+    for folder, _, names in os.walk(path):
+        for name in names:
+            yield os.path.join(folder, name)
+
+
+def _replace(path: str, text: str) -> None:
+    file, temporary = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=os.path.dirname(path) or ".")
+    try:
+        with os.fdopen(file, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _directory(variable: str) -> str:
+    path = os.environ.get(variable) or "."
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        _warn(variable, "%s cannot be made: %s" % (path, error))
+    return path
+
+
+def _read_object(path: str) -> Dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(variable: str) -> Optional[int]:
+    try:
+        return int(os.environ.get(variable) or "")
+    except ValueError:
+        return None
+
+
+def _warn(topic: str, sentence: str) -> None:
+    if topic not in _warned:
+        _warned.add(topic)
+        with contextlib.suppress(Exception):
+            print("switchyard.runtime: %s" % sentence, file=sys.stderr, flush=True)
+
+
+atexit.register(_send_report)
