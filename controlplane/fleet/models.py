@@ -25,6 +25,7 @@ class Node(models.Model):
     name = models.CharField(max_length=63, unique=True, validators=[slug])
     pools = models.ManyToManyField(Pool, related_name="nodes", blank=True)
     state = models.CharField(max_length=10, choices=[(s, s) for s in NodeState], default=NodeState.JOINING)
+    state_at = models.DateTimeField(auto_now_add=True)
     reason = models.CharField(max_length=300, blank=True)
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)

@@ -1,0 +1,443 @@
+"""The only writer of job and stage states: submit, cancel, hold, release, place, evict, and :func:`move` below them all.
+
+Every writer locks the jobs it touches first, in order of their ids, then changes stages, attempts, parts and claims.
+So two writers never wait for each other, the state read under the lock is the state written on, and a job's events are
+numbered without gaps. The UPDATE still names the states it may leave: the table of ``lifecycle`` is the authority.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from agents.protocol import Phase
+from controlplane.access.models import User
+from controlplane.fleet.models import Node
+from controlplane.jobs import spec as jobfile
+from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
+from controlplane.live import changes
+from scheduler.core.lifecycle import (
+    ACTIVE,
+    FINAL,
+    TABLE,
+    WAITING,
+    Cause,
+    IllegalTransition,
+    State,
+    job_state,
+    sources,
+)
+from scheduler.core.lifecycle import Event as What
+
+TARGET = {event: state for (_, event), state in TABLE.items()}
+
+
+@dataclass(slots=True)
+class Note:
+    """A fact for the job's event list."""
+
+    job: Job
+    kind: str
+    text: str
+    actor: str
+    stage: str = ""
+    attempt: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
+    """The jobs with these ids, locked until the transaction ends."""
+    return {job.id: job for job in Job.objects.select_for_update().filter(id__in=set(job_ids)).order_by("id")}
+
+
+def note(notes: Sequence[Note], at: datetime) -> None:
+    """Appends facts to the jobs' event lists; the jobs must be locked."""
+    rows = []
+    for fact in notes:
+        fact.job.event_seq += 1
+        rows.append(
+            Event(
+                job=fact.job,
+                seq=fact.job.event_seq,
+                at=at,
+                kind=fact.kind,
+                stage=fact.stage,
+                attempt=fact.attempt,
+                actor=fact.actor,
+                text=fact.text,
+                params=fact.params,
+            )
+        )
+    Event.objects.bulk_create(rows)
+
+
+_MOVE = """
+UPDATE jobs_stage s SET state = %s, version = s.version + 1, cause = v.cause, detail = v.detail,
+    exit_code = v.exit_code, started_at = v.started_at, ended_at = v.ended_at, eligible_at = v.eligible_at,
+    retry_at = v.retry_at, attempt_count = v.attempt_count, failures = v.failures, preemptions = v.preemptions,
+    held_by = v.held_by, reasons = CASE WHEN %s THEN '[]'::jsonb ELSE s.reasons END,
+    planned = CASE WHEN %s THEN NULL ELSE s.planned END, expected = CASE WHEN %s THEN NULL ELSE s.expected END,
+    promise = CASE WHEN %s THEN NULL ELSE s.promise END
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
+            %s::timestamptz[], %s::int[], %s::int[], %s::int[], %s::text[])
+    AS v(id, cause, detail, exit_code, started_at, ended_at, eligible_at, retry_at, attempt_count, failures,
+         preemptions, held_by)
+WHERE s.id = v.id AND s.state = ANY(%s) RETURNING s.id
+"""
+
+
+def move(stages: Sequence[Stage], what: What) -> None:
+    """Writes the state that follows ``what`` to all of ``stages``, and their other fields as they stand.
+
+    Their jobs must be locked. Raises IllegalTransition, and writes nothing, where one of them is in a state in which
+    this cannot happen.
+    """
+    if not stages:
+        return
+    target, allowed = TARGET[what], sources(what)
+    for stage in stages:
+        if State(stage.state) not in allowed:
+            raise IllegalTransition(State(stage.state), what)
+    waits_no_more = target not in WAITING
+    columns = [
+        [getattr(stage, name) for stage in stages]
+        for name in (
+            "id",
+            "cause",
+            "detail",
+            "exit_code",
+            "started_at",
+            "ended_at",
+            "eligible_at",
+            "retry_at",
+            "attempt_count",
+            "failures",
+            "preemptions",
+            "held_by",
+        )
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_MOVE, [target, *[waits_no_more] * 4, *columns, list(allowed)])
+        written = {row[0] for row in cursor.fetchall()}
+    for stage in stages:
+        if stage.id not in written:
+            raise IllegalTransition(State(stage.state), what)
+        stage.state = target
+
+
+def settle(jobs: Iterable[Job], at: datetime) -> list[Note]:
+    """Derives the states of locked jobs from their stages, and cancels what can never run any more.
+
+    Also sets ``eligible_at`` of stages whose needs have just been met. Returns the facts to note.
+    """
+    jobs = list(jobs)
+    notes: list[Note] = []
+    by_job: dict[uuid.UUID, list[Stage]] = {job.id: [] for job in jobs}
+    for stage in Stage.objects.filter(job__in=jobs).order_by("index"):
+        by_job[stage.job_id].append(stage)
+    several = [job.id for job in jobs if len(by_job[job.id]) > 1]
+    needs: dict[uuid.UUID, set[uuid.UUID]] = {}
+    if several:
+        through = Stage.needs.through.objects.filter(from_stage__job__in=several)
+        for needing, needed in through.values_list("from_stage_id", "to_stage_id"):
+            needs.setdefault(needing, set()).add(needed)
+    doomed: list[Stage] = []
+    for job in jobs:
+        stages = by_job[job.id]
+        notes += _consequences(job, stages, needs, doomed, at)
+    move(doomed, What.CANCEL)
+    for job in jobs:
+        notes += _derive(job, by_job[job.id], at)
+    Job.objects.bulk_update(jobs, ["state", "cause", "started_at", "ended_at", "event_seq", "version"], batch_size=500)
+    return notes
+
+
+def _consequences(
+    job: Job, stages: list[Stage], needs: dict[uuid.UUID, set[uuid.UUID]], doomed: list[Stage], at: datetime
+) -> list[Note]:
+    """Marks stages that can never start as doomed, and tells which others may start now."""
+    notes: list[Note] = []
+    states = {stage.id: State(stage.state) for stage in stages}
+    names = {stage.id: stage.name for stage in stages}
+    for stage in stages:  # needs point to earlier stages of the file or later ones; go round until nothing changes
+        if stage.id not in needs or states[stage.id] not in WAITING:
+            continue
+        if stage.eligible_at is None and all(states[need] == State.COMPLETED for need in needs[stage.id]):
+            stage.eligible_at = at
+            Stage.objects.filter(id=stage.id).update(eligible_at=at)
+            notes.append(Note(job, "eligible", f"{stage.name} may start: all it needs has completed", "engine", stage.name))
+    changed = True
+    while changed:
+        changed = False
+        for stage in stages:
+            dead = [n for n in needs.get(stage.id, ()) if states[n] in {State.FAILED, State.CANCELLED}]
+            if dead and states[stage.id] in WAITING:
+                states[stage.id] = State.CANCELLED
+                stage.cause, stage.ended_at = Cause.DEPENDENCY, at
+                stage.detail = f"{names[dead[0]]} did not complete, and {stage.name} needs it"
+                doomed.append(stage)
+                notes.append(Note(job, "cancelled", stage.detail, "engine", stage.name))
+                changed = True
+    return notes
+
+
+def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
+    before, after = State(job.state), job_state([State(stage.state) for stage in stages])
+    job.version += 1
+    if job.started_at is None and after not in WAITING and any(stage.attempt_count for stage in stages):
+        job.started_at = at
+    if after == before:
+        return []
+    job.state = after
+    if after in FINAL:
+        job.ended_at = at
+        # The first stage that failed says why; those that were dropped for its sake do not.
+        ends = [stage.cause for stage in stages if stage.cause and State(stage.state) != State.COMPLETED]
+        job.cause = next((cause for cause in ends if cause != Cause.DEPENDENCY), ends[0] if ends else "")
+        return [Note(job, after.lower(), f"{job} {after}", "engine")]
+    return []
+
+
+def submit(spec: dict[str, Any], user: User, *, actor: str = "") -> Job:
+    """Accepts one job. Raises ``spec.InvalidSpec`` with every fault of the file; nothing is written then."""
+    return submit_many([spec], user, actor=actor)[0]
+
+
+def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job]:
+    """Accepts all of these jobs in one transaction, or none."""
+    resolved = jobfile.resolve_all(specs, user)
+    at, actor = timezone.now(), actor or user.get_username()
+    jobs: list[Job] = []
+    stages: list[Stage] = []
+    needs: list[Any] = []
+    through = Stage.needs.through
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT nextval('jobs_job_number') FROM generate_series(1, %s)", [len(resolved)])
+            numbers = [row[0] for row in cursor.fetchall()]
+        for spec, job_spec, number in zip(specs, resolved, numbers, strict=True):
+            state = State.HELD if job_spec.hold else State.PENDING
+            job = Job(
+                number=number,
+                name=job_spec.name,
+                project=job_spec.project,
+                user=user,
+                pool=job_spec.pool,
+                priority_class=job_spec.priority_class,
+                priority=job_spec.priority,
+                state=state,
+                spec=spec,
+                labels=job_spec.labels,
+                bundle=job_spec.bundle,
+                submitted_at=at,
+                event_seq=1,
+            )
+            jobs.append(job)
+            by_name = {}
+            for index, each in enumerate(job_spec.stages):
+                stage = by_name[each.name] = Stage(
+                    job=job,
+                    index=index,
+                    name=each.name,
+                    kind=each.kind,
+                    state=state,
+                    request=each.request,
+                    max_attempts=each.max_attempts,
+                    held_by=actor if job_spec.hold else "",
+                    begin_at=each.begin_at,
+                    eligible_at=None if each.needs else at,
+                )
+                stages.append(stage)
+            for each in job_spec.stages:
+                needs += [
+                    through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
+                ]
+        Job.objects.bulk_create(jobs, batch_size=1000)
+        Stage.objects.bulk_create(stages, batch_size=1000)
+        through.objects.bulk_create(needs, batch_size=1000)
+        Event.objects.bulk_create(
+            [
+                Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=f"{job} submitted by {actor}")
+                for job in jobs
+            ],
+            batch_size=1000,
+        )
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("jobs"))
+    return jobs
+
+
+def cancel(job: Job, actor: str, reason: str = "") -> Job:
+    """Ends a job for good. Waiting stages end at once, active ones after their grace. Cancelling twice is once."""
+    at = timezone.now()
+    with transaction.atomic():
+        locked = lock([job.id])[job.id]
+        stages = list(locked.stages.all())
+        waiting = [stage for stage in stages if State(stage.state) in WAITING]
+        for stage in waiting:
+            stage.cause, stage.ended_at, stage.detail = Cause.CANCELLED, at, reason
+        if waiting or any(State(stage.state) in ACTIVE for stage in stages):
+            tail = f": {reason}" if reason else ""
+            note([Note(locked, "cancel", f"{actor} cancelled {locked}{tail}", actor)], at)
+        move(waiting, What.CANCEL)
+        active = [stage for stage in stages if State(stage.state) in ACTIVE]
+        stop([locked], active, Cause.CANCELLED, at)
+        note(settle([locked], at), at)
+        Job.objects.filter(id=locked.id).update(event_seq=locked.event_seq)
+        _tell(locked)
+    return locked
+
+
+def hold(job: Job, actor: str, reason: str = "") -> Job:
+    """Keeps the waiting stages of a job from starting until it is released."""
+    return _hold_or_release(job, actor, reason, What.HOLD)
+
+
+def release(job: Job, actor: str, reason: str = "") -> Job:
+    """Lets held stages start again."""
+    return _hold_or_release(job, actor, reason, What.RELEASE)
+
+
+def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
+    at = timezone.now()
+    with transaction.atomic():
+        locked = lock([job.id])[job.id]
+        stages = [stage for stage in locked.stages.all() if State(stage.state) in sources(what)]
+        if not stages:
+            raise IllegalTransition(State(locked.state), what)
+        for stage in stages:
+            stage.held_by = actor if what == What.HOLD else ""
+        move(stages, what)
+        tail = f": {reason}" if reason else ""
+        verb = "put on hold" if what == What.HOLD else "released"
+        notes = [Note(locked, what, f"{actor} {verb} {locked}{tail}", actor)]
+        notes += settle([locked], at)
+        note(notes, at)
+        Job.objects.filter(id=locked.id).update(event_seq=locked.event_seq)
+        _tell(locked)
+    return locked
+
+
+def stop(jobs: Sequence[Job], stages: Sequence[Stage], why: Cause, at: datetime, *, stop_for: Any = None) -> None:
+    """Tells the live attempts of these active stages to stop. A cancellation overrides any other reason to stop.
+
+    Their jobs must be locked. The processes end within their grace; the stages become STOPPING now.
+    """
+    if not stages:
+        return
+    live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
+    told: list[Attempt] = []
+    for stage in stages:
+        attempt = live.get(stage.id)
+        if attempt is None or (attempt.stop_why and why != Cause.CANCELLED):
+            continue
+        attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
+        attempt.stop_for = stop_for
+        told.append(attempt)
+    Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for"])
+    move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
+    by_id = {job.id: job for job in jobs}
+    names = {stage.id: stage for stage in stages}
+    note(
+        [
+            Note(
+                by_id[names[a.stage_id].job_id],
+                "stop",
+                f"{names[a.stage_id].name} was asked to stop ({why})",
+                "engine",
+                names[a.stage_id].name,
+                a.number,
+                {"why": why},
+            )
+            for a in told
+        ],
+        at,
+    )
+    touch_nodes(Part.objects.filter(attempt__in=told, ended_at=None).values_list("node_id", flat=True))
+
+
+def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
+    """Raises the generation of these nodes in this transaction and nudges them once it has committed."""
+    ids = sorted(set(node_ids))
+    if not ids:
+        return
+    with connection.cursor() as cursor:
+        # One order of locking for everybody.
+        cursor.execute("SELECT 1 FROM fleet_node WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [ids])
+        cursor.execute("UPDATE fleet_node SET generation = generation + 1 WHERE id = ANY(%s)", [ids])
+    names = [str(i) for i in ids]
+    transaction.on_commit(lambda: changes.nudge(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """One stage and where it is to run, in the record's own ids: per rank a node and (device, milli, bytes)."""
+
+    stage: Stage
+    alternative: int
+    ranks: tuple[tuple[uuid.UUID, tuple[tuple[uuid.UUID, int, int], ...]], ...]
+    why: str
+    estimate: dict[str, Any]
+
+
+def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime) -> None:
+    """Starts these stages: attempts, parts and claims, and their states. The jobs must be locked.
+
+    Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
+    """
+    attempts, parts, claims = [], [], []
+    for placing in placings:
+        stage = placing.stage
+        stage.attempt_count += 1
+        stage.cause = stage.detail = ""
+        stage.exit_code = None
+        stage.retry_at = None
+        attempt = Attempt(
+            stage=stage,
+            number=stage.attempt_count,
+            epoch=stage.attempt_count,
+            alternative=placing.alternative,
+            why_here=placing.why,
+            estimate=placing.estimate,
+            created_at=at,
+        )
+        attempts.append(attempt)
+        for rank, (node_id, grants) in enumerate(placing.ranks):
+            part = Part(attempt=attempt, node_id=node_id, rank=rank, epoch=attempt.epoch, phase=Phase.ASSIGNED)
+            parts.append(part)
+            claims += [
+                Claim(part=part, device_id=device, milli=milli, memory_bytes=memory, opened_at=at)
+                for device, milli, memory in grants
+            ]
+    move([placing.stage for placing in placings], What.PLACE)
+    Attempt.objects.bulk_create(attempts)
+    Part.objects.bulk_create(parts)
+    Claim.objects.bulk_create(claims)
+    nodes = dict(Node.objects.filter(id__in={part.node_id for part in parts}).values_list("id", "name"))
+    note(
+        [
+            Note(
+                jobs[placing.stage.job_id],
+                "placed",
+                f"{placing.stage.name} placed on {', '.join(nodes[node] for node, _ in placing.ranks)}: {placing.why}",
+                "engine",
+                placing.stage.name,
+                placing.stage.attempt_count,
+            )
+            for placing in placings
+        ],
+        at,
+    )
+    touch_nodes(part.node_id for part in parts)
+
+
+def _tell(job: Job) -> None:
+    number = job.number
+    transaction.on_commit(changes.wake)
+    transaction.on_commit(lambda: changes.announce("jobs", f"job:{number}", "fleet"))

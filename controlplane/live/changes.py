@@ -1,0 +1,108 @@
+"""Hints that something changed, and the wake of the scheduler. Hints may be lost: whoever needs the truth reads it.
+
+Nothing here blocks or fails its caller: messages go through one background thread with its own event loop and its own
+connections, and a dead Redis costs a log line a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from django.conf import settings
+
+log = logging.getLogger(__name__)
+
+CYCLE_TASK = "scheduler.cycle"
+WAKE_KEY = "yard:wake"
+
+
+class _Courier:
+    """A daemon thread with an event loop; made anew in a forked process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._complained_at = 0.0
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop = asyncio.new_event_loop()
+                self._pid = os.getpid()
+                threading.Thread(target=self._loop.run_forever, name="courier", daemon=True).start()
+            return self._loop
+
+    def carry(self, what: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(self._quietly(what), self.loop())
+
+    async def _quietly(self, what: Coroutine[Any, Any, None]) -> None:
+        try:
+            await asyncio.wait_for(what, timeout=2)
+        except Exception as error:  # a hint that cannot be sent is nothing: timers and polls cover for it
+            if time.monotonic() - self._complained_at > 60:
+                self._complained_at = time.monotonic()
+                log.warning("a hint could not be sent (%s): screens poll, the scheduler looks every 2 s", error)
+
+
+_courier = _Courier()
+
+
+async def _send(group: str, message: dict[str, Any]) -> None:
+    from channels.layers import get_channel_layer
+
+    await get_channel_layer().group_send(group, message)
+
+
+def announce(*keys: str) -> None:
+    """Tells browsers' sockets that what these keys name has changed: ``jobs``, ``job:12``, ``fleet``, ``samples``."""
+    _courier.carry(_send("changes", {"type": "changed", "keys": list(keys)}))
+
+
+def nudge(node_ids: list[str]) -> None:
+    """Tells the sockets of these nodes to send a fresh Desired."""
+    for node_id in node_ids:
+        _courier.carry(_send(f"node.{node_id}", {"type": "nudge"}))
+
+
+def wake() -> None:
+    """Asks for a scheduling cycle soon. Many wakes before the next cycle are one."""
+    _courier.carry(_wake())
+
+
+_redis: dict[int, Any] = {}
+
+
+async def _wake() -> None:
+    from redis.asyncio import Redis
+
+    client = _redis.get(os.getpid())
+    if client is None:
+        client = _redis[os.getpid()] = Redis.from_url(
+            settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2
+        )
+    if await client.set(WAKE_KEY, b"1", nx=True, px=3000):
+        await asyncio.get_running_loop().run_in_executor(None, _send_cycle)
+
+
+def _send_cycle() -> None:
+    from controlplane.celery import app
+
+    app.send_task(CYCLE_TASK, queue="cycle", retry=False, expires=10)
+
+
+def clear_wake() -> None:
+    """Called by a cycle as it begins, so that whatever happens from now on wakes the next one."""
+    from redis import Redis
+
+    try:
+        client = _redis.setdefault(-os.getpid(), Redis.from_url(settings.REDIS_URL, socket_timeout=1))
+        client.delete(WAKE_KEY)
+    except Exception:  # the key expires by itself
+        log.debug("the wake mark could not be cleared", exc_info=True)
