@@ -1,0 +1,132 @@
+"""Finds the control plane: its URL and the token to show it.
+
+Precedence: arguments, then ``YARD_URL`` and ``YARD_TOKEN``, then ``./.yard.toml``, then ``~/.config/yard/config.toml``,
+then ``client.toml`` that the local stack wrote under ``YARD_HOME`` (default ``~/.switchyard``).
+
+A folder that somebody else wrote may hold a ``.yard.toml``. Its URL is therefore never shown a token that was meant for
+another one: a token goes only to the URL it was written down with, or to one that the same person gave beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from switchyard.problem import SwitchyardError, Unreachable
+
+
+class ConfigError(SwitchyardError):
+    """Raised when a configuration file cannot be used; the sentence names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to speak and as whom. ``source`` says where the URL was found, for people. ``project`` may be empty."""
+
+    url: str
+    token: str = ""
+    source: str = "argument"
+    project: str = ""
+
+
+def config_path(env: Mapping[str, str] | None = None) -> Path:
+    """The user's own configuration file; ``yard login`` writes it."""
+    env = os.environ if env is None else env
+    base = env.get("XDG_CONFIG_HOME") or str(
+        Path(env.get("HOME", "~")).expanduser() / ".config"
+    )
+    return Path(base) / "yard" / "config.toml"
+
+
+def find(
+    url: str | None = None,
+    token: str | None = None,
+    *,
+    profile: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Address:
+    """The address to use. Raises :class:`Unreachable` when no URL is known, :class:`ConfigError` for a bad file."""
+    env = os.environ if env is None else env
+    profile = profile or env.get("YARD_PROFILE") or ""
+    foreign, own = _files(env, cwd or Path.cwd(), profile)
+    given_url, given_token = url or env.get("YARD_URL"), token or env.get("YARD_TOKEN")
+    if given_url:
+        same = next(
+            (a for a in (foreign, *own) if a and _same(a.url, given_url) and a.token),
+            None,
+        )
+        project = env.get("YARD_PROJECT") or (same.project if same else "")
+        return Address(
+            given_url,
+            given_token or (same.token if same else ""),
+            "--url or YARD_URL",
+            project,
+        )
+    chosen = next(
+        (a for a in ((None if profile else foreign), *own) if a and a.url), None
+    )
+    if chosen is None:
+        raise Unreachable(
+            "no server is known: start one with ./script/demo, name one with `yard login URL`, or set YARD_URL"
+        )
+    kept = next(
+        (a.token for a in (chosen, *own) if a and _same(a.url, chosen.url) and a.token),
+        "",
+    )
+    if (
+        given_token
+        and chosen is foreign
+        and not any(a and _same(a.url, chosen.url) for a in own)
+    ):
+        raise ConfigError(
+            f"a token is given but its server is not: {chosen.source} names {chosen.url}, and a token is not sent to an "
+            "address that only a folder names; set YARD_URL beside YARD_TOKEN"
+        )
+    project = env.get("YARD_PROJECT") or chosen.project
+    return Address(chosen.url, given_token or kept, chosen.source, project)
+
+
+def _files(
+    env: Mapping[str, str], cwd: Path, profile: str
+) -> tuple[Address | None, list[Address | None]]:
+    """What ``./.yard.toml`` says, and what the user's own files say, in order."""
+    home = Path(
+        env.get("YARD_HOME") or Path(env.get("HOME", "~")).expanduser() / ".switchyard"
+    )
+    own: list[Address | None] = [_read(config_path(env), profile)]
+    if not profile:
+        own.append(_read(home / "client.toml", ""))
+    elif own[0] is None:
+        raise ConfigError(f"{config_path(env)} has no profile {profile!r}")
+    return _read(cwd / ".yard.toml", ""), own
+
+
+def _read(path: Path, profile: str) -> Address | None:
+    import tomllib
+
+    try:
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    if profile:
+        table = table.get("profiles", {}).get(profile)
+        if table is None:
+            return None
+    return Address(
+        str(table.get("url", "")),
+        str(table.get("token", "")),
+        str(path),
+        str(table.get("project", "")),
+    )
+
+
+def _same(one: str, other: str) -> bool:
+    return bool(one) and one.rstrip("/").lower() == other.rstrip("/").lower()

@@ -1,0 +1,436 @@
+"""The Python client: what the REST interface offers, as objects.
+
+client = Client.from_env()
+job = client.jobs.submit({"name": "hello", "run": "echo hello"})
+job.wait()
+print("".join(job.logs()))
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlsplit
+
+from switchyard import address, logs
+from switchyard.bundle import Bundle, pack
+from switchyard.job import Job
+from switchyard.logs import FINAL, Chunk, Wanted
+from switchyard.problem import ApiProblem, SpecError, Unreachable, WaitTimeout
+from switchyard.wire import Wire
+
+Spec = Mapping[str, Any] | Job
+Ref = int | str | Mapping[str, Any]
+Rows = list[dict[str, Any]]
+
+BATCH = 500
+"""How many jobs travel in one call of ``submit_many``."""
+
+LONGEST_POLL_S = 2.0
+
+
+class Client:
+    """A control plane, seen as the owner of ``token``. Safe to share between threads; close it, or use it as a context.
+
+    Every call raises :class:`~switchyard.problem.ApiProblem` when the control plane refuses and
+    :class:`~switchyard.problem.Unreachable` when it does not answer after ``tries`` tries.
+    """
+
+    def __init__(
+        self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4
+    ) -> None:
+        self.wire = Wire(url, token, timeout_s=timeout_s, tries=tries)
+        self.jobs = Jobs(self.wire)
+        self.nodes = Nodes(self.wire)
+        self.project = ""
+
+    @classmethod
+    def from_env(
+        cls,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        profile: str | None = None,
+        tries: int = 4,
+    ) -> Client:
+        """A client for the address that :func:`switchyard.address.find` finds; its project is the default of new jobs."""
+        found = address.find(url, token, profile=profile)
+        client = cls(found.url, found.token, tries=tries)
+        client.project = client.jobs.project = found.project
+        return client
+
+    @property
+    def url(self) -> str:
+        return self.wire.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.wire.close()
+
+    def overview(self) -> dict[str, Any]:
+        """Tiles, heat map, queue and what needs attention, as the first page shows them."""
+        return dict(self.wire.get("/overview"))
+
+    def version(self) -> dict[str, Any]:
+        return dict(self.wire.get("/version"))
+
+    def whoami(self) -> dict[str, Any]:
+        return dict(self.wire.get("/whoami"))
+
+    def devices(self) -> Iterator[dict[str, Any]]:
+        """All devices, page by page."""
+        return pages(self.wire, "/devices", {"limit": 500})
+
+    def preview(self, spec: Spec) -> dict[str, Any]:
+        """Where and when ``spec`` would start, and what it would displace. Nothing is queued or sent along."""
+        return self.jobs.preview(spec)
+
+    def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
+        """Packs and sends a folder, unless the control plane has these bytes already; returns the bundle's SHA-256."""
+        bundle = folder if isinstance(folder, Bundle) else pack(folder)
+        return upload(self.wire, bundle)
+
+
+class Jobs:
+    """The jobs of a control plane. A job is named by its number, its id, or anything that carries one of them."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.project = ""
+
+    def submit(
+        self,
+        spec: Spec,
+        *,
+        workdir: str | os.PathLike[str] | Bundle | None = None,
+        idempotency_key: str | None = None,
+    ) -> JobRecord:
+        """Queues a job and returns it. The job is recorded when this returns.
+
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with the
+        same job gives the same job again, however often it is sent.
+        """
+        body = self._body(spec)
+        folder = workdir if workdir is not None else body.get("workdir")
+        body.pop("workdir", None)
+        if folder is not None:
+            if body.get("bundle"):
+                raise SpecError("a job takes a workdir or a bundle, not both")
+            body["bundle"] = upload(
+                self._wire, folder if isinstance(folder, Bundle) else pack(folder)
+            )
+        return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
+
+    def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
+        """Queues many jobs in few calls; returns ``{"id", "number"}`` of each, in order. A call is all or nothing."""
+        bodies = [self._body(spec) for spec in specs]
+        if any("workdir" in body for body in bodies):
+            raise SpecError(
+                "submit_many sends no folders; upload one with Client.upload and give its bundle"
+            )
+        made: list[dict[str, Any]] = []
+        for at in range(0, len(bodies), BATCH):
+            made += self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]})[
+                "results"
+            ]
+        return made
+
+    def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
+        """The dry run of ``spec``: ``validate`` reads it, ``placement`` also says where and when it would start."""
+        body = self._body(spec)
+        body.pop("workdir", None)
+        return dict(self._wire.post("/jobs", body, params={"dry_run": how}))
+
+    def get(self, job: Ref) -> JobRecord:
+        return JobRecord(self, self._wire.get(self._path(job)))
+
+    def list(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        project: str | None = None,
+        user: str | None = None,
+        q: str | None = None,
+        sort: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[JobRecord]:
+        """Jobs, newest first unless ``sort`` says otherwise, page by page; at most ``limit`` of them. ``user="me"``."""
+        states = (
+            ",".join([state] if isinstance(state, str) else state) if state else None
+        )
+        asked = {
+            "state": states,
+            "project": project,
+            "user": user,
+            "q": q,
+            "sort": sort,
+        }
+        asked["limit"] = str(min(limit or 200, 500))
+        for at, record in enumerate(pages(self._wire, "/jobs", asked)):
+            if limit is not None and at >= limit:
+                return
+            yield JobRecord(self, record)
+
+    def wait(
+        self,
+        job: Ref,
+        timeout_s: float | None = None,
+        *,
+        told: Callable[[JobRecord], None] | None = None,
+    ) -> JobRecord:
+        """The job once it is COMPLETED, FAILED or CANCELLED; ``told`` is called on every change of state before that.
+
+        Outlives a restart of the control plane. Raises :class:`~switchyard.problem.WaitTimeout` after ``timeout_s``.
+        """
+        begun, seen, pause_s, away_since = time.monotonic(), "", 0.2, None
+        while True:
+            try:
+                record = self.get(job)
+            except Unreachable:
+                now = time.monotonic()
+                away_since = now if away_since is None else away_since
+                if not seen or now - away_since > logs.PATIENCE_S:
+                    raise
+            else:
+                away_since = None
+                if record.is_final:
+                    return record
+                if told is not None and record.state != seen:
+                    told(record)
+                seen = record.state
+            left_s = (
+                float("inf")
+                if timeout_s is None
+                else timeout_s - (time.monotonic() - begun)
+            )
+            if left_s <= 0:
+                raise WaitTimeout(
+                    f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s"
+                )
+            time.sleep(min(pause_s, left_s))
+            pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
+
+    def logs(
+        self,
+        job: Ref,
+        *,
+        stage: str | None = None,
+        attempt: int | None = None,
+        rank: int | None = 0,
+        stream: str = "both",
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[str]:
+        """The output of a job as text pieces; see :meth:`chunks`."""
+        wanted = Wanted(stage, attempt, rank, stream)
+        return (
+            chunk.text for chunk in self.chunks(job, wanted, tail=tail, follow=follow)
+        )
+
+    def chunks(
+        self, job: Ref, wanted: Wanted, *, tail: int | None = None, follow: bool = False
+    ) -> Iterator[Chunk]:
+        """The output of a job, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
+        return logs.read(
+            self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow
+        )
+
+    def streams(self, job: Ref) -> Rows:
+        return logs.streams(self._wire, quote(reference(job), safe=""))
+
+    def cancel(self, job: Ref, reason: str = "") -> JobRecord:
+        """Asks for the end of all its stages; running ones are told to stop first and then ended."""
+        return self._act(job, "cancel", reason)
+
+    def hold(self, job: Ref, reason: str = "") -> JobRecord:
+        return self._act(job, "hold", reason)
+
+    def release(self, job: Ref, reason: str = "") -> JobRecord:
+        return self._act(job, "release", reason)
+
+    def why(self, job: Ref) -> dict[str, Any]:
+        """Why its stages wait, or why they run where they do."""
+        return dict(self._wire.get(self._path(job) + "/why"))
+
+    def events(self, job: Ref) -> Rows:
+        return list(pages(self._wire, self._path(job) + "/events", {}))
+
+    def attempts(self, job: Ref) -> Rows:
+        return list(pages(self._wire, self._path(job) + "/attempts", {}))
+
+    def checkpoints(self, job: Ref) -> Rows:
+        return list(pages(self._wire, self._path(job) + "/checkpoints", {}))
+
+    def _act(self, job: Ref, verb: str, reason: str) -> JobRecord:
+        answer = self._wire.post(f"{self._path(job)}/{verb}", {"reason": reason})
+        return (
+            JobRecord(self, answer)
+            if isinstance(answer, dict) and "state" in answer
+            else self.get(job)
+        )
+
+    def _path(self, job: Ref) -> str:
+        return "/jobs/" + quote(reference(job), safe="")
+
+    def _body(self, spec: Spec) -> dict[str, Any]:
+        body = spec.to_spec() if isinstance(spec, Job) else dict(spec)
+        if self.project and not body.get("project"):
+            body["project"] = self.project
+        return body
+
+
+class JobRecord(dict[str, Any]):
+    """A job as the control plane last told it: the JSON of the REST interface, with what one can do to it."""
+
+    def __init__(self, jobs: Jobs, fields: Mapping[str, Any]) -> None:
+        super().__init__(fields)
+        self._jobs = jobs
+
+    @property
+    def id(self) -> str:
+        return str(self["id"])
+
+    @property
+    def number(self) -> int:
+        return int(self["number"])
+
+    @property
+    def name(self) -> str:
+        return str(self.get("name", ""))
+
+    @property
+    def state(self) -> str:
+        return str(self["state"])
+
+    @property
+    def cause(self) -> str:
+        return str(self.get("cause") or "")
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        return list(self.get("stages") or [])
+
+    @property
+    def is_final(self) -> bool:
+        return self.state in FINAL
+
+    def refresh(self) -> JobRecord:
+        """Asks again; changes this record and returns it."""
+        fields = dict(self._jobs.get(self))
+        self.clear()
+        self.update(fields)
+        return self
+
+    def wait(self, timeout_s: float | None = None) -> JobRecord:
+        """Waits for its end (see :meth:`Jobs.wait`); changes this record and returns it."""
+        fields = dict(self._jobs.wait(self, timeout_s))
+        self.clear()
+        self.update(fields)
+        return self
+
+    def logs(self, **wanted: Any) -> Iterator[str]:
+        """Its output; takes what :meth:`Jobs.logs` takes."""
+        return self._jobs.logs(self, **wanted)
+
+    def cancel(self, reason: str = "") -> JobRecord:
+        return self._jobs.cancel(self, reason)
+
+    def hold(self, reason: str = "") -> JobRecord:
+        return self._jobs.hold(self, reason)
+
+    def release(self, reason: str = "") -> JobRecord:
+        return self._jobs.release(self, reason)
+
+    def why(self) -> dict[str, Any]:
+        return self._jobs.why(self)
+
+    def events(self) -> Rows:
+        return self._jobs.events(self)
+
+    def attempts(self) -> Rows:
+        return self._jobs.attempts(self)
+
+
+class Nodes:
+    """The nodes of a control plane, by name or id."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self) -> Iterator[dict[str, Any]]:
+        return pages(self._wire, "/nodes", {"limit": 500})
+
+    def get(self, node: str) -> dict[str, Any]:
+        return dict(self._wire.get("/nodes/" + quote(node, safe="")))
+
+    def drain(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Lets what runs there finish and starts nothing new."""
+        return self._act(node, "drain", reason)
+
+    def resume(self, node: str, reason: str = "") -> dict[str, Any]:
+        return self._act(node, "resume", reason)
+
+    def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
+        answer = self._wire.post(
+            f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason}
+        )
+        return answer if isinstance(answer, dict) else self.get(node)
+
+
+def reference(job: Ref) -> str:
+    """What names a job in a path: its number, or its id. ``#12`` is the same as ``12``."""
+    if isinstance(job, Mapping):
+        job = job["number"] if job.get("number") is not None else job["id"]
+    text = str(job).strip().removeprefix("#")
+    if not text:
+        raise SpecError("a job is named by its number or its id")
+    return text
+
+
+def upload(wire: Wire, bundle: Bundle) -> str:
+    """Sends a bundle that the control plane does not have yet; returns its SHA-256."""
+    try:
+        wire.call("HEAD", f"/bundles/{bundle.sha256}")
+        return bundle.sha256
+    except ApiProblem as problem:
+        if problem.status != 404:
+            raise
+    wire.call(
+        "POST",
+        "/bundles",
+        content=bundle.content,
+        headers={"Content-Type": "application/gzip"},
+    )
+    return bundle.sha256
+
+
+def pages(wire: Wire, path: str, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every item of a list, following ``next`` until there is none.
+
+    Only the query of ``next`` is followed: the token never travels to another host, whatever a proxy makes of the URL.
+    """
+    asked: Mapping[str, Any] = params
+    query = ""
+    while True:
+        found = wire.get(path + query, None if query else asked)
+        if isinstance(found, list):
+            yield from found
+            return
+        yield from found.get("results", [])
+        following = found.get("next")
+        if not following:
+            return
+        query = "?" + urlsplit(str(following)).query

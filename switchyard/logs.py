@@ -1,0 +1,179 @@
+"""Reads the output of a job's stages, to its end or as it grows."""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from switchyard.problem import ApiProblem, Unreachable
+from switchyard.wire import Wire
+
+FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED"})
+CHUNK_BYTES = 256 << 10
+POLL_S = (0.3, 2.0)
+SETTLE_S = 1.5
+"""How long output may still arrive after a job has ended: logs and reports travel on separate roads."""
+
+PATIENCE_S = 600.0
+"""How long a follower or a wait outlives an absent control plane; the job itself does not need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which output to read; ``None`` means any. Without ``attempt`` it is the newest one, and those that follow it."""
+
+    stage: str | None = None
+    attempt: int | None = None
+    rank: int | None = 0
+    stream: str = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of one stream: ``stream`` is ``out`` or ``err``, ``text`` is as the process wrote it."""
+
+    stage: str
+    attempt: int
+    rank: int
+    stream: str
+    text: str
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One stream and how far it was read. Bytes of a letter that is cut by a chunk's end wait for the next one."""
+
+    stage: str
+    attempt: int
+    rank: int
+    stream: str
+    offset: int = 0
+    begun: bool = False
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+
+    def read(self, wire: Wire, job: str, tail: int | None) -> Iterator[Chunk]:
+        while True:
+            params: dict[str, Any] = {
+                "stage": self.stage,
+                "attempt": self.attempt,
+                "rank": self.rank,
+                "stream": self.stream,
+            }
+            if tail is not None and not self.begun:
+                params["tail"] = tail
+            else:
+                params |= {"offset": self.offset, "limit": CHUNK_BYTES}
+            answer = wire.call("GET", f"/jobs/{job}/logs", params=params)
+            told = answer.headers.get("X-Log-Next-Offset")
+            before, self.offset = (
+                self.offset,
+                int(told) if told else self.offset + len(answer.content),
+            )
+            self.begun = True
+            text = self.decoder.decode(answer.content)
+            if text:
+                yield Chunk(self.stage, self.attempt, self.rank, self.stream, text)
+            if (
+                not answer.content
+                or self.offset <= before
+                or len(answer.content) < CHUNK_BYTES
+            ):
+                return
+
+
+def read(
+    wire: Wire,
+    job: str,
+    wanted: Wanted,
+    *,
+    tail: int | None = None,
+    follow: bool = False,
+) -> Iterator[Chunk]:
+    """The output of ``job``, stream after stream; with ``follow``, as it grows, until the job has ended.
+
+    ``tail`` begins with the last lines of each stream that is there. A stream that appears later is read from its start.
+    """
+    readers: dict[tuple[str, int, int, str], _Reader] = {}
+    floor: dict[str, int] = {}
+    first, quiet_s, pause_s, away_s = True, 0.0, POLL_S[0], 0.0
+    while True:
+        grew = False
+        try:
+            final = not follow or wire.get(f"/jobs/{job}")["state"] in FINAL
+            for reader in _growing(wire, job, wanted, readers, floor):
+                for chunk in reader.read(wire, job, tail if first else None):
+                    grew = True
+                    yield chunk
+            away_s = 0.0
+        except Unreachable:
+            # The job goes on without its control plane; so does a follower, for a while.
+            if not follow or (first and not readers) or away_s > PATIENCE_S:
+                raise
+            final, away_s = False, away_s + pause_s
+        first = False
+        if not follow:
+            return
+        if final:
+            quiet_s = 0.0 if grew else quiet_s + POLL_S[0]
+            if quiet_s > SETTLE_S:
+                return
+        pause_s = POLL_S[0] if grew or final else min(POLL_S[1], pause_s * 1.3)
+        time.sleep(pause_s)
+
+
+def streams(wire: Wire, job: str) -> list[dict[str, Any]]:
+    """The index of a job's log streams: ``stage, attempt, rank, stream, size_bytes``."""
+    found = wire.get(f"/jobs/{job}/streams")
+    listed = (
+        found.get("results", found.get("streams", []))
+        if isinstance(found, dict)
+        else found
+    )
+    return [one for one in listed if isinstance(one, dict)]
+
+
+def _growing(
+    wire: Wire,
+    job: str,
+    wanted: Wanted,
+    readers: dict[tuple[str, int, int, str], _Reader],
+    floor: dict[str, int],
+) -> Iterator[_Reader]:
+    """The wanted streams that hold more than was read."""
+    try:
+        index = streams(wire, job)
+    except ApiProblem as problem:
+        if problem.status == 404 and readers:
+            return
+        raise
+    for one in index:
+        stage, number = str(one["stage"]), int(one["attempt"])
+        floor[stage] = (
+            max(floor.get(stage, 0), number) if not readers else floor.get(stage, 0)
+        )
+    for one in index:
+        key = (
+            str(one["stage"]),
+            int(one["attempt"]),
+            int(one["rank"]),
+            str(one["stream"]),
+        )
+        stage, number, rank, stream = key
+        if (
+            wanted.stage not in (None, stage)
+            or wanted.rank not in (None, rank)
+            or wanted.stream not in ("both", stream)
+        ):
+            continue
+        if (wanted.attempt or number) != number or (
+            wanted.attempt is None and number < floor[stage]
+        ):
+            continue
+        reader = readers.setdefault(key, _Reader(*key))
+        if int(one.get("size_bytes") or 0) > reader.offset:
+            yield reader

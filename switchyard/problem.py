@@ -1,0 +1,49 @@
+"""Names what can go wrong between a client and the control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class SwitchyardError(Exception):
+    """The base of everything this package raises on purpose."""
+
+
+class Unreachable(SwitchyardError):
+    """Raised when no answer came: no server is known, the connection failed, or a proxy stands before nothing."""
+
+
+class WaitTimeout(SwitchyardError, TimeoutError):
+    """Raised by a wait whose time ran out; the job goes on."""
+
+
+class SpecError(SwitchyardError, ValueError):
+    """Raised when a job cannot be written down from what was given; nothing was sent."""
+
+
+class BundleError(SwitchyardError, ValueError):
+    """Raised when a folder cannot be sent as a bundle; nothing was sent."""
+
+
+class ApiProblem(SwitchyardError):
+    """A refusal by the control plane, in the words of RFC 9457 ``application/problem+json``.
+
+    ``code`` is stable and made for programs, ``detail`` is a sentence for people, ``errors`` point into the job file
+    (``{"pointer", "detail", "code"}``), ``trace_id`` finds the request in the server's log.
+    """
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status = status
+        self.type = str(body.get("type") or "about:blank")
+        self.title = str(body.get("title") or "")
+        self.detail = str(body.get("detail") or "")
+        self.instance = str(body.get("instance") or "")
+        self.code = str(body.get("code") or f"http_{status}")
+        self.trace_id = str(body.get("trace_id") or "")
+        self.hint = str(body.get("hint") or "")
+        found = body.get("errors")
+        self.errors: list[dict[str, Any]] = (
+            [e for e in found if isinstance(e, dict)] if isinstance(found, list) else []
+        )
+        super().__init__(self.detail or self.title or f"the server answered {status}")

@@ -1,0 +1,180 @@
+"""Carries one HTTP call to the control plane and back, and tries again where that is safe."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from switchyard import __version__
+from switchyard.problem import ApiProblem, Unreachable
+
+if TYPE_CHECKING:
+    import httpx
+
+AWAY = frozenset({502, 503, 504})
+"""Answers that say: nobody is at home just now."""
+
+LONGEST_PAUSE_S = 5.0
+
+
+class Wire:
+    """A connection to ``url``. Safe to share between threads.
+
+    A call that got no answer, or one of 502, 503, 504 and 429, is tried up to ``tries`` times with growing pauses. Every
+    POST carries an ``Idempotency-Key`` that stays the same over its tries, so that none of them happens twice.
+    """
+
+    def __init__(
+        self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise Unreachable(
+                f"{url!r} is not an address; write it like https://yard.example.org"
+            )
+        self.url = url.rstrip("/").removesuffix("/api/v1")
+        self._token, self._timeout_s, self._tries = token, timeout_s, max(1, tries)
+        self._loopback = parts.hostname in ("localhost", "127.0.0.1", "::1")
+        self._lock = threading.Lock()
+        self._http: httpx.Client | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._http is not None:
+                self._http.close()
+                self._http = None
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """The JSON answer of a GET below ``/api/v1``."""
+        return self.call("GET", path, params=params).json()
+
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        params: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> Any:
+        """The JSON answer of a POST below ``/api/v1``; ``None`` where there is none."""
+        answer = self.call(
+            "POST", path, params=params, json={} if body is None else body, key=key
+        )
+        return answer.json() if answer.content else None
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> httpx.Response:
+        """The answer, whatever its type. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for none."""
+        import httpx
+
+        sent = dict(headers or {})
+        if method == "POST":
+            sent["Idempotency-Key"] = key or str(uuid.uuid4())
+        asked = {
+            name: value for name, value in (params or {}).items() if value is not None
+        }
+        for left in range(self._tries - 1, -1, -1):
+            pause_s = min(
+                LONGEST_PAUSE_S, 0.2 * 2 ** (self._tries - 1 - left)
+            ) * random.uniform(0.5, 1.0)
+            try:
+                answer = self._client().request(
+                    method,
+                    self.url + "/api/v1" + path,
+                    params=asked,
+                    json=json,
+                    content=content,
+                    headers=sent,
+                )
+            except httpx.TransportError as error:
+                if not left:
+                    raise Unreachable(
+                        f"no answer from {self.url} ({_words(error)}); is it up?"
+                    ) from error
+            except httpx.InvalidURL as error:
+                raise Unreachable(f"{self.url} is not an address: {error}") from None
+            else:
+                if answer.is_success or answer.status_code == 304:
+                    return answer
+                if not left or answer.status_code not in AWAY | {429}:
+                    raise self._refusal(answer)
+                pause_s = min(LONGEST_PAUSE_S, _retry_after_s(answer) or pause_s)
+            time.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+    def _client(self) -> httpx.Client:
+        import httpx
+
+        with self._lock:
+            if self._http is None:
+                headers = {
+                    "User-Agent": f"yard/{__version__}",
+                    "Accept": "application/json, */*;q=0.5",
+                }
+                if self._token:
+                    headers["Authorization"] = f"Bearer {self._token}"
+                # A proxy from the environment cannot reach this machine's own loopback.
+                self._http = httpx.Client(
+                    headers=headers,
+                    timeout=self._timeout_s,
+                    trust_env=not self._loopback,
+                )
+            return self._http
+
+    def _refusal(self, answer: httpx.Response) -> ApiProblem | Unreachable:
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if isinstance(body, dict) and (
+            "status" in body or "code" in body or "detail" in body
+        ):
+            return ApiProblem(answer.status_code, body)
+        if answer.status_code in AWAY:
+            return Unreachable(
+                f"{self.url} answers {answer.status_code}: a proxy is there, the control plane is not"
+            )
+        if answer.is_redirect:
+            return Unreachable(
+                f"{self.url} redirects to {answer.headers.get('location', '?')}; use that address instead"
+            )
+        detail = f"{self.url} answered {answer.status_code} without a reason; is it a Switchyard server?"
+        return ApiProblem(answer.status_code, {"detail": detail})
+
+
+def _words(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.split("] ")[-1][:200].lower()
+
+
+def _retry_after_s(answer: httpx.Response) -> float | None:
+    try:
+        return max(0.0, float(answer.headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None
