@@ -1,0 +1,498 @@
+"""The keeper: one process, one thread, that owns all parts of a local stack and speaks with its launcher by pipes.
+
+It starts the parts in order, restarts what dies, and takes everything down when it is told to: a closed standard input
+(the launcher ended in whatever way), SIGTERM or SIGINT. Each part is on a leash (:mod:`deploy.local.leash`), so that
+even ``kill -9`` of the keeper leaves none behind. One thread only: the leash is tied to the thread that starts a part.
+
+What happens is said on standard output, one JSON object per line: ``{"event": "step" | "say" | "up" | ..., ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+from deploy.local import identity
+from deploy.local.home import Home, HomeUnusable, write_private
+from deploy.local.lock import AlreadyRunning, Lock, Running
+from deploy.local.postgres import Cluster, PostgresUnavailable
+from deploy.local.service import ROOT, Service, leashed, open_log, stop_all
+from deploy.local.stages import stop_stages
+from deploy.local.valkey import Broker, ValkeyUnavailable
+
+DEFAULT_PORT = 8470
+FIRST_BACKOFF_S = 0.5
+LAST_BACKOFF_S = 30.0
+STEADY_AFTER_S = 60.0  # a part that lived this long starts again at once when it dies
+
+EXIT_ALREADY_RUNNING = 3
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stop(Exception):
+    """The launcher, or a signal, asks for the end."""
+
+
+class CannotStart(Exception):
+    """A part did not come up; the message is for the person."""
+
+
+@dataclass
+class Options:
+    """What the person asked for."""
+
+    port: int = DEFAULT_PORT
+    simulate: str = ""
+    fresh: bool = False
+
+
+@dataclass
+class Keeper:
+    """The stack of one state folder."""
+
+    home: Home
+    options: Options
+    services: list[Service] = field(default_factory=list)
+    again_at: dict[str, float] = field(default_factory=dict)  # when a dead service is started again
+    backoff_s: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Bring the stack up, keep it, take it down; return the exit status."""
+        self.listen()
+        try:
+            self.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with Lock(self.home):
+                try:
+                    self.bring_up()
+                    while True:
+                        self.wait(self.restart_the_dead())
+                except Stop:
+                    return 0
+                finally:
+                    self.take_down()
+        except AlreadyRunning:
+            self.say("already")
+            return EXIT_ALREADY_RUNNING
+        except (
+            CannotStart,
+            HomeUnusable,
+            PostgresUnavailable,
+            ValkeyUnavailable,
+            OSError,
+        ) as error:
+            self.say("trouble", text=str(error))
+        return 1
+
+    # -- listening and waiting --------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Turn signals and the end of standard input into something that :meth:`wait` sees."""
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(0, selectors.EVENT_READ, self.hear_launcher)
+        self.wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.selector.register(self.wake, selectors.EVENT_READ, self.hear_signal)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+
+    def hear_launcher(self) -> None:
+        """The launcher writes nothing: its end closes the pipe."""
+        if not os.read(0, 512):
+            raise Stop
+
+    def hear_signal(self) -> None:
+        if set(os.read(self.wake, 512)) & set(STOP_SIGNALS):
+            raise Stop
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something happens or ``timeout_s`` is over. Raises :class:`Stop` when the end is asked for."""
+        for key, _ in self.selector.select(timeout_s):
+            key.data()
+
+    def wait_until(self, ready: Callable[[], bool], service: Service, patience_s: float) -> None:
+        """Wait for ``service`` to be ready; raises :class:`CannotStart` with its last words when it ends instead."""
+        deadline = time.monotonic() + patience_s
+        while not ready():
+            status = service.ended()
+            if status is not None or time.monotonic() > deadline:
+                what = f"ended with status {status}" if status is not None else f"is not ready after {patience_s:.0f} s"
+                raise CannotStart(f"{service.name} {what}; {service.log} ends with:\n{service.last_lines()}")
+            self.wait(0.03)
+
+    def say(self, event: str, **facts: Any) -> None:
+        """Tell the launcher; a launcher that is gone is noticed by :meth:`wait`."""
+        try:
+            os.write(1, (json.dumps({"event": event, **facts}) + "\n").encode())
+        except OSError:
+            pass
+
+    # -- up -------------------------------------------------------------------------------------------------------
+
+    def bring_up(self) -> None:
+        """Start everything in order; returns when the dashboard answers."""
+        began_at = time.monotonic()
+        if self.options.fresh:
+            self.clear()
+        self.home.prepare()
+        port = free_port(self.options.port)
+        if port != self.options.port:
+            self.say(
+                "say",
+                text=f"port {self.options.port} is taken; the dashboard is on port {port}",
+            )
+        self.url = f"http://127.0.0.1:{port}"
+        self.start_stores()
+        Running(os.getpid(), self.url, self.added_environment).write(self.home)
+        self.manage("tables", "migrate", "--no-input", "--verbosity", "0")
+        first = json.loads(self.manage("records", "bootstrap", "--json"))
+        write_private(
+            self.home.client_file,
+            f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n',
+        )
+        web = self.start_web(port)
+        self.start_worker()
+        self.start_agents(first)
+        with self.step("dashboard"):
+            self.wait_until(lambda: answers(port), web, 60)
+        self.say(
+            "up",
+            url=self.url,
+            sign_in=self.url + first["sign_in_url_path"],
+            token=first["api_token"],
+            took_s=round(time.monotonic() - began_at, 2),
+        )
+
+    def clear(self) -> None:
+        """Empty the state folder; what an earlier stack's stages left running is stopped first."""
+        if "DATABASE_URL" in os.environ:
+            raise CannotStart(
+                "--fresh empties the embedded database only, and DATABASE_URL names another one: "
+                "unset it, or start without --fresh"
+            )
+        self.stop_stages()
+        self.home.clear()
+
+    def start_stores(self) -> None:
+        """Start PostgreSQL and Valkey, or use those that DATABASE_URL and REDIS_URL name."""
+        self.added_environment = {
+            "YARD_HOME": str(self.home.path),
+            "YARD_SECRET_KEY_FILE": str(self.home.secret_key_file),
+            "YARD_URL": self.url,
+            "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",
+            "YARD_BLOBS": str(self.home.blobs),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            # Threads on many cores would otherwise keep an arena of freed memory each.
+            "MALLOC_ARENA_MAX": "2",
+        }
+        redis = self.start_redis()
+        with self.step("database"):
+            self.added_environment["DATABASE_URL"] = os.environ.get("DATABASE_URL") or self.start_postgres()
+        if redis is not None:
+            broker, service = redis
+            self.wait_until(broker.is_ready, service, 20)
+
+    def start_redis(self) -> tuple[Broker, Service] | None:
+        """Start Valkey without waiting for it."""
+        if url := os.environ.get("REDIS_URL"):
+            self.added_environment["REDIS_URL"] = url
+            return None
+        broker = Broker(self.home.valkey, self.home.sockets)
+        self.added_environment["REDIS_URL"] = broker.url
+        return broker, self.start(broker.service(self.environment, self.home.logs / "valkey.log"))
+
+    def start_postgres(self) -> str:
+        """Make the cluster on the first start, start its server, and return its URL."""
+        cluster = Cluster(self.home.postgres, self.home.sockets)
+        user = cluster.owner() if cluster.exists else cluster.user
+        while not cluster.exists:
+            status, output = self.attend(cluster.begin_making(self.environment, user))
+            if not cluster.finish_making(status, output, user):
+                user = "nobody"
+        cluster.clear_stale_lock()
+        server = self.start(cluster.service(user, self.environment, self.home.logs / "postgres.log"))
+        # Recovery after a crash replays at most max_wal_size.
+        self.wait_until(cluster.is_ready, server, 120)
+        return cluster.url
+
+    def start_web(self, port: int) -> Service:
+        """Start the web server: REST, pages, and the sockets of agents and browsers."""
+        options = {
+            "host": "127.0.0.1",
+            "port": str(port),
+            "ws": "websockets-sansio",
+            "ws-per-message-deflate": "false",
+            "lifespan": "off",
+            "log-level": "warning",
+            "timeout-graceful-shutdown": "3",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "controlplane.asgi:application",
+            "--no-access-log",
+        ]
+        for name, value in options.items():
+            command += [f"--{name}", value]
+        return self.start(
+            Service(
+                "web",
+                command,
+                {**self.environment, "YARD_DB_POOL": "8"},
+                self.home.logs / "web.log",
+            )
+        )
+
+    def start_worker(self) -> Service:
+        """Start the one process that runs cycles and slow tasks, with the beat inside."""
+        command = [
+            *(
+                sys.executable,
+                "-m",
+                "celery",
+                "--app",
+                "controlplane",
+                "--quiet",
+                "worker",
+            ),
+            *("--beat", "--schedule", str(self.home.run / "beat")),
+            *("--pool", "threads", "--concurrency", "3", "--queues", "cycle,slow"),
+            *(
+                "--without-gossip",
+                "--without-mingle",
+                "--without-heartbeat",
+                "--loglevel",
+                "WARNING",
+            ),
+        ]
+        return self.start(Service("worker", command, self.environment, self.home.logs / "worker.log"))
+
+    def start_agents(self, first: dict[str, str]) -> None:
+        """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices."""
+        user = identity.choose(self.home)
+        if user.why:
+            self.say("say", text=user.why)
+        self.start_agent("local", socket.gethostname(), first["join_token"], "--run-as", user.run_as)
+        if self.options.simulate:
+            token = first["simulated_join_token"]
+            self.start_agent(
+                "simulated",
+                "simulated",
+                token,
+                "--run-as",
+                user.run_as,
+                "--simulate",
+                self.options.simulate,
+            )
+
+    def start_agent(self, folder: str, name: str, join_token: str, *more: str) -> None:
+        """Start one agent process; it keeps its credential, so the token only matters the first time."""
+        state = self.home.agents / folder
+        state.mkdir(mode=0o700 if "self" in more else 0o711, exist_ok=True)
+        token_file = self.home.run / f"{folder}.join"
+        write_private(token_file, join_token + "\n")
+        command = [
+            *(
+                sys.executable,
+                "-m",
+                "agents",
+                "--url",
+                self.url,
+                "--state",
+                str(state),
+                "--name",
+                name,
+            ),
+            *("--join-token-file", str(token_file), *more),
+        ]
+        label = "agent" if folder == "local" else f"agent-{folder}"
+        self.start(Service(label, command, self.environment, self.home.logs / f"{label}.log"))
+
+    # -- small pieces of up ---------------------------------------------------------------------------------------
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.added_environment}
+
+    def start(self, service: Service) -> Service:
+        self.services.append(service)
+        service.start()
+        return service
+
+    def step(self, name: str) -> Step:
+        return Step(self, name)
+
+    def manage(self, step: str, *arguments: str) -> str:
+        """Run a management command and return what it printed; raises :class:`CannotStart` when it fails."""
+        with self.step(step):
+            log = open_log(self.home.logs / "manage.log")
+            try:
+                process = subprocess.Popen(
+                    leashed([sys.executable, str(ROOT / "manage.py"), *arguments]),
+                    env=self.environment,
+                    cwd=ROOT,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    process_group=0,
+                )
+            finally:
+                os.close(log)
+            status, output = self.attend(process)
+            if status != 0:
+                said = (self.home.logs / "manage.log").read_text(errors="replace").splitlines()[-12:]
+                raise CannotStart(f"manage.py {arguments[0]} ended with status {status}:\n" + "\n".join(said))
+            return output
+
+    def attend(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Wait for a short command, yet hear the call to stop; return its status and output."""
+        assert process.stdout is not None
+        output, chunks = process.stdout.fileno(), list[bytes]()
+
+        def collect() -> None:
+            chunks.append(os.read(output, 65536))
+            if not chunks[-1]:
+                self.selector.unregister(output)
+
+        self.selector.register(output, selectors.EVENT_READ, collect)
+        try:
+            while output in self.selector.get_map() or process.poll() is None:
+                self.wait(0.2)
+        finally:
+            if output in self.selector.get_map():
+                self.selector.unregister(output)
+            end(process)
+        return process.returncode, b"".join(chunks).decode(errors="replace")
+
+    # -- keep -----------------------------------------------------------------------------------------------------
+
+    def restart_the_dead(self) -> float | None:
+        """Start each dead service whose time has come; return seconds until the next one's time, None without any."""
+        now = time.monotonic()
+        for service in self.services:
+            status = service.ended()
+            if status is None:
+                continue
+            if service.name not in self.again_at:
+                steady = now - service.started_at > STEADY_AFTER_S
+                delay_s = 0.0 if steady else self.backoff_s.get(service.name, FIRST_BACKOFF_S)
+                self.backoff_s[service.name] = FIRST_BACKOFF_S if steady else min(delay_s * 2, LAST_BACKOFF_S)
+                self.again_at[service.name] = now + delay_s
+                self.say(
+                    "restart",
+                    name=service.name,
+                    status=status,
+                    delay_s=delay_s,
+                    log=str(service.log),
+                )
+            if self.again_at[service.name] <= now:
+                del self.again_at[service.name]
+                service.start()
+        return max(0.0, min(self.again_at.values()) - now) if self.again_at else None
+
+    # -- down -----------------------------------------------------------------------------------------------------
+
+    def take_down(self) -> None:
+        """Stop everything in the reverse order of need: agents and their stages, then web and worker, then stores."""
+        # From here on a call to stop changes nothing: each step has its own deadline.
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        named = {service.name: service for service in self.services}
+        agents = [service for name, service in named.items() if name.startswith("agent")]
+        stores = [named[name] for name in ("valkey", "postgres") if name in named]
+        rest = [service for service in self.services if service not in agents and service not in stores]
+        killed = stop_all(agents, 10)
+        if agents:
+            self.stop_stages()
+        killed += stop_all(rest, 8)
+        killed += stop_all(stores, 15)
+        (self.home.run / "stack.json").unlink(missing_ok=True)
+        self.say("down", killed=killed)
+
+    def stop_stages(self) -> None:
+        """Stop what the agents started; say where that did not succeed."""
+        for state in stop_stages(self.home):
+            self.say(
+                "say",
+                text=f"not all stages of {state} could be stopped; see {self.home.logs / 'agent-stop.log'}",
+            )
+
+
+@dataclass
+class Step:
+    """A named piece of the way up; the launcher hears when it begins and how long it took."""
+
+    keeper: Keeper
+    name: str
+    began_at: float = 0.0
+
+    def __enter__(self) -> None:
+        self.began_at = time.monotonic()
+        self.keeper.say("step", name=self.name)
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.keeper.say(
+                "step",
+                name=self.name,
+                took_s=round(time.monotonic() - self.began_at, 2),
+            )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Make sure that a short command and what it forked are gone."""
+    if process.poll() is None:
+        for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, None)):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(patience_s)
+                break
+            except ProcessLookupError:
+                process.wait()
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def free_port(wanted: int) -> int:
+    """Return ``wanted`` or the next port of 127.0.0.1 that is free."""
+    for port in range(wanted, min(wanted + 200, 65536)):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise CannotStart(f"no port from {wanted} on is free on 127.0.0.1; name another one with --port")
+
+
+def answers(port: int) -> bool:
+    """Tell whether the control plane answers on ``port``."""
+    link = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        link.request("GET", "/api/v1/version")
+        return link.getresponse().status < 500
+    except (OSError, HTTPException):
+        return False
+    finally:
+        link.close()
+
+
+def main(options: Sequence[str]) -> int:
+    """Run the keeper; the launcher gives its options as one JSON object."""
+    (text,) = options
+    return Keeper(Home.from_environment(), Options(**json.loads(text))).run()

@@ -1,0 +1,134 @@
+"""The launcher's side of a local stack: starts the keeper, hears what it says, and ends it.
+
+The two processes watch each other. The keeper leads its own session, so a Ctrl-C in the terminal reaches the launcher
+alone, which then takes its time to end the stack in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import IO, Any, Self
+
+from deploy.local.home import Home
+from deploy.local.keeper import Options
+from deploy.local.service import ROOT, open_log
+from deploy.local.stages import stop_stages
+
+STOP_PATIENCE_S = 100.0
+
+
+class Interrupted(Exception):
+    """The person pressed Ctrl-C, or the launcher got SIGTERM or SIGHUP."""
+
+
+class NotUp(Exception):
+    """The stack did not come up; the message says why."""
+
+
+def heed_signals() -> None:
+    """Raise :class:`Interrupted` in the main thread at the first signal; later ones change nothing."""
+
+    def interrupt(*_: object) -> None:
+        ignore_signals()
+        raise Interrupted
+
+    # Also where a shell started this in the background and ignored them: a stack must be stoppable. Not SIGHUP:
+    # "nohup" is how one asks to stay.
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, interrupt)
+
+
+def ignore_signals() -> None:
+    """From here on the launcher is on its way out."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a running stack. ``sign_in`` works once."""
+
+    url: str
+    sign_in: str
+    token: str
+    took_s: float | None = None
+
+
+class Stack:
+    """A stack that lives as long as this object is entered; use it from the main thread only."""
+
+    def __init__(self, home: Home, options: Options) -> None:
+        self._home = home
+        self._options = options
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._said: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        self._home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = open_log(self._home.path / "keeper.log")
+        try:
+            self._keeper = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "deploy.local",
+                    "keep",
+                    json.dumps(asdict(self._options)),
+                ],
+                env={**os.environ, "YARD_HOME": str(self._home.path)},
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        assert self._keeper.stdout is not None
+        threading.Thread(target=self._listen, args=(self._keeper.stdout,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ignore_signals()
+        keeper = self._keeper
+        if keeper is None:
+            return
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        try:
+            keeper.wait(STOP_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            keeper.kill()  # every part is on its leash
+            keeper.wait()
+        if keeper.returncode < 0:
+            stop_stages(self._home)
+
+    def _listen(self, pipe: IO[bytes]) -> None:
+        """Pass on what the keeper says; None when it is gone."""
+        for line in pipe:
+            self._said.put(json.loads(line))
+        self._said.put(None)
+
+    def words(self, timeout_s: float | None = None) -> Iterator[dict[str, Any]]:
+        """Yield what the keeper says; ends after ``timeout_s`` of silence. Raises :class:`NotUp` when it is gone."""
+        while True:
+            try:
+                word = self._said.get(timeout=timeout_s)
+            except queue.Empty:
+                return
+            if word is None:
+                assert self._keeper is not None
+                raise NotUp(f"the keeper of the stack ended; see {self._home.path / 'keeper.log'}")
+            if word["event"] == "trouble":
+                raise NotUp(word["text"])
+            yield word

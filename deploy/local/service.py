@@ -1,0 +1,143 @@
+"""One process of the local stack: started on a leash, logged to a file, stopped with everything it forked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+LEASH = Path(__file__).with_name("leash.py")
+ROOT = Path(__file__).parents[2]
+
+# A log that is longer than this when its service starts is put aside as NAME.log.1.
+LOG_LIMIT_BYTES = 8 << 20
+
+User = Literal["self", "mapped", "nobody"]
+
+
+def leashed(
+    command: Sequence[str],
+    *,
+    user: User = "self",
+    death_signal: signal.Signals = signal.SIGTERM,
+) -> list[str]:
+    """Return ``command`` so that it runs as ``user`` and gets ``death_signal`` when the calling process ends.
+
+    The kernel ties this to the *thread* that starts the command: start it from one that lives as long as the process.
+    """
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        str(LEASH),
+        death_signal.name,
+        user,
+        str(os.getpid()),
+        *command,
+    ]
+
+
+def open_log(path: Path) -> int:
+    """Open the log ``path`` for appending, 0600, and put a long one aside. The caller closes the descriptor."""
+    try:
+        if path.stat().st_size > LOG_LIMIT_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+    except FileNotFoundError:
+        pass
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+@dataclass
+class Service:
+    """A process that should run as long as the stack does. Its children share its process group."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    stop_signal: signal.Signals = signal.SIGTERM
+    user: User = "self"
+    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    started_at: float = field(default=0.0, init=False)  # CLOCK_MONOTONIC, seconds
+    starts: int = field(default=0, init=False)
+
+    def start(self) -> None:
+        """Start the process; returns before it is ready."""
+        log = open_log(self.log)
+        try:
+            self.process = subprocess.Popen(
+                leashed(self.command, user=self.user, death_signal=self.stop_signal),
+                env=dict(self.environment),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+        finally:
+            os.close(log)
+        self.started_at = time.monotonic()
+        self.starts += 1
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    def ended(self) -> int | None:
+        """Return the exit status (negative: a signal) if the process has ended, else None.
+
+        What it forked and left behind is killed before the process itself is reaped: until then its group number
+        cannot belong to anybody else.
+        """
+        if self.process is None:
+            return None
+        if self.process.returncode is None:
+            if os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return None
+            self.signal_group(signal.SIGKILL)
+        return self.process.wait()
+
+    def ask_to_stop(self) -> None:
+        """Send the stop signal to the process alone; it knows what to do with its children."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(self.stop_signal)
+
+    def signal_group(self, number: signal.Signals) -> None:
+        """Send ``number`` to the process and everything it forked."""
+        if self.process is not None and self.process.returncode is None:
+            try:
+                os.killpg(self.process.pid, number)
+            except (ProcessLookupError, PermissionError):
+                pass  # the group has not been made yet, or is gone
+
+    def last_lines(self, count: int = 8) -> str:
+        """Return the end of the log, for a message about why the process did not start."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+                lines = file.read().decode(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-count:])
+
+
+def stop_all(services: Sequence[Service], patience_s: float) -> list[str]:
+    """Stop ``services`` together and return the names of those that had to be killed after ``patience_s``."""
+    waiting = [service for service in services if service.process is not None and service.ended() is None]
+    for service in waiting:
+        service.ask_to_stop()
+    deadline = time.monotonic() + patience_s
+    while waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+        waiting = [service for service in waiting if service.ended() is None]
+    for service in waiting:
+        service.signal_group(signal.SIGKILL)
+        if service.process is not None:
+            service.process.wait()
+    return [service.name for service in waiting]

@@ -1,0 +1,38 @@
+"""A new one-time sign-in link for a stack that runs already."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from deploy.local.home import Home
+from deploy.local.launcher import Access, NotUp
+from deploy.local.lock import Running, is_held
+from deploy.local.service import ROOT
+
+
+def running(home: Home) -> Access | None:
+    """Return how to reach the stack that runs on ``home`` now, with a fresh sign-in link; None where none runs.
+
+    Raises :class:`NotUp` where one runs but is not up yet, or cannot give a link.
+    """
+    if not is_held(home):
+        return None
+    record = Running.read(home)
+    if record is None:
+        raise NotUp(f"a stack is just starting or stopping on {home.path}; wait a moment and try again")
+    given = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "bootstrap", "--json"],
+        env={**os.environ, **record.environment},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if given.returncode != 0:
+        raise NotUp(f"a stack runs at {record.url} but gives no sign-in link:\n{given.stderr.strip()[-2000:]}")
+    first = json.loads(given.stdout)
+    return Access(record.url, record.url + first["sign_in_url_path"], first["api_token"])

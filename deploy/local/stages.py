@@ -1,0 +1,41 @@
+"""Stop the stages that agents of one state folder run, also those whose agent was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy.local.home import Home
+from deploy.local.service import ROOT, open_log
+
+PATIENCE_S = 60
+
+
+def stop_stages(home: Home) -> list[Path]:
+    """Stop them all and return the agent folders where that did not succeed; ``log/agent-stop.log`` says why."""
+    if not home.agents.is_dir():
+        return []
+    home.logs.mkdir(mode=0o700, exist_ok=True)
+    return [state for state in sorted(home.agents.iterdir()) if state.is_dir() and not _stop(home, state)]
+
+
+def _stop(home: Home, state: Path) -> bool:
+    log = open_log(home.logs / "agent-stop.log")
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "agents", "stop-all", "--state", str(state)],
+            env={**os.environ, "YARD_HOME": str(home.path)},
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        os.close(log)
+    return ended.returncode == 0

@@ -1,0 +1,116 @@
+"""``up``: start the stack, say where it is, and keep it until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from deploy.local.home import Home
+from deploy.local.keeper import DEFAULT_PORT, Options
+from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
+from deploy.local.sign_in import running
+
+EXIT_INTERRUPTED = 130
+
+
+def port(text: str) -> int:
+    """Read a TCP port from 1 to 65535."""
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what ``up`` and ``demo`` have in common."""
+    parser.add_argument(
+        "--port",
+        type=port,
+        default=DEFAULT_PORT,
+        help="TCP port on 127.0.0.1 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="delete what earlier runs kept, and start anew",
+    )
+    parser.add_argument(
+        "--simulate",
+        default="",
+        metavar="NODES",
+        help="add nodes with simulated devices, e.g. 4xdgx-h100,2xatlas-800",
+    )
+
+
+def chosen(arguments: argparse.Namespace) -> Options:
+    """Return the stack's options."""
+    return Options(port=arguments.port, simulate=arguments.simulate, fresh=arguments.fresh)
+
+
+def describe(word: dict[str, Any]) -> str | None:
+    """Return one line for what the keeper said; None where there is nothing to say."""
+    match word:
+        case {"event": "step", "name": name, "took_s": took_s}:
+            return f"  {name:<10} {took_s:5.1f} s"
+        case {"event": "say", "text": text}:
+            return f"  note: {text}"
+        case {"event": "restart", "name": name, "status": status, "log": log}:
+            return f"  {name} ended with status {status} and is started again; see {log}"
+    return None
+
+
+def wait_until_up(stack: Stack) -> Access:
+    """Say each step of the way up, and return how to reach the stack. Raises :class:`NotUp`."""
+    for word in stack.words():
+        if word["event"] == "up":
+            return Access(word["url"], word["sign_in"], word["token"], word["took_s"])
+        if word["event"] == "already":
+            raise NotUp("another stack started on the same state folder at the same moment; try again")
+        if line := describe(word):
+            print(line, flush=True)
+    raise AssertionError("the keeper's words end with an exception only")
+
+
+def introduce(access: Access, home: Home) -> None:
+    """Say where the dashboard is and how to get in."""
+    print(f"\nDashboard   {access.url}")
+    print(f"Sign in     {access.sign_in}   (works once)")
+    print(f"State       {home.path}", flush=True)
+
+
+def refuse_second(access: Access, options: Options) -> None:
+    """Raise :class:`NotUp` where the person asks for what a running stack cannot give."""
+    if options.fresh:
+        raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --fresh starts anew")
+    if options.simulate:
+        raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --simulate adds nodes to it")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``up``; return the exit status."""
+    home, options = Home.from_environment(), chosen(arguments)
+    heed_signals()
+    try:
+        if access := running(home):
+            refuse_second(access, options)
+            print("The stack runs already.")
+            introduce(access, home)
+            return 0
+        print(f"Starting Switchyard in {home.path}", flush=True)
+        with Stack(home, options) as stack:
+            try:
+                access = wait_until_up(stack)
+                introduce(access, home)
+                print("\nReady. Ctrl-C stops everything.", flush=True)
+                for word in stack.words():
+                    if line := describe(word):
+                        print(line, flush=True)
+            except Interrupted:
+                print("\nStopping ...", flush=True)
+        print("Stopped; no process is left.")
+        return 0
+    except Interrupted:
+        return EXIT_INTERRUPTED
+    except NotUp as reason:
+        print(f"switchyard: {reason}", file=sys.stderr)
+        return 1

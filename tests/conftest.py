@@ -1,0 +1,138 @@
+"""What all tests share: a real PostgreSQL and a real Valkey, started only when a test needs them, and honest skips.
+
+The addresses of both are fixed before Django reads its settings; the servers themselves start with the first test that
+asks for the database or for ``servers``. So a run of pure suites starts nothing (and may say ``-p no:django``).
+``DATABASE_URL`` and ``REDIS_URL`` are ignored on purpose: tests never touch a database that holds somebody's rows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from deploy.local.home import write_private
+from deploy.local.postgres import Cluster
+from deploy.local.service import Service, stop_all
+from deploy.local.valkey import Broker
+
+STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
+CLUSTER = Cluster(STATE / "postgres", STATE, durable=False)
+BROKER = Broker(STATE, STATE)
+
+write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
+for name in [name for name in os.environ if name.startswith("YARD_") and name not in {"YARD_CHROMIUM", "YARD_SKIPS"}]:
+    del os.environ[name]
+os.environ |= {
+    "DATABASE_URL": CLUSTER.url,
+    "REDIS_URL": BROKER.url,
+    "YARD_HOME": str(STATE),
+    "YARD_SECRET_KEY_FILE": str(STATE / "django.key"),
+    "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+}
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The two running servers."""
+
+    database_url: str
+    redis_url: str
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Start PostgreSQL and Valkey for the session."""
+    environment = dict(os.environ)
+    valkey = BROKER.service(environment, STATE / "valkey.log")
+    valkey.start()
+    started = [valkey]
+    try:
+        user = CLUSTER.make(environment)
+        postgres = CLUSTER.service(user, environment, STATE / "postgres.log")
+        postgres.start()
+        started.append(postgres)
+        wait_until_ready(CLUSTER.is_ready, postgres)
+        wait_until_ready(BROKER.is_ready, valkey)
+        yield Servers(CLUSTER.url, BROKER.url)
+    finally:
+        stop_all(started, 15)
+
+
+def wait_until_ready(is_ready: Callable[[], bool], service: Service) -> None:
+    """Wait for a server, and say its last words when it does not come up."""
+    deadline = time.monotonic() + 60
+    while not is_ready():
+        if service.ended() is not None or time.monotonic() > deadline:
+            pytest.exit(f"{service.name} did not start:\n{service.last_lines(20)}", returncode=3)
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(servers: Servers) -> None:
+    """Make pytest-django wait for the servers before it creates the test database."""
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium; ``script/test`` finds or installs it."""
+    named = os.environ.get("YARD_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    pytest.skip("no Chromium (set YARD_CHROMIUM, or: apt-get install chromium fonts-noto-cjk)")
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    """The path of a C compiler, for the stand-in of the NVIDIA library."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if name and (path := shutil.which(name)):
+            return path
+    pytest.skip("no C compiler (apt-get install gcc libc6-dev, or set CC)")
+
+
+# -- skips: counted, said loudly, and written down for .ci/run
+
+_skipped: dict[str, list[str]] = defaultdict(list)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _note_skip(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped:
+        _note_skip(report)
+
+
+def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    _skipped[reason.removeprefix("Skipped: ")].append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say one loud line for each reason; a skip that nobody sees is a hole."""
+    for reason, tests in _skipped.items():
+        places = ", ".join(sorted({test.split("::")[0] for test in tests}))
+        terminalreporter.write_line(f"SKIPPED {len(tests)} in {places}: {reason}", yellow=True, bold=True)
+
+
+def pytest_sessionfinish() -> None:
+    """Append the skips to the file that ``YARD_SKIPS`` names, one JSON object per line."""
+    if _skipped and (path := os.environ.get("YARD_SKIPS")):
+        with Path(path).open("a", encoding="utf-8") as file:
+            for reason, tests in _skipped.items():
+                file.writelines(json.dumps({"test": test, "reason": reason}) + "\n" for test in tests)

@@ -1,0 +1,158 @@
+"""The embedded PostgreSQL and Valkey: private, durable, and gone with whoever started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from deploy.local.home import Home
+from deploy.local.postgres import Cluster, PostgresUnavailable
+from deploy.local.service import ROOT, Service, stop_all
+from deploy.local.valkey import Broker
+
+
+def eventually(claim: Callable[[], bool], patience_s: float = 30) -> bool:
+    """Wait for ``claim``; the patience only bounds a failure."""
+    deadline = time.monotonic() + patience_s
+    while not (held := claim()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return held
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    """A made cluster in a state folder of its own; its server is not running."""
+    home = Home(tmp_path_factory.mktemp("home"))
+    home.prepare()
+    cluster = Cluster(home.postgres, home.sockets)
+    cluster.make(os.environ)
+    return cluster
+
+
+@pytest.fixture
+def server(cluster: Cluster, tmp_path: Path) -> Iterator[Service]:
+    """The running server of the cluster."""
+    cluster.clear_stale_lock()
+    server = cluster.service(cluster.owner(), os.environ, tmp_path / "postgres.log")
+    server.start()
+    assert eventually(cluster.is_ready), server.last_lines()
+    yield server
+    stop_all([server], 15)
+
+
+def test_a_killed_server_loses_no_row(cluster: Cluster, server: Service, tmp_path: Path) -> None:
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE fact (n int)")
+        for n in range(50):
+            connection.execute("INSERT INTO fact VALUES (%s)", [n])
+    server.signal_group(signal.SIGKILL)
+    assert eventually(lambda: server.ended() is not None)
+
+    cluster.clear_stale_lock()
+    again = cluster.service(cluster.owner(), os.environ, tmp_path / "again.log")
+    again.start()
+    try:
+        assert eventually(cluster.is_ready), again.last_lines()
+        with psycopg.connect(cluster.url) as connection:
+            assert connection.execute("SELECT count(*) FROM fact").fetchone() == (50,)
+    finally:
+        stop_all([again], 15)
+
+
+def test_the_server_listens_on_a_private_socket_only(cluster: Cluster, server: Service) -> None:
+    with psycopg.connect(cluster.url) as connection:
+        assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+        assert connection.execute("SHOW fsync").fetchone() == ("on",)
+    assert cluster.sockets.stat().st_mode & 0o077 == 0
+
+
+def test_a_server_that_outlived_its_stack_is_stopped(cluster: Cluster, server: Service) -> None:
+    cluster.clear_stale_lock()
+    assert server.ended() is not None
+
+
+def test_a_lock_file_with_the_number_of_another_process_does_not_stop_a_start(cluster: Cluster, tmp_path: Path) -> None:
+    (cluster.folder / "postmaster.pid").write_text(f"{os.getpid()}\n{cluster.folder}\n1\n5432\n\n\n0 0\n")
+    cluster.clear_stale_lock()
+    server = cluster.service(cluster.owner(), os.environ, tmp_path / "postgres.log")
+    server.start()
+    try:
+        assert eventually(cluster.is_ready), server.last_lines()
+    finally:
+        stop_all([server], 15)
+
+
+def test_a_cluster_of_another_version_is_refused_with_what_helps(cluster: Cluster) -> None:
+    version = cluster.folder / "PG_VERSION"
+    kept = version.read_text()
+    version.write_text("13\n")
+    try:
+        with pytest.raises(PostgresUnavailable, match="--fresh"):
+            cluster.owner()
+    finally:
+        version.write_text(kept)
+
+
+def test_a_half_made_cluster_is_made_again(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "postgres", tmp_path, durable=False)
+    (tmp_path / "postgres.unfinished").mkdir()
+    (tmp_path / "postgres.unfinished" / "PG_VERSION").write_text("1")
+    cluster.make(os.environ)
+    assert cluster.exists
+    assert not (tmp_path / "postgres.unfinished").exists()
+
+
+def test_parts_die_with_a_killed_parent(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys, time
+from pathlib import Path
+from deploy.local.valkey import Broker
+folder = Path(sys.argv[1])
+service = Broker(folder, folder).service(os.environ, folder / "valkey.log")
+service.start()
+while not Broker(folder, folder).is_ready():
+    time.sleep(0.02)
+print(service.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    parent = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert parent.returncode == -signal.SIGKILL, parent.stderr
+    child = Path(f"/proc/{parent.stdout.strip()}")
+    assert eventually(lambda: not child.exists() or "Z" in (child / "stat").read_text().rsplit(")", 1)[1])
+    assert not Broker(tmp_path, tmp_path).is_ready()
+
+
+def test_a_long_state_folder_gets_its_sockets_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    home = Home(tmp_path / ("deep/" * 20))
+    home.prepare()
+    try:
+        broker = Broker(home.valkey, home.sockets)
+        service = broker.service(os.environ, home.logs / "valkey.log")
+        service.start()
+        assert eventually(broker.is_ready), service.last_lines()
+        stop_all([service], 10)
+        assert home.sockets.stat().st_mode & 0o777 == 0o700
+    finally:
+        for path in home.sockets.iterdir():
+            path.unlink()
+        home.sockets.rmdir()
+
+
+def test_everything_below_the_state_folder_is_private(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    assert home.path.stat().st_mode & 0o077 == 0
+    for path in home.path.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert len(home.secret_key_file.read_text()) > 50
