@@ -167,6 +167,10 @@ CELERY_BEAT_SCHEDULE = {
     "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
 }
 
+# Timers of the link in seconds (see agents.protocol.Timers); tests and small clusters may shorten them:
+# YARD_TIMERS="report_s=1,suspect_s=3,lost_s=6,lease_s=8".
+LINK_TIMERS = {name: float(value) for name, _, value in (item.partition("=") for item in _list("YARD_TIMERS"))}
+
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

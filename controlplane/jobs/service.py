@@ -131,15 +131,26 @@ def move(stages: Sequence[Stage], what: What) -> None:
         stage.state = target
 
 
-def settle(jobs: Iterable[Job], at: datetime) -> list[Note]:
-    """Derives the states of locked jobs from their stages, and cancels what can never run any more.
+_SETTLE = """
+UPDATE jobs_job j SET state = v.state, cause = v.cause, started_at = v.started_at, ended_at = v.ended_at,
+    event_seq = v.event_seq, version = j.version + 1
+FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::int[])
+    AS v(id, state, cause, started_at, ended_at, event_seq)
+WHERE j.id = v.id
+"""
 
-    Also sets ``eligible_at`` of stages whose needs have just been met. Returns the facts to note.
+
+def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime) -> None:
+    """Draws the consequences for locked jobs after their stages moved, and writes the jobs and these facts.
+
+    A job's state derives from its stages; a stage whose needs have been met becomes eligible; one that can never run
+    any more is cancelled.
     """
-    jobs = list(jobs)
-    notes: list[Note] = []
+    jobs, notes = list(jobs), list(notes)
+    if not jobs:
+        return
     by_job: dict[uuid.UUID, list[Stage]] = {job.id: [] for job in jobs}
-    for stage in Stage.objects.filter(job__in=jobs).order_by("index"):
+    for stage in Stage.objects.filter(job__in=jobs).order_by("index").defer("request", "reasons", "funnel", "values"):
         by_job[stage.job_id].append(stage)
     several = [job.id for job in jobs if len(by_job[job.id]) > 1]
     needs: dict[uuid.UUID, set[uuid.UUID]] = {}
@@ -149,13 +160,16 @@ def settle(jobs: Iterable[Job], at: datetime) -> list[Note]:
             needs.setdefault(needing, set()).add(needed)
     doomed: list[Stage] = []
     for job in jobs:
-        stages = by_job[job.id]
-        notes += _consequences(job, stages, needs, doomed, at)
+        notes += _consequences(job, by_job[job.id], needs, doomed, at)
     move(doomed, What.CANCEL)
     for job in jobs:
         notes += _derive(job, by_job[job.id], at)
-    Job.objects.bulk_update(jobs, ["state", "cause", "started_at", "ended_at", "event_seq", "version"], batch_size=500)
-    return notes
+    note(notes, at)
+    columns = [
+        [getattr(job, name) for job in jobs] for name in ("id", "state", "cause", "started_at", "ended_at", "event_seq")
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_SETTLE, columns)
 
 
 def _consequences(
@@ -189,7 +203,6 @@ def _consequences(
 
 def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
     before, after = State(job.state), job_state([State(stage.state) for stage in stages])
-    job.version += 1
     if job.started_at is None and after not in WAITING and any(stage.attempt_count for stage in stages):
         job.started_at = at
     if after == before:
@@ -282,14 +295,14 @@ def cancel(job: Job, actor: str, reason: str = "") -> Job:
         waiting = [stage for stage in stages if State(stage.state) in WAITING]
         for stage in waiting:
             stage.cause, stage.ended_at, stage.detail = Cause.CANCELLED, at, reason
-        if waiting or any(State(stage.state) in ACTIVE for stage in stages):
-            tail = f": {reason}" if reason else ""
-            note([Note(locked, "cancel", f"{actor} cancelled {locked}{tail}", actor)], at)
-        move(waiting, What.CANCEL)
         active = [stage for stage in stages if State(stage.state) in ACTIVE]
-        stop([locked], active, Cause.CANCELLED, at)
-        note(settle([locked], at), at)
-        Job.objects.filter(id=locked.id).update(event_seq=locked.event_seq)
+        notes: list[Note] = []
+        if waiting or active:
+            tail = f": {reason}" if reason else ""
+            notes = [Note(locked, "cancel", f"{actor} cancelled {locked}{tail}", actor)]
+        move(waiting, What.CANCEL)
+        notes += stop([locked], active, Cause.CANCELLED, at)
+        settle([locked], notes, at)
         _tell(locked)
     return locked
 
@@ -316,21 +329,21 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
         move(stages, what)
         tail = f": {reason}" if reason else ""
         verb = "put on hold" if what == What.HOLD else "released"
-        notes = [Note(locked, what, f"{actor} {verb} {locked}{tail}", actor)]
-        notes += settle([locked], at)
-        note(notes, at)
-        Job.objects.filter(id=locked.id).update(event_seq=locked.event_seq)
+        settle([locked], [Note(locked, what, f"{actor} {verb} {locked}{tail}", actor)], at)
         _tell(locked)
     return locked
 
 
-def stop(jobs: Sequence[Job], stages: Sequence[Stage], why: Cause, at: datetime, *, stop_for: Any = None) -> None:
+def stop(
+    jobs: Sequence[Job], stages: Sequence[Stage], why: Cause, at: datetime, *, stop_for: uuid.UUID | None = None
+) -> list[Note]:
     """Tells the live attempts of these active stages to stop. A cancellation overrides any other reason to stop.
 
-    Their jobs must be locked. The processes end within their grace; the stages become STOPPING now.
+    Their jobs must be locked, and the caller settles them with the facts that this returns. The processes end within
+    their grace; the stages become STOPPING now.
     """
     if not stages:
-        return
+        return []
     live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
     told: list[Attempt] = []
     for stage in stages:
@@ -343,23 +356,20 @@ def stop(jobs: Sequence[Job], stages: Sequence[Stage], why: Cause, at: datetime,
     Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for"])
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
     by_id = {job.id: job for job in jobs}
-    names = {stage.id: stage for stage in stages}
-    note(
-        [
-            Note(
-                by_id[names[a.stage_id].job_id],
-                "stop",
-                f"{names[a.stage_id].name} was asked to stop ({why})",
-                "engine",
-                names[a.stage_id].name,
-                a.number,
-                {"why": why},
-            )
-            for a in told
-        ],
-        at,
-    )
     touch_nodes(Part.objects.filter(attempt__in=told, ended_at=None).values_list("node_id", flat=True))
+    of = {stage.id: stage for stage in stages}
+    return [
+        Note(
+            by_id[of[attempt.stage_id].job_id],
+            "stop",
+            f"{of[attempt.stage_id].name} was asked to stop ({why})",
+            "engine",
+            of[attempt.stage_id].name,
+            attempt.number,
+            {"why": why},
+        )
+        for attempt in told
+    ]
 
 
 def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
@@ -386,10 +396,11 @@ class Placing:
     estimate: dict[str, Any]
 
 
-def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime) -> None:
-    """Starts these stages: attempts, parts and claims, and their states. The jobs must be locked.
+def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime) -> list[Note]:
+    """Starts these stages: attempts, parts and claims, and their states.
 
-    Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
+    The jobs must be locked, and the caller settles them with the facts that this returns. Raises IntegrityError where a
+    device cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
     for placing in placings:
@@ -419,22 +430,19 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     Attempt.objects.bulk_create(attempts)
     Part.objects.bulk_create(parts)
     Claim.objects.bulk_create(claims)
-    nodes = dict(Node.objects.filter(id__in={part.node_id for part in parts}).values_list("id", "name"))
-    note(
-        [
-            Note(
-                jobs[placing.stage.job_id],
-                "placed",
-                f"{placing.stage.name} placed on {', '.join(nodes[node] for node, _ in placing.ranks)}: {placing.why}",
-                "engine",
-                placing.stage.name,
-                placing.stage.attempt_count,
-            )
-            for placing in placings
-        ],
-        at,
-    )
     touch_nodes(part.node_id for part in parts)
+    nodes = dict(Node.objects.filter(id__in={part.node_id for part in parts}).values_list("id", "name"))
+    return [
+        Note(
+            jobs[placing.stage.job_id],
+            "placed",
+            f"{placing.stage.name} placed on {', '.join(nodes[node] for node, _ in placing.ranks)}: {placing.why}",
+            "engine",
+            placing.stage.name,
+            placing.stage.attempt_count,
+        )
+        for placing in placings
+    ]
 
 
 def _tell(job: Job) -> None:

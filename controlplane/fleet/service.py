@@ -1,0 +1,255 @@
+"""The only writer of node and device states: enrol, inventory, drain, resume, contact lost and regained."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db import connection, transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from agents.protocol import Conditions, Inventory, Report
+from controlplane.access.models import slug
+from controlplane.fleet.models import Device, JoinToken, Node
+from controlplane.live import changes
+from controlplane.pools.models import Pool
+from scheduler.core.lifecycle import Health, NodeState
+
+GOOD_REPORTS = 3
+MAX_DEVICES = 1024
+
+
+class Refusal(Exception):
+    """Something that may not be done, with a sentence for whoever asked."""
+
+
+def digest(secret: str) -> str:
+    """The SHA-256 of a random secret; such secrets are long, so no slow hash is needed."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(hours=1)) -> str:
+    """A new secret with which ``uses`` nodes may join ``pool``. It is returned once and kept as a digest."""
+    secret = secrets.token_urlsafe(32)
+    JoinToken.objects.create(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
+    return secret
+
+
+def enrol(token: str, name: str) -> tuple[Node, str]:
+    """A new node joins. Returns it with its credential, which is not kept. Raises Refusal.
+
+    A name that is taken is joined again with a new credential only if its old agent has been silent for a while: a
+    running node cannot be pushed out by whoever holds a join token.
+    """
+    try:
+        slug(name)
+    except Exception:
+        raise Refusal(f"node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens") from None
+    with transaction.atomic():
+        join = JoinToken.objects.select_for_update().filter(digest=digest(token)).first()
+        if join is None or join.expires_at < timezone.now() or join.uses_left < 1:
+            raise Refusal("this join token is unknown, used up or expired; make a new one with: manage.py join_token")
+        credential = secrets.token_urlsafe(32)
+        node = Node.objects.select_for_update().filter(name=name).first()
+        if node is None:
+            node = Node.objects.create(name=name, credential_digest=digest(credential))
+        elif node.last_report_at and node.state in {NodeState.READY, NodeState.DRAINING, NodeState.SUSPECT}:
+            raise Refusal(f"node {name} is here already ({node.state}); choose another name or stop its agent first")
+        else:
+            node.credential_digest = digest(credential)
+            node.start_seq = node.seq = 0
+            node.save(update_fields=["credential_digest", "start_seq", "seq"])
+        node.pools.add(join.pool)
+        JoinToken.objects.filter(digest=join.digest).update(uses_left=F("uses_left") - 1)
+    return node, credential
+
+
+def authenticate(header: str) -> Node | None:
+    """The node that an Authorization header proves (``Node <id>:<credential>``), or None."""
+    scheme, _, rest = header.partition(" ")
+    node_id, _, credential = rest.strip().partition(":")
+    if scheme.lower() != "node" or not credential:
+        return None
+    try:
+        node = Node.objects.filter(id=uuid.UUID(node_id)).first()
+    except ValueError:
+        return None
+    if node is None or not hmac.compare_digest(node.credential_digest, digest(credential)):
+        return None
+    return node
+
+
+def heard(node: Node, report: Report) -> bool:
+    """Notes that ``node`` reported; True where the scheduler should look again. ``node`` is locked by the caller.
+
+    The first reports after a silence count up before the node gets new work, so that a flapping link costs nothing.
+    """
+    before = (node.state, node.boot_id, node.inventory_hash)
+    node.last_report_at = Now()
+    node.boot_id, node.start_seq, node.seq = report.boot_id, report.start_seq, report.seq
+    node.seen_generation = report.seen_generation
+    node.agent_version = report.agent[:40]
+    node.good_reports = min(node.good_reports + 1, GOOD_REPORTS)
+    conditions = msgspec.to_builtins(report.conditions)
+    if node.conditions != conditions:
+        node.conditions = conditions
+        changed_conditions = True
+    else:
+        changed_conditions = False
+    if report.inventory.full is not None:
+        _take_inventory(node, report.inventory.full, report.inventory.hash)
+    if node.state == NodeState.JOINING and node.inventory_hash:
+        _enter(node, NodeState.READY, "")
+    elif node.state == NodeState.SUSPECT or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS):
+        _enter(node, NodeState.READY, "")
+    if changed_conditions:
+        _mark_devices(node, report.conditions)
+    node.save()
+    now = (node.state, node.boot_id, node.inventory_hash)
+    if now != before or changed_conditions:
+        transaction.on_commit(lambda: changes.announce("fleet"))
+        return True
+    return False
+
+
+def _enter(node: Node, state: NodeState, reason: str) -> None:
+    if node.state != state:
+        node.state, node.state_at = state, timezone.now()
+    node.reason = reason[:300]
+
+
+def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> None:
+    node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
+    node.address, node.memory_bytes = found.address[:255], found.memory_bytes
+    node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
+    node.labels = {**node.labels, **{k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}}
+    node.inventory_hash = fingerprint[:64]
+    taken = set(
+        Device.objects.filter(uuid__in=[d.uuid for d in found.devices])
+        .exclude(node=node)
+        .values_list("uuid", flat=True)
+    )
+    known = {device.uuid: device for device in node.devices.select_for_update()}
+    seen: set[str] = set()
+    for each in found.devices[:MAX_DEVICES]:
+        if each.uuid in taken or each.uuid in seen:
+            continue
+        seen.add(each.uuid)
+        _take_device(node, known.get(each.uuid), each)
+    gone = [device for uuid_, device in known.items() if uuid_ not in seen]
+    Device.objects.filter(id__in=[d.id for d in gone]).update(present=False, health=Health.LOST)
+    if taken:
+        node.reason = f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
+
+
+def _take_device(node: Node, device: Device | None, found: Any) -> None:
+    device = device or Device(node=node, uuid=found.uuid[:120])
+    device.kind, device.vendor, device.model = found.kind[:20], found.vendor[:60], found.model[:120]
+    device.index, device.numa = found.index, found.numa
+    device.simulated, device.present = found.simulated, True
+    # What runs there was promised more: a device never shrinks below what is claimed of it.
+    device.capacity_milli = max(found.capacity_milli, device.claimed_milli)
+    device.memory_bytes = max(found.memory_bytes, device.claimed_memory_bytes)
+    device.features, device.attributes = dict(found.features), dict(found.attributes)
+    device.links = msgspec.to_builtins(found.links)
+    if device.health not in {Health.CORDONED, Health.QUARANTINED}:
+        device.health, device.health_reason = found.health, found.health_reason[:300]
+    # Only these columns: the trigger on claims owns the others.
+    fields = [f.name for f in Device._meta.fields if not f.name.startswith(("claimed_", "fenced_"))]
+    if device._state.adding:
+        device.save()
+    else:
+        device.save(update_fields=[name for name in fields if name != "id"])
+
+
+def _mark_devices(node: Node, conditions: Conditions) -> None:
+    errors = {error.uuid: f"{error.code} {error.detail}".strip() for error in conditions.device_errors}
+    for device in node.devices.filter(present=True):
+        if device.uuid in errors and device.health in {Health.OK, Health.DEGRADED}:
+            Device.objects.filter(id=device.id).update(health=Health.UNHEALTHY, health_reason=errors[device.uuid][:300])
+
+
+def drain(node: Node, actor: str, reason: str) -> Node:
+    """Lets what runs finish and places nothing new. A reason is required: others will ask."""
+    if not reason.strip():
+        raise Refusal("a drain needs a reason: others will ask")
+    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
+
+
+def resume(node: Node, actor: str, reason: str = "") -> Node:
+    """Gives a drained node work again; it is READY once it reports."""
+    state = NodeState.READY if node.last_report_at else NodeState.JOINING
+    return _administer(node, state, "")
+
+
+def _administer(node: Node, state: NodeState, reason: str) -> Node:
+    with transaction.atomic():
+        locked = Node.objects.select_for_update().get(id=node.id)
+        if locked.state == NodeState.LOST and state != NodeState.DRAINING:
+            raise Refusal(f"node {locked.name} is LOST; it is READY again once its agent reports")
+        _enter(locked, state, reason)
+        locked.save(update_fields=["state", "state_at", "reason"])
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
+    return locked
+
+
+def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int, list[Node]]:
+    """Marks nodes that have been silent for too long. Returns how many changed and which became LOST now.
+
+    Only the database's clock is read: reports are stamped and judged on the same side.
+    """
+    quiet = Q(last_report_at__lt=Now() - timedelta(seconds=suspect_s))
+    with transaction.atomic():
+        suspects = list(
+            Node.objects.select_for_update(skip_locked=True).filter(quiet, state__in=[NodeState.READY]).order_by("id")
+        )
+        for node in suspects:
+            _enter(node, NodeState.SUSPECT, f"no report since {node.last_report_at:%H:%M:%S} UTC")
+            node.good_reports = 0
+            node.save(update_fields=["state", "state_at", "reason", "good_reports"])
+        lost: list[Node] = []
+        if not amnesty:
+            lost = list(
+                Node.objects.select_for_update(skip_locked=True)
+                .filter(
+                    state__in=[NodeState.SUSPECT, NodeState.DRAINING],
+                    last_report_at__lt=Now() - timedelta(seconds=lost_s),
+                )
+                .order_by("id")
+            )
+            for node in lost:
+                _enter(node, NodeState.LOST, f"no report since {node.last_report_at:%H:%M:%S} UTC")
+                node.good_reports = 0
+                node.save(update_fields=["state", "state_at", "reason", "good_reports"])
+        drained = [
+            node
+            for node in Node.objects.select_for_update(skip_locked=True).filter(state=NodeState.DRAINING)
+            if not node.parts.filter(ended_at=None).exists()
+        ]
+        for node in drained:
+            _enter(node, NodeState.DRAINED, node.reason)
+            node.save(update_fields=["state", "state_at", "reason"])
+    return len(suspects) + len(lost) + len(drained), lost
+
+
+def mass_loss(within_s: float = 120, at_least: int = 3, share: float = 0.5) -> bool:
+    """True where so many nodes fell silent at once that the fault is more likely on this side."""
+    since = timezone.now() - timedelta(seconds=within_s)
+    total = Node.objects.exclude(state=NodeState.JOINING).count()
+    lost = Node.objects.filter(state=NodeState.LOST, state_at__gte=since).count()
+    return lost >= at_least and lost >= share * total
+
+
+def now_in_database() -> datetime:
+    """The database's clock: the one clock by which leases and silences are judged."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        return cursor.fetchone()[0]

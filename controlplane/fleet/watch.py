@@ -1,0 +1,98 @@
+"""Periodic duties of the fleet: who fell silent, what is given up, which old measurements go.
+
+Each duty is claimed by a conditional update in the database, so a doubled or a missing beat does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from agents.protocol import Timers
+from controlplane.access.models import IdempotencyKey, SignInLink
+from controlplane.fleet import service
+from controlplane.fleet.models import Heartbeat, JoinToken, Node
+from controlplane.jobs import record
+from controlplane.live import changes
+
+log = logging.getLogger(__name__)
+
+AMNESTY_S = 60.0
+WATCH_S = 1.5
+KEEP_SAMPLES_DAYS = 7
+
+
+def claim(name: str, every_s: float) -> float | None:
+    """Claims a duty if it was not done within ``every_s``; returns the seconds since it last was, or None if not now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO fleet_heartbeat AS h (name, at, epoch) VALUES (%s, now(), 1)
+               ON CONFLICT (name) DO UPDATE SET at = now(), epoch = h.epoch + 1
+               WHERE h.at < now() - make_interval(secs => %s)
+               RETURNING epoch""",
+            [name, every_s],
+        )
+        return None if cursor.fetchone() is None else every_s
+
+
+def _since(name: str) -> float:
+    row = Heartbeat.objects.filter(name=name).first()
+    return (service.now_in_database() - row.at).total_seconds() if row else float("inf")
+
+
+def watch() -> None:
+    """Marks silent nodes and gives up what is certainly dead. Judges nobody shortly after an outage of its own."""
+    timers = Timers(**settings.LINK_TIMERS)
+    asleep_s = _since("watch")
+    if claim("watch", WATCH_S) is None:
+        return
+    nodes = max(1, Node.objects.count())
+    period = max(timers.report_s, nodes / 400)
+    suspect_s, lost_s = max(timers.suspect_s, 3 * period), max(timers.lost_s, 9 * period)
+    if asleep_s > max(10.0, suspect_s):
+        # This side was away: silence proves nothing yet.
+        Heartbeat.objects.update_or_create(name="amnesty", defaults={"at": timezone.now()})
+    amnesty = _since("amnesty") < max(AMNESTY_S if not settings.LINK_TIMERS else lost_s, lost_s)
+    changed, lost = service.silent_nodes(suspect_s, lost_s, amnesty=amnesty)
+    if lost:
+        record.mark_contact([node.id for node in lost], lost=True)
+        log.warning("out of contact: %s", ", ".join(node.name for node in lost))
+    given_up = 0 if service.mass_loss() else record.give_up_lost(timers.lease_s)
+    if changed or given_up:
+        changes.announce("fleet", "jobs")
+        changes.wake()
+
+
+def housekeeping() -> None:
+    """Makes tomorrow's partitions, drops the oldest, and clears what has expired."""
+    if claim("housekeeping", 50) is None:
+        return
+    now = timezone.now()
+    IdempotencyKey.objects.filter(created_at__lt=now - timedelta(days=1)).delete()
+    SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
+    JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
+    for table in ("fleet_device_sample", "fleet_part_sample"):
+        _partitions(table)
+
+
+def _partitions(table: str) -> None:
+    """A partition for today and tomorrow where the default partition holds nothing of that day; old ones dropped."""
+    today = timezone.now().date()
+    with connection.cursor() as cursor:
+        for day in (today, today + timedelta(days=1)):
+            name, end = f"{table}_{day:%Y%m%d}", day + timedelta(days=1)
+            cursor.execute("SELECT to_regclass(%s), EXISTS (SELECT 1 FROM " + table + "_default WHERE at >= %s AND at < %s)",
+                           [name, day, end])  # fmt: skip
+            exists, occupied = cursor.fetchone()
+            if exists is None and not occupied:
+                cursor.execute(f"CREATE TABLE {name} PARTITION OF {table} FOR VALUES FROM ('{day}') TO ('{end}')")
+        oldest = today - timedelta(days=KEEP_SAMPLES_DAYS)
+        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ %s", [f"^{table}_[0-9]{{8}}$"])
+        for (name,) in cursor.fetchall():
+            if name[-8:] < f"{oldest:%Y%m%d}":
+                cursor.execute(f"DROP TABLE {name}")
+        cursor.execute(f"DELETE FROM {table}_default WHERE at < %s", [oldest])

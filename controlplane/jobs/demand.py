@@ -1,0 +1,250 @@
+"""What a stage asks of each of its nodes: alternatives, each with an accelerator or without, and its share of a CPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controlplane.jobs.section import Section
+from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
+
+MIB, GIB, TIB = 2**20, 2**30, 2**40
+DEFAULT_CPUS: Final = 1.0
+DEFAULT_MEMORY: Final = GIB
+DEFAULT_GRACE_S: Final = 30.0
+
+DEVICE_KEYS: Final = ("kind", "vendor", "model", "count", "milli", "memory", "run", "command", "env")
+KINDS_OF_DEVICE: Final = frozenset({"cpu", "gpu", "npu"})
+
+# What a stage runs on where its file names no device, best first.
+AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
+    "preprocess": ("cpu",),
+    "extract": ("cpu",),
+    "load": ("cpu",),
+    "generic": ("cpu",),
+    "train": ("gpu", "cpu"),
+    "render": ("gpu", "cpu"),
+    "serve": ("gpu", "cpu"),
+    "validate": ("gpu", "cpu"),
+    "infer": ("npu", "gpu", "cpu"),
+}
+
+# Families whose kind is plain from the name, for files that name a model only.
+_FAMILIES: Final = (
+    ("npu", re.compile(r"ascend|atlas|910[abc]?\b|310p?\b", re.IGNORECASE)),
+    (
+        "gpu",
+        re.compile(r"nvidia|geforce|rtx|[abhlv][0-9]{2,3}s?\b|gb?200|\bt4\b|\bmi[0-9]{3}|radeon|arc", re.IGNORECASE),
+    ),
+    ("cpu", re.compile(r"xeon|epyc|kunpeng|ryzen|graviton", re.IGNORECASE)),
+)
+
+_NAME_OF_ENV: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_WORDS: Final = re.compile(r"[\w .()+/-]{1,120}")
+LONGEST_SCRIPT: Final = 256 * 1024
+LARGEST_ENV: Final = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the cluster has: kinds of devices, and the kind of each model, in lower case."""
+
+    kinds: frozenset[str] = KINDS_OF_DEVICE
+    models: Mapping[str, str] | None = None
+
+    def kind_of(self, model: str) -> str:
+        """The kind of device that a model is, or empty where nobody can tell."""
+        word = model.lower()
+        for name, kind in (self.models or {}).items():
+            if word in name:
+                return kind
+        return next((kind for kind, pattern in _FAMILIES if pattern.search(model)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What a stage asks of the CPU of each node, whichever alternative runs."""
+
+    cpus_milli: int
+    memory_bytes: int
+
+
+def cores(value: object) -> int:
+    """Reads cores, fractions too, as thousandths."""
+    return max(10, round(number(0.01, 4096)(value) * 1000))
+
+
+MEMORY: Final[Reader[int]] = size(MIB, 64 * TIB)
+
+
+def environment(section: Section, key: str = "env") -> dict[str, str]:
+    """The environment at ``key``; numbers and truth values become text."""
+    value = section.values.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        section.refuse(key, f"{key} must map names to values", "not_a_mapping")
+        return {}
+    env: dict[str, str] = {}
+    for name, word in value.items():
+        at = f"/{key}/" + str(name).replace("~", "~0").replace("/", "~1")
+        if not isinstance(name, str) or not _NAME_OF_ENV.fullmatch(name):
+            section.refuse(at, f"{shown(name)} cannot name a variable: use letters, digits and _", "invalid_name")
+        elif name.startswith("YARD_"):
+            section.refuse(at, f"{name} is set by Switchyard; choose a name that does not begin with YARD_", "reserved")
+        elif isinstance(word, bool):
+            env[name] = str(word).lower()
+        elif isinstance(word, int | float):
+            env[name] = str(word)
+        elif isinstance(word, str) and "\0" not in word:
+            env[name] = word
+        else:
+            section.refuse(at, f"{name} must be a text or a number without NUL, not {shown(word)}")
+    if sum(len(name) + len(word) for name, word in env.items()) > LARGEST_ENV:
+        section.refuse(key, f"{key} must have at most {LARGEST_ENV} characters in all", "too_long")
+        return {}
+    return env
+
+
+def command(section: Section) -> list[str] | None:
+    """What ``run`` (a script for the shell) or ``command`` (words, no shell) say; None where neither is there."""
+    if section.has("run") and section.has("command"):
+        section.refuse("run", "give run (a script) or command (a list of words), not both", "exclusive")
+    if section.has("run"):
+        script = section.read("run", text(LONGEST_SCRIPT), "")
+        return ["/bin/sh", "-c", script] if script else []
+    if section.has("command"):
+        return section.read("command", _words, [])
+    return None
+
+
+def _words(value: object) -> list[str]:
+    if not isinstance(value, list) or not 1 <= len(value) <= 4096:
+        raise Unacceptable('must be a list of words such as [python, train.py]; a script goes into "run"', "not_a_list")
+    words = [str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word for word in value]
+    for word in words:
+        if not isinstance(word, str) or "\0" in word or len(word) > LONGEST_SCRIPT:
+            raise Unacceptable(f"must hold texts and numbers only, not {shown(word)}")
+    if not words[0]:
+        raise Unacceptable("must begin with the program to start")
+    return words
+
+
+def alternatives(
+    section: Section, kind: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+) -> list[dict[str, Any]]:
+    """The ways to run a stage, in the order of the file; refusals go to the section."""
+    value = section.values.get("devices")
+    if value is None:
+        if argv is None:
+            section.refuse("", 'says nothing to run: give "run" (a script) or "command" (a list of words)', "missing")
+        return [
+            _alternative(i, word, [_accelerator(word)], argv or [], env, host) for i, word in enumerate(AFFINITY[kind])
+        ]
+    if not isinstance(value, dict):
+        section.refuse(
+            "devices", "devices must be a mapping such as {kind: gpu, count: 2} or {any_of: [...]}", "not_a_mapping"
+        )
+        return []
+    if "any_of" not in value:
+        places = [("/devices", value)]
+    else:
+        Section(value, section.at("devices"), section.refusals, ["any_of"])
+        ways = Section(value, section.at("devices"), [], ["any_of"]).each("any_of", 16)
+        if not ways:
+            section.refuse("/devices/any_of", "any_of must be a list of 1 to 16 ways to run this stage", "not_a_list")
+        places = [(f"/devices/any_of/{i}", way) for i, way in enumerate(ways)]
+    return [_way(i, section, at, way, argv, env, host, known) for i, (at, way) in enumerate(places)]
+
+
+def _accelerator(kind: str) -> dict[str, Any]:
+    return {"kind": kind, "count": 1, "milli": 1000, "memory_bytes": 0, "vendor": "", "model": ""}
+
+
+def _way(
+    index: int,
+    stage: Section,
+    at: str,
+    value: object,
+    argv: list[str] | None,
+    env: dict[str, str],
+    host: Host,
+    known: Known,
+) -> dict[str, Any]:
+    way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
+    vendor = way.read("vendor", matching(_WORDS, "a vendor's name"), "")
+    model = way.read("model", matching(_WORDS, "a model's name, or a part of it"), "")
+    kind = _kind(way, model, known)
+    own = command(way)
+    if own is None and argv is None:
+        way.refuse("", 'says nothing to run: give "run" or "command" to the stage or to each of its devices', "missing")
+    words, merged = own or argv or [], {**env, **environment(way)}
+    if kind == "cpu":
+        if way.has("count") and way.values["count"] != 1:
+            way.refuse(
+                "count", "count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli", "exclusive"
+            )
+        own_host = Host(
+            way.read("milli", whole(10, 4_096_000), host.cpus_milli), way.read("memory", MEMORY, host.memory_bytes)
+        )
+        asks = [{**_accelerator("cpu"), "vendor": vendor, "model": model}]
+        return _alternative(index, "cpu", asks, words, merged, own_host)
+    ask = {
+        "kind": kind,
+        "count": way.read("count", whole(1, 64), 1),
+        "milli": way.read("milli", whole(1, 1000), 1000),
+        "memory_bytes": way.read("memory", MEMORY, 0),
+        "vendor": vendor,
+        "model": model,
+    }
+    return _alternative(index, kind, [ask], words, merged, host)
+
+
+def _kind(way: Section, model: str, known: Known) -> str:
+    if way.has("kind"):
+        kind = way.read("kind", matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), "a kind of device such as gpu"), "cpu")
+        if kind not in known.kinds:
+            way.refuse(
+                "kind", f"no kind of device is called {shown(kind)}; {nearest(kind, known.kinds)}", "unknown_value"
+            )
+        return kind
+    kind = known.kind_of(model) if model else ""
+    if not kind and isinstance(way.values, dict) and way.values:
+        way.refuse("kind", f"kind is missing: say which of {', '.join(sorted(known.kinds))} is asked", "missing")
+    return kind or "cpu"
+
+
+def _alternative(
+    index: int, kind: str, asks: list[dict[str, Any]], argv: list[str], env: dict[str, str], host: Host
+) -> dict[str, Any]:
+    cpu = {**_accelerator("cpu"), "milli": host.cpus_milli, "memory_bytes": host.memory_bytes}
+    if kind == "cpu":
+        # The CPU is what it runs on: one ask, with the vendor and model that were named, if any.
+        own = [{**cpu, "vendor": asks[0]["vendor"], "model": asks[0]["model"]}]
+        return {"index": index, "asks": own, "argv": argv, "env": env}
+    return {"index": index, "asks": [*asks, cpu], "argv": argv, "env": env}
+
+
+def spoken(request: Mapping[str, Any]) -> str:
+    """The demand of a stage in a few words: ``2 nodes x 8 H100 · 32 cores``."""
+    ways: list[str] = []
+    for way in request["alternatives"]:
+        words = _spoken_ask(way["asks"][0])
+        if words not in ways:
+            ways.append(words)
+    cores_ = request["alternatives"][0]["asks"][-1]["milli"] / 1000
+    parts = [] if ways == ["cpu"] else [" or ".join(ways)]
+    nodes = f"{request['nodes']} nodes x " if request["nodes"] > 1 else ""
+    return nodes + " · ".join([*parts, f"{cores_:g} core{'' if cores_ == 1 else 's'}"])
+
+
+def _spoken_ask(ask: Mapping[str, Any]) -> str:
+    if ask["kind"] == "cpu":
+        return "cpu"
+    name = ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
+    if ask["milli"] == 1000:
+        return f"{ask['count']} {name}"
+    share = f"{ask['milli'] / 1000:g}"
+    return f"{share} {name}" if ask["count"] == 1 else f"{ask['count']} x {share} {name}"

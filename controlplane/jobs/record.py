@@ -1,0 +1,387 @@
+"""What agents report becomes what is true: phases, exits, checkpoints and progress of parts, and ends of attempts.
+
+A report with a lower or equal phase changes nothing; a stale epoch changes nothing; an ended part never changes. So a
+report may come twice, late or out of order.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from agents.protocol import Exit, Here, Phase, Refused, Report, Wanted
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Device, Node
+from controlplane.jobs import service
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Part, Stage
+from controlplane.jobs.service import Note
+from controlplane.live import changes
+from scheduler.core import retry
+from scheduler.core.lifecycle import Cause, State, sources
+from scheduler.core.lifecycle import Event as What
+
+PROCESSING_LIMIT = 5_000
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the reply to a report says about the parts that it named."""
+
+    accepted: dict[str, int] = field(default_factory=dict)
+    refused: list[Refused] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    forget: list[str] = field(default_factory=list)
+    leftovers: list[Wanted] = field(default_factory=list)
+    want_inventory: bool = False
+    fenced: bool = False
+
+
+def report(node_id: uuid.UUID, message: Report) -> Answer:
+    """Takes one Report of a node into the record, in one transaction. Returns what to answer."""
+    answer = Answer()
+    with transaction.atomic():
+        jobs_touched = _report(node_id, message, answer)
+        if jobs_touched:
+            keys = ["jobs", "fleet", *(f"job:{number}" for number in jobs_touched[:50])]
+            transaction.on_commit(lambda: changes.announce(*keys))
+    return answer
+
+
+def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
+    here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
+    ids = [part_id for part_id in here if _is_uuid(part_id)]
+    parts = {
+        str(part.id): part
+        for part in Part.objects.filter(id__in=ids, node_id=node_id).select_related("attempt__stage")
+    }
+    # Order of locks, here as everywhere: jobs, then what belongs to them, then nodes and devices.
+    advancing = [part for part_id, part in parts.items() if _advances(part, here[part_id])]
+    jobs = service.lock(part.attempt.stage.job_id for part in advancing)
+    if advancing:
+        # The first read was before the lock; what counts is how things stand under it.
+        for part in Part.objects.filter(id__in=[p.id for p in advancing]).select_related("attempt__stage"):
+            parts[str(part.id)] = part
+        advancing = [parts[str(p.id)] for p in advancing if _advances(parts[str(p.id)], here[str(p.id)])]
+    at = timezone.now()
+    _advance(advancing, here, jobs, at)
+    touched = _notice(parts, here, at)
+    node = Node.objects.select_for_update().get(id=node_id)
+    if message.start_seq < node.start_seq:
+        answer.fenced = True
+        transaction.set_rollback(True)
+        return []
+    if fleet.heard(node, message):
+        transaction.on_commit(changes.wake)
+    answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
+    _answer(parts, here, answer)
+    return [job.number for job in jobs.values()] + touched
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _advances(part: Part, item: Here) -> bool:
+    return item.epoch == part.epoch and part.ended_at is None and item.phase > part.phase
+
+
+def _answer(parts: dict[str, Part], here: dict[str, Here], answer: Answer) -> None:
+    for part_id, item in here.items():
+        part = parts.get(part_id)
+        if part is None:
+            answer.unknown.append(part_id)
+        elif item.epoch != part.epoch:
+            answer.refused.append(Refused(part=part_id, epoch=item.epoch, code="stale_epoch"))
+        else:
+            answer.accepted[part_id] = part.phase
+            if part.ended_at is not None and item.phase >= Phase.ENDED:
+                answer.forget.append(part_id)
+            elif part.ended_at is not None:
+                # The record gave it up (its node was lost), yet it is still there: it must end.
+                answer.leftovers.append(
+                    Wanted(part=part_id, attempt=item.attempt, epoch=item.epoch, do="stop", why=part.attempt.cause, grace_s=0)
+                )
+
+
+def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.UUID, Job], at: datetime) -> None:
+    if not advancing:
+        return
+    ended: list[Part] = []
+    for part in advancing:
+        item = here[str(part.id)]
+        part.phase, part.pid, part.pid_start = item.phase, item.pid or part.pid, item.pid_start or part.pid_start
+        part.substate = item.substate[:60]
+        if item.phase >= Phase.RUNNING and part.started_at is None:
+            part.started_at = at
+        if item.phase >= Phase.ENDED:
+            part.ended_at, part.exit, part.forgotten = at, msgspec.to_builtins(item.exit or Exit()), True
+            ended.append(part)
+    _write_parts(advancing)
+    if ended:
+        Claim.objects.filter(part__in=ended, closed_at=None).update(closed_at=at)
+    whole = {part.attempt_id: part.attempt for part in advancing}
+    peers: dict[uuid.UUID, list[Part]] = defaultdict(list)
+    gang_ids = [a.id for a in whole.values() if a.stage.request["nodes"] > 1]
+    for part in advancing:
+        if part.attempt_id not in gang_ids:
+            peers[part.attempt_id].append(part)
+    for part in Part.objects.filter(attempt__in=gang_ids):
+        peers[part.attempt_id].append(part)
+    _attempts_follow(whole.values(), peers, jobs, at)
+
+
+_PARTS = """
+UPDATE jobs_part p SET phase = v.phase, pid = v.pid, pid_start = v.pid_start, substate = v.substate,
+    started_at = v.started_at, ended_at = v.ended_at, exit = v.exit, forgotten = v.forgotten
+FROM unnest(%s::uuid[], %s::smallint[], %s::bigint[], %s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[],
+            %s::jsonb[], %s::bool[]) AS v(id, phase, pid, pid_start, substate, started_at, ended_at, exit, forgotten)
+WHERE p.id = v.id AND p.phase < v.phase
+"""
+
+
+def _write_parts(parts: Sequence[Part]) -> None:
+    names = ("id", "phase", "pid", "pid_start", "substate", "started_at", "ended_at", "exit", "forgotten")
+    columns = [[getattr(part, name) for part in parts] for name in names]
+    columns[7] = [None if value is None else json.dumps(value) for value in columns[7]]
+    with connection.cursor() as cursor:
+        cursor.execute(_PARTS, columns)
+
+
+def _attempts_follow(
+    attempts: Iterable[Attempt], peers: dict[uuid.UUID, list[Part]], jobs: dict[uuid.UUID, Job], at: datetime
+) -> None:
+    started: list[Attempt] = []
+    over: list[tuple[Attempt, list[Part]]] = []
+    notes: list[Note] = []
+    for attempt in attempts:
+        parts = peers[attempt.id]
+        if all(part.ended_at for part in parts):
+            over.append((attempt, parts))
+        elif any(part.ended_at and _failed(part) for part in parts):
+            # One rank is gone: the gang ends everywhere, and the reason is that rank's.
+            notes += service.stop([jobs[attempt.stage.job_id]], [attempt.stage], Cause(_cause_of(parts)), at)
+        elif attempt.started_at is None and all(part.phase >= Phase.RUNNING for part in parts):
+            started.append(attempt)
+    _begin(started, at)
+    notes += _end(over, jobs, at)
+    moved = {attempt.stage.job_id for attempt in [*started, *(attempt for attempt, _ in over)]}
+    service.settle([job for job in jobs.values() if job.id in moved | {fact.job.id for fact in notes}], notes, at)
+
+
+def _failed(part: Part) -> bool:
+    return bool((part.exit or {}).get("cause"))
+
+
+def _cause_of(parts: Sequence[Part]) -> str:
+    first = min((p for p in parts if p.ended_at and _failed(p)), key=lambda p: (p.ended_at, p.rank), default=None)
+    return (first.exit or {}).get("cause", "") if first else ""
+
+
+def _begin(attempts: Sequence[Attempt], at: datetime) -> None:
+    """All parts of these attempts run: their stages are RUNNING."""
+    if not attempts:
+        return
+    for attempt in attempts:
+        attempt.started_at = at
+        attempt.stage.started_at = attempt.stage.started_at or at
+    Attempt.objects.filter(id__in=[attempt.id for attempt in attempts]).update(started_at=at)
+    service.move([a.stage for a in attempts if State(a.stage.state) in sources(What.START)], What.START)
+
+
+_END = """
+UPDATE jobs_attempt a SET started_at = v.started_at, ended_at = v.ended_at, cause = v.cause, detail = v.detail,
+    exit_code = v.exit_code, signal = v.signal, price = v.price
+FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::int[], %s::int[],
+            %s::float8[]) AS v(id, started_at, ended_at, cause, detail, exit_code, signal, price)
+WHERE a.id = v.id AND a.ended_at IS NULL
+"""
+
+
+def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
+    """These attempts have ended on all their nodes: says why, and what follows for their stages."""
+    if not over:
+        return []
+    notes: list[Note] = []
+    moves: dict[What, list[Stage]] = defaultdict(list)
+    for attempt, parts in over:
+        what, fact = _end_one(attempt, parts, jobs[attempt.stage.job_id], at)
+        moves[what].append(attempt.stage)
+        notes.append(fact)
+    attempts = [attempt for attempt, _ in over]
+    names = ("id", "started_at", "ended_at", "cause", "detail", "exit_code", "signal", "price")
+    with connection.cursor() as cursor:
+        cursor.execute(_END, [[getattr(attempt, name) for attempt in attempts] for name in names])
+    for what, stages in moves.items():
+        service.move(stages, what)
+    Device.objects.filter(fenced_for__in=[a.stage_id for a in attempts]).update(fenced_for=None, fenced_until=None)
+    for attempt in attempts:
+        if attempt.stop_for:
+            _fence(attempt, at)
+    transaction.on_commit(changes.wake)
+    return notes
+
+
+def _fence(attempt: Attempt, at: datetime) -> None:
+    """Keeps what an eviction freed for the stage for which it was done, for half a minute."""
+    if Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
+        Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu").update(
+            fenced_for=attempt.stop_for, fenced_until=at + timedelta(seconds=30)
+        )
+
+
+def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) -> tuple[What, Note]:
+    stage, request = attempt.stage, attempt.stage.request
+    exits = [part.exit or {} for part in parts]
+    cause = _cause_of(parts)
+    worst = next((e for e in exits if e.get("cause")), exits[0])
+    was_stopped = any(e.get("stopped") for e in exits)
+    if attempt.stop_why and (was_stopped or cause):
+        cause = attempt.stop_why
+    elif cause == "" and was_stopped:
+        cause = Cause.CANCELLED
+    attempt.ended_at, attempt.cause = at, cause
+    attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
+    attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
+    attempt.detail = str(worst.get("detail", ""))[:2000]
+    stage.started_at = stage.started_at or attempt.started_at or at
+    stage.exit_code, stage.detail, stage.cause = attempt.exit_code, attempt.detail, cause
+    if not cause:
+        stage.ended_at = at
+        return What.COMPLETE, Note(job, "completed", f"{stage.name} completed", "agent", stage.name, attempt.number)
+    verdict = retry.decide(
+        cause,
+        stage.failures + 1,
+        stage.max_attempts,
+        request["retry"]["on"],
+        on_node_lost=request["on_node_lost"],
+        backoff_s=request["retry"]["backoff_s"],
+    )
+    if attempt.stop_why == Cause.CANCELLED:
+        verdict = retry.Verdict(retry.Outcome.CANCEL, counts=False)
+    stage.failures += 1 if verdict.counts else 0
+    what = verdict.event
+    if what == What.REQUEUE:
+        stage.preemptions += 1 if cause == Cause.PREEMPTED else 0
+        stage.retry_at = at + timedelta(seconds=verdict.backoff_s) if verdict.backoff_s else None
+        attempt.price = _lost_device_s(attempt, parts, at) if cause == Cause.PREEMPTED else None
+    else:
+        stage.ended_at = at
+    if what == What.CANCEL and State(stage.state) not in sources(What.CANCEL):
+        # It ended by a signal of its own before it could be told to stop.
+        what = What.FAIL
+    ran = f" after {(at - attempt.started_at).total_seconds():.0f} s" if attempt.started_at else ""
+    text = f"{stage.name} ended{ran}: {cause}" + (f", {attempt.detail}" if attempt.detail else "")
+    if what == What.REQUEUE:
+        text += f"; {verdict.why}" if verdict.why else "; queued again"
+    return what, Note(job, what, text, "agent", stage.name, attempt.number, {"cause": cause})
+
+
+def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> float:
+    """Device-seconds of work that the eviction threw away: since the newest checkpoint, on all claimed devices."""
+    newest = attempt.checkpoints.order_by("-at").values_list("at", flat=True).first()
+    since = newest or attempt.started_at or at
+    shares = Claim.objects.filter(part__in=parts).exclude(device__kind="cpu").values_list("milli", flat=True)
+    milli = sum(shares) or 1000
+    return max(0.0, (at - since).total_seconds()) * milli / 1000
+
+
+def _notice(parts: dict[str, Part], here: dict[str, Here], at: datetime) -> list[int]:
+    """Progress, reported values and confirmed checkpoints; no state follows from them. Returns numbers of their jobs."""
+    touched: set[uuid.UUID] = set()
+    rows: list[Checkpoint] = []
+    for part_id, item in here.items():
+        part = parts.get(part_id)
+        if part is None or item.epoch != part.epoch or part.rank != 0:
+            continue
+        stage = part.attempt.stage
+        if item.progress is not None:
+            progress: dict[str, Any] = {
+                "step": item.progress.step,
+                "total": item.progress.total,
+                "phase": item.progress.phase[:60],
+            }
+            values = {**stage.values, **dict(list(item.progress.values.items())[:64])}
+            if progress != stage.progress or values != stage.values:
+                Stage.objects.filter(id=stage.id).update(progress=progress, values=values)
+                touched.add(stage.job_id)
+        for checkpoint in item.checkpoints:
+            rows.append(
+                Checkpoint(
+                    stage_id=stage.id,
+                    attempt_id=part.attempt_id,
+                    step=checkpoint.step,
+                    path=checkpoint.path[:1000],
+                    at=at - timedelta(seconds=max(0.0, checkpoint.age_s)),
+                )
+            )
+            touched.add(stage.job_id)
+        if item.substate and item.substate != part.substate and part.ended_at is None:
+            Part.objects.filter(id=part.id).update(substate=item.substate[:60])
+            touched.add(stage.job_id)
+    Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
+    return list(Job.objects.filter(id__in=touched).values_list("number", flat=True)) if touched else []
+
+
+def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
+    """Ends attempts whose node was lost, where their stage said *requeue*, once the old attempt is certainly dead.
+
+    The shim stops such a part by itself when its lease ends; lease, grace and a margin after the last answered report
+    nothing of it is left. Under *wait* nothing happens here: only proof of death or a person ends such an attempt.
+    Returns how many attempts ended.
+    """
+    now = fleet.now_in_database()
+    lost = Part.objects.filter(ended_at=None, node__state="LOST").select_related("attempt__stage", "node")
+    doomed: set[uuid.UUID] = set()
+    for part in lost:
+        request = part.attempt.stage.request
+        silent_s = (now - part.node.last_report_at).total_seconds() if part.node.last_report_at else 0.0
+        if request["on_node_lost"] == "requeue_fast" or (
+            request["on_node_lost"] == "requeue" and silent_s > lease_s + request["grace_s"] + margin_s
+        ):
+            doomed.add(part.attempt_id)
+    ended = 0
+    for attempt_id in sorted(doomed):
+        with transaction.atomic():
+            job_id = Attempt.objects.values_list("stage__job_id", flat=True).get(id=attempt_id)
+            jobs = service.lock([job_id])
+            attempt = Attempt.objects.select_related("stage").get(id=attempt_id)
+            if attempt.ended_at is not None:
+                continue
+            at = timezone.now()
+            parts = list(attempt.parts.select_related("node"))
+            gone = [part for part in parts if part.ended_at is None and part.node.state == "LOST"]
+            for part in gone:
+                detail = f"node {part.node.name} was lost"
+                part.phase, part.ended_at, part.forgotten = Phase.ENDED, at, True
+                part.exit = msgspec.to_builtins(Exit(cause=Cause.NODE_FAIL, detail=detail))
+            _write_parts(gone)
+            Claim.objects.filter(part__in=gone, closed_at=None).update(closed_at=at)
+            _attempts_follow([attempt], {attempt.id: parts}, jobs, at)
+            number = jobs[job_id].number
+            transaction.on_commit(lambda n=number: changes.announce("jobs", f"job:{n}", "fleet"))  # type: ignore[misc]
+            ended += 1
+    return ended
+
+
+def mark_contact(node_ids: Iterable[uuid.UUID], lost: bool) -> None:
+    """Notes on the live attempts of these nodes that nobody knows how they are, or that they are known again."""
+    at = timezone.now() if lost else None
+    Attempt.objects.filter(
+        Q(contact_lost_at=None) if lost else ~Q(contact_lost_at=None),
+        ended_at=None,
+        parts__node__in=list(node_ids),
+    ).update(contact_lost_at=at)

@@ -1,0 +1,91 @@
+"""One mapping of a job file while it is read: every value is taken or refused, and no key goes unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from controlplane.jobs.values import Reader, Unacceptable, nearest, shown
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is wrong, where (a JSON pointer, RFC 6901), and what would be accepted."""
+
+    pointer: str
+    detail: str
+    code: str
+
+
+def step(key: object) -> str:
+    """A key as one step of a JSON pointer."""
+    return "/" + str(key).replace("~", "~0").replace("/", "~1")
+
+
+class Section:
+    """The mapping at ``pointer``. ``keys`` are the valid ones; ``later`` are known words that this version refuses.
+
+    Keys in ``inherited`` stand at the top of the file: what is wrong with them is told there.
+    """
+
+    def __init__(
+        self,
+        value: object,
+        pointer: str,
+        refusals: list[Refusal],
+        keys: Iterable[str],
+        later: Iterable[str] = (),
+    ) -> None:
+        self.pointer, self.refusals = pointer, refusals
+        self.inherited: frozenset[str] = frozenset()
+        self.values: Mapping[str, Any] = value if isinstance(value, dict) else {}
+        if not isinstance(value, dict):
+            self.refuse("", f"must be a mapping, not {shown(value)}", "not_a_mapping")
+            return
+        known, planned = set(keys), set(later)
+        for key in value:
+            if key in planned:
+                self.refuse(key, f"{key} is not supported by this version; leave it out", "unsupported")
+            elif key not in known:
+                self.refuse(key, f"there is no key {shown(key)} here; {nearest(str(key), known)}", "unknown_key")
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there and not null."""
+        return self.values.get(key) is not None
+
+    def read(self, key: str, reader: Reader[T], default: T) -> T:
+        """The value of ``key``; the default where it is absent or refused."""
+        value = self.values.get(key)
+        if value is None:
+            return default
+        try:
+            return reader(value)
+        except Unacceptable as error:
+            self.refuse(key, f"{key} {error}", error.code)
+            return default
+
+    def each(self, key: str, longest: int) -> list[Any]:
+        """The items of the list at ``key``; empty where it is absent or no list."""
+        value = self.values.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or len(value) > longest:
+            self.refuse(key, f"{key} must be a list of at most {longest} items", "not_a_list")
+            return []
+        return value
+
+    def at(self, key: str) -> str:
+        """The pointer of ``key``, which may itself be a longer pointer from here, or empty for all of it."""
+        relative = key if key.startswith("/") or not key else step(key)
+        return (
+            relative
+            if relative.split("/")[1:2] and relative.split("/")[1] in self.inherited
+            else self.pointer + relative
+        )
+
+    def refuse(self, key: str, detail: str, code: str = "invalid") -> None:
+        """Notes what is wrong with ``key``."""
+        self.refusals.append(Refusal(self.at(key), detail, code))

@@ -1,0 +1,484 @@
+"""Turns a job file into what the record keeps, or into the list of everything that is wrong with it.
+
+:func:`resolve` is pure: what it must know of the record comes as :class:`Rules`, which :func:`rules_for` reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, Final
+
+from controlplane.access import permissions
+from controlplane.access.models import Project, User
+from controlplane.fleet.models import Device
+from controlplane.jobs import demand
+from controlplane.jobs.demand import AFFINITY, KINDS_OF_DEVICE, Host, Known
+from controlplane.jobs.section import Refusal, Section
+from controlplane.jobs.values import (
+    Unacceptable,
+    choice,
+    duration,
+    flag,
+    matching,
+    moment,
+    nearest,
+    number,
+    shown,
+    whole,
+)
+from controlplane.pools.models import Pool, PriorityClass
+from scheduler.core import retry
+
+STAGE_DEFAULTS: Final = (
+    "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
+    "preemption", "checkpoint", "precision", "expected",
+)  # fmt: skip
+JOB_KEYS: Final = (
+    "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
+    *STAGE_DEFAULTS,
+)  # fmt: skip
+STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
+# Words of larger job files: told apart from a slip of the pen.
+LATER: Final = (
+    "image", "setup", "venv", "shm", "topology", "depends_on", "array", "secrets", "mounts", "inputs", "outputs",
+    "utilization_policy", "deadline", "notify", "profiling",
+)  # fmt: skip
+
+PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
+MAX_STAGES: Final = 256
+MAX_GRACE_S: Final = 900.0
+YEAR_S: Final = 366 * 86_400.0
+
+# Stage names become folder names; job names are shown only, in any script, but never look like a path.
+_STAGE_NAME = matching(
+    re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,62}(?<!\.)"),
+    "1 to 63 letters, digits, . _ - that begin with a letter or digit",
+)
+_JOB_NAME = matching(
+    re.compile(r"\w[\w .,:;=+@#()\[\]~-]{0,99}(?<! )"),
+    "1 to 100 letters, digits, spaces and . , : ; = + @ # ( ) [ ] ~ _ - that begin with a letter or digit",
+)
+_SHA256 = matching(re.compile(r"[0-9a-f]{64}"), "the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+
+
+class InvalidSpec(ValueError):
+    """Raised for a job file with faults; ``errors`` lists all of them."""
+
+    def __init__(self, errors: Sequence[Refusal]) -> None:
+        first = errors[0]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{first.pointer or 'the job file'}: {first.detail}{more}")
+        self.errors = list(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What of the record bears on a job file: where this user may submit, and what there is."""
+
+    projects: Mapping[str, Project]
+    pools: Mapping[str, Pool]
+    classes: Mapping[str, PriorityClass]
+    default_project: str = ""
+    default_pool: str = "default"
+    default_class: str = "medium"
+    may_number: bool = False
+    may_use_staff_classes: Callable[[Project], bool] = lambda project: False
+    has_bundle: Callable[[str], bool] = lambda sha256: True
+    known: Known = field(default_factory=Known)
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedStage:
+    """One stage as it will be stored. ``request`` has the shape that the engine and the agents read."""
+
+    name: str
+    kind: str
+    needs: tuple[str, ...]
+    request: dict[str, Any]
+    max_attempts: int
+    begin_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One job as it will be stored. ``warnings`` are pointers and sentences about keys that have no effect."""
+
+    name: str
+    project: Project
+    pool: Pool
+    priority_class: str
+    priority: int
+    labels: dict[str, str]
+    bundle: str
+    hold: bool
+    stages: tuple[ResolvedStage, ...]
+    warnings: tuple[tuple[str, str], ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """The resolved job as plain JSON, for the dry run."""
+        return {
+            "name": self.name,
+            "project": self.project.name,
+            "pool": self.pool.name,
+            "priority": {"class": self.priority_class, "value": self.priority},
+            "labels": self.labels,
+            "bundle": self.bundle or None,
+            "hold": self.hold,
+            "stages": [
+                {
+                    "name": stage.name,
+                    "kind": stage.kind,
+                    "needs": list(stage.needs),
+                    "asks": demand.spoken(stage.request),
+                    "max_attempts": stage.max_attempts,
+                    "begin_at": stage.begin_at.isoformat() if stage.begin_at else None,
+                    "request": stage.request,
+                }
+                for stage in self.stages
+            ],
+        }
+
+
+def rules_for(user: User) -> Rules:
+    """Reads what bears on job files of this user."""
+    from controlplane.jobs.models import Bundle
+
+    projects = {project.name: project for project in permissions.submittable(user)}
+    leads = set(permissions.led(user).values_list("id", flat=True))
+    default = next((name for name, project in projects.items() if project.id == user.default_project_id), "")
+    if not default:
+        default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
+    devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
+    models = {model.lower(): kind for kind, model in devices if model}
+    return Rules(
+        projects=projects,
+        pools={pool.name: pool for pool in Pool.objects.all()},
+        classes={each.name: each for each in PriorityClass.objects.all()},
+        default_project=default,
+        may_number=user.is_staff,
+        may_use_staff_classes=lambda project: user.is_staff or project.id in leads,
+        has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
+        known=Known(KINDS_OF_DEVICE | {kind for kind, _ in devices}, models),
+    )
+
+
+def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
+    """Resolves many files at once; equal files are read once. Pointers of faults begin with the file's index where
+    there are several. Raises :class:`InvalidSpec`."""
+    rules = rules_for(user)
+    seen: dict[str, Resolved | list[Refusal]] = {}
+    found: list[Resolved] = []
+    faults: list[Refusal] = []
+    for index, each in enumerate(specs):
+        key = hashlib.sha256(json.dumps(each, sort_keys=True, default=str).encode()).hexdigest()
+        if key not in seen:
+            try:
+                seen[key] = resolve(each, rules)
+            except InvalidSpec as error:
+                seen[key] = error.errors
+        one = seen[key]
+        if isinstance(one, Resolved):
+            found.append(one)
+        else:
+            prefix = f"/jobs/{index}" if len(specs) > 1 else ""
+            faults += [Refusal(prefix + fault.pointer, fault.detail, fault.code) for fault in one]
+            if len(faults) >= 100:
+                break
+    if faults:
+        raise InvalidSpec(faults)
+    return found
+
+
+def resolve(spec: object, rules: Rules) -> Resolved:
+    """The job that this file describes. Raises :class:`InvalidSpec` with every fault of it."""
+    faults: list[Refusal] = []
+    job = Section(spec, "", faults, JOB_KEYS, LATER)
+    if not isinstance(spec, dict):
+        raise InvalidSpec(faults)
+    job.read("apiVersion", choice("v1"), "v1")
+    job.read("kind", choice("Job"), "Job")
+    project, pool = _project(job, rules), _pool(job, rules)
+    name, value, preemptible = _priority(job, rules, project)
+    bundle = job.read("bundle", _SHA256, "")
+    if bundle and not rules.has_bundle(bundle):
+        job.refuse("bundle", "no such bundle was uploaded; POST it to /api/v1/bundles first", "unknown_bundle")
+    stages = _stages(job, rules, pool, preemptible)
+    first = stages[0].name if stages and job.has("stages") else "job"
+    resolved_name = job.read("name", _JOB_NAME, first)
+    labels = _labels(job)
+    hold = job.read("hold", flag, False)
+    if faults or project is None or pool is None:
+        # A key of the job that several stages inherit is told once.
+        raise InvalidSpec(list(dict.fromkeys(faults)))
+    warnings = [
+        (at, "checkpoint is kept with the job, but checkpoints go to YARD_CHECKPOINT_DIR whatever it says")
+        for at in _pointers(spec, "checkpoint")
+    ]
+    return Resolved(resolved_name, project, pool, name, value, labels, bundle, hold, tuple(stages), tuple(warnings))
+
+
+def _pointers(spec: Mapping[str, Any], key: str) -> list[str]:
+    stages = spec.get("stages") if isinstance(spec.get("stages"), list) else []
+    found = [f"/{key}"] if spec.get(key) is not None else []
+    return found + [f"/stages/{i}/{key}" for i, each in enumerate(stages or []) if each.get(key) is not None]
+
+
+def _project(job: Section, rules: Rules) -> Project | None:
+    name = job.values.get("project")
+    if name is None:
+        name = rules.default_project
+        if not name:
+            tail = (
+                f"name one of {', '.join(sorted(rules.projects))}"
+                if rules.projects
+                else "ask to become a member of one"
+            )
+            job.refuse("project", f"no project is named and you have no default one; {tail}", "missing")
+            return None
+    if not isinstance(name, str) or name not in rules.projects:
+        where = nearest(str(name), rules.projects)
+        job.refuse("project", f"you cannot submit to a project {shown(name)}; {where}", "unknown_project")
+        return None
+    return rules.projects[name]
+
+
+def _pool(job: Section, rules: Rules) -> Pool | None:
+    name = job.values.get("pool")
+    name = rules.default_pool if name is None else name
+    if not isinstance(name, str) or name not in rules.pools:
+        job.refuse("pool", f"there is no pool {shown(name)}; {nearest(str(name), rules.pools)}", "unknown_pool")
+        return None
+    return rules.pools[name]
+
+
+def _priority(job: Section, rules: Rules, project: Project | None) -> tuple[str, int, bool]:
+    """Name, number and preemptibility of the job's class."""
+    given = job.values.get("priority")
+    given = rules.default_class if given is None else given
+    if isinstance(given, int) and not isinstance(given, bool) and rules.may_number:
+        return "custom", job.read("priority", whole(0, 10_000), 0), True
+    if not isinstance(given, str) or given not in rules.classes:
+        numbers = " or a number from 0 to 10000" if rules.may_number else ""
+        job.refuse(
+            "priority", f"priority must be a class{numbers}, not {shown(given)}; {nearest(str(given), rules.classes)}",
+            "unknown_class",
+        )  # fmt: skip
+        return "", 0, True
+    found = rules.classes[given]
+    if found.staff_only and project is not None and not rules.may_use_staff_classes(project):
+        open_to_all = [name for name, each in rules.classes.items() if not each.staff_only]
+        job.refuse(
+            "priority",
+            f"class {given} is for leads of the project and staff; there are {', '.join(open_to_all)}",
+            "denied",
+        )
+    return found.name, found.value, found.preemptible
+
+
+def _labels(job: Section) -> dict[str, str]:
+    value = job.values.get("labels")
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > 64:
+        job.refuse("labels", "labels must map at most 64 names to values", "not_a_mapping")
+        return {}
+    labels: dict[str, str] = {}
+    for name, word in value.items():
+        at = "/labels/" + str(name).replace("~", "~0").replace("/", "~1")
+        if not isinstance(name, str) or not _LABEL.fullmatch(name):
+            job.refuse(
+                at, f"{shown(name)} cannot name a label: use up to 63 letters, digits and . _ / -", "invalid_name"
+            )
+        elif isinstance(word, dict | list) or word is None or len(str(word)) > 200:
+            job.refuse(at, f"label {name} must be a text of at most 200 characters")
+        else:
+            labels[name] = str(word).lower() if isinstance(word, bool) else str(word)
+    return labels
+
+
+def _stages(job: Section, rules: Rules, pool: Pool | None, preemptible: bool) -> list[ResolvedStage]:
+    if not job.has("stages"):
+        return [_stage(job, "main", "generic", (), rules, pool, preemptible)]
+    listed = job.each("stages", MAX_STAGES)
+    if not listed and isinstance(job.values["stages"], list):
+        job.refuse(
+            "stages", f"stages must be a list of 1 to {MAX_STAGES} stages; leave it out for a job of one", "not_a_list"
+        )
+    shared = {key: job.values[key] for key in STAGE_DEFAULTS if job.has(key)}
+    resolved: list[ResolvedStage] = []
+    for index, each in enumerate(listed):
+        at = f"/stages/{index}"
+        if not isinstance(each, dict):
+            job.refuse(at, f"must be a mapping with a name and what to run, not {shown(each)}", "not_a_mapping")
+            continue
+        stage = Section(each, at, job.refusals, STAGE_KEYS, LATER)
+        stage.values = _inherited(shared, each)
+        stage.inherited = frozenset(key for key in shared if each.get(key) is None)
+        name = stage.read("name", _STAGE_NAME, "")
+        if not stage.has("name"):
+            stage.refuse("name", "name is missing: other stages and the logs refer to it", "missing")
+        kind = stage.read("kind", choice(*AFFINITY), "generic")
+        resolved.append(_stage(stage, name, kind, _needs(stage), rules, pool, preemptible))
+    _check_graph(job, resolved)
+    return resolved
+
+
+def _inherited(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage's keys over the job's; environments merge, and a command of the stage replaces any of the job."""
+    merged = {**shared, **{key: value for key, value in own.items() if value is not None}}
+    if own.get("run") is not None or own.get("command") is not None:
+        merged.pop("run" if own.get("run") is None else "command", None)
+        if own.get("run") is not None and own.get("command") is not None:
+            merged["command"] = own["command"]
+    if isinstance(shared.get("env"), dict) and isinstance(own.get("env"), dict):
+        merged["env"] = {**shared["env"], **own["env"]}
+    return merged
+
+
+def _needs(stage: Section) -> tuple[str, ...]:
+    names: list[str] = []
+    for index, each in enumerate(stage.each("needs", MAX_STAGES)):
+        at = f"/needs/{index}"
+        if isinstance(each, dict):
+            need = Section(each, stage.at(at), stage.refusals, ("stage", "when"))
+            need.read("when", choice("afterok"), "afterok")
+            each = each.get("stage")
+        if not isinstance(each, str):
+            stage.refuse(at, f"must be the name of a stage, not {shown(each)}")
+        elif each in names:
+            stage.refuse(at, f"{shown(each)} is named twice; once is enough", "duplicate")
+        else:
+            names.append(each)
+    return tuple(names)
+
+
+def _check_graph(job: Section, stages: Sequence[ResolvedStage]) -> None:
+    """Refuses doubled names, needs that name no stage, and needs that go round in a circle."""
+    names: set[str] = set()
+    for index, stage in enumerate(stages):
+        if stage.name and stage.name.lower() in {name.lower() for name in names}:
+            job.refuse(
+                f"/stages/{index}/name", f"two stages are called {shown(stage.name)}; names must differ", "duplicate"
+            )
+        names.add(stage.name)
+    unknown = False
+    for index, stage in enumerate(stages):
+        for place, need in enumerate(stage.needs):
+            if need not in names:
+                unknown = True
+                where = nearest(need, names - {stage.name, ""})
+                job.refuse(
+                    f"/stages/{index}/needs/{place}", f"there is no stage {shown(need)}; {where}", "unknown_stage"
+                )
+    if unknown:
+        return
+    try:
+        TopologicalSorter({stage.name: stage.needs for stage in stages}).prepare()
+    except CycleError as error:
+        circle = list(reversed(error.args[1]))
+        index = next(i for i, stage in enumerate(stages) if stage.name == circle[0])
+        job.refuse(f"/stages/{index}/needs", f"stages need each other in a circle: {' needs '.join(circle)}", "cycle")
+
+
+def _stage(
+    section: Section, name: str, kind: str, needs: tuple[str, ...], rules: Rules, pool: Pool | None, preemptible: bool
+) -> ResolvedStage:
+    host = Host(
+        section.read("cpus", demand.cores, round(demand.DEFAULT_CPUS * 1000)),
+        section.read("memory", demand.MEMORY, demand.DEFAULT_MEMORY),
+    )
+    argv, env = demand.command(section), demand.environment(section)
+    ways = demand.alternatives(section, kind, argv, env, host, rules.known)
+    if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
+        # A CPU alternative may say more or less than the stage: what its parts get is what it claims.
+        host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
+    tries = _retry(section)
+    allowed, grace_s, to = _preemption(section)
+    _checkpoint(section)
+    ceiling = float(pool.max_limit_s) if pool else YEAR_S
+    bound = f"the limit of pool {pool.name}" if pool else ""
+    # A service runs until somebody ends it; anything else gets the pool's limit where the file gives none.
+    fallback = None if kind == "serve" or pool is None else float(pool.default_limit_s)
+    limit_s = section.read("time_limit", duration(1, ceiling, bound), 0.0) or fallback
+    request = {
+        "alternatives": ways,
+        "nodes": section.read("nodes", whole(1, 1024), 1),
+        "cpus_milli": host.cpus_milli,
+        "memory_bytes": host.memory_bytes,
+        "time_limit_s": limit_s,
+        "expected_s": section.read("expected", duration(0.1, YEAR_S), 0.0) or None,
+        "grace_s": grace_s,
+        "stop_to": to,
+        "on_node_lost": section.read("on_node_lost", choice(*retry.ON_NODE_LOST), "wait"),
+        "preemptible": preemptible and allowed,
+        "retry": tries,
+        "precision": section.read("precision", choice(*PRECISIONS), ""),
+        "kind": kind,
+    }
+    begin_at = section.read("begin", _begin, None)
+    return ResolvedStage(name, kind, needs, request, tries["max"], begin_at)
+
+
+def _begin(value: object) -> datetime | None:
+    return moment(value)
+
+
+def _retry(section: Section) -> dict[str, Any]:
+    tries: dict[str, Any] = {"max": 1, "on": [], "backoff_s": 10.0}
+    if not section.has("retry"):
+        return tries
+    part = Section(section.values["retry"], section.at("retry"), section.refusals, ("max", "on", "backoff"))
+    tries["max"] = part.read("max", whole(1, 100), 1)
+    tries["backoff_s"] = part.read("backoff", duration(0, 86_400), 10.0)
+    causes = {str(cause).lower() for cause in retry.RETRYABLE | retry.NO_FAULT}
+    tries["on"] = part.read("on", _causes(causes), [])
+    if not part.has("on") and tries["max"] > 1:
+        # Whoever asks for attempts without naming causes means any fault, except its own time limit.
+        tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE if cause != "TIMEOUT")
+    return tries
+
+
+def _causes(known: set[str]) -> Callable[[object], list[str]]:
+    def read(value: object) -> list[str]:
+        if not isinstance(value, list):
+            raise Unacceptable(
+                f"must be a list of causes such as [node_fail, device_error], not {shown(value)}", "not_a_list"
+            )
+        words = [str(word).lower() for word in value]
+        for word in words:
+            if word not in known:
+                raise Unacceptable(f"names no cause {shown(word)}; {nearest(word, known)}", "unknown_value")
+        return sorted(set(words))
+
+    return read
+
+
+def _preemption(section: Section) -> tuple[bool, float, str]:
+    if not section.has("preemption"):
+        return True, demand.DEFAULT_GRACE_S, "main"
+    part = Section(section.values["preemption"], section.at("preemption"), section.refusals, ("allowed", "grace", "to"))
+    return (
+        part.read("allowed", flag, True),
+        part.read("grace", duration(0, MAX_GRACE_S), demand.DEFAULT_GRACE_S),
+        part.read("to", choice("main", "group"), "main"),
+    )
+
+
+def _checkpoint(section: Section) -> None:
+    if section.has("checkpoint"):
+        part = Section(
+            section.values["checkpoint"],
+            section.at("checkpoint"),
+            section.refusals,
+            ("framework", "interval_hint", "keep"),
+            ("dir",),
+        )
+        part.read("interval_hint", duration(1, YEAR_S), 0.0)
+        part.read("keep", number(1, 1000), 1.0)

@@ -1,0 +1,223 @@
+"""Readers of single values of a job file: each returns the value, or raises with what it would accept instead."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Final, TypeVar
+
+SIZE_UNITS: Final = {
+    **{prefix + "b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t", "p"))},
+    **{prefix + suffix: 1024**power for power, prefix in enumerate("kmgtp", 1) for suffix in ("ib", "i", "")},
+}
+DURATION_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_UNITS = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?\s*(?:w|d|h|m|s)\s*)+")
+_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([wdhms])")
+_CLOCK = re.compile(r"(?:([0-9]{1,4})-)?(?:([0-9]{1,4}):)?([0-9]{1,4}):([0-9]{1,2})")
+_ISO = re.compile(r"P(?:([0-9.]+)W)?(?:([0-9.]+)D)?(?:T(?:([0-9.]+)H)?(?:([0-9.]+)M)?(?:([0-9.]+)S)?)?")
+
+
+T = TypeVar("T")
+
+
+class Unacceptable(ValueError):
+    """Raised for a value that the job file does not allow; the text says what it allows."""
+
+    def __init__(self, detail: str, code: str = "invalid") -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+Reader = Callable[[object], T]
+
+
+def shown(value: object) -> str:
+    """The value as an error quotes it: short, on one line."""
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    text = "".join(char if char.isprintable() else "?" for char in text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """A clause that names the nearest of the valid words, or lists them all."""
+    known = sorted(words)
+    if close := get_close_matches(word, known, n=1, cutoff=0.6):
+        return f"did you mean {close[0]}?"
+    return f"there are {', '.join(known)}" if known else "there are none"
+
+
+def whole(low: int, high: int) -> Reader[int]:
+    """Reads a whole number within the range, both ends included."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise Unacceptable(
+                f"must be a whole number from {low} to {high}, not {shown(value)}",
+                "out_of_range",
+            )
+        return value
+
+    return read
+
+
+def number(low: float, high: float) -> Reader[float]:
+    """Reads a number within the range, both ends included."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise Unacceptable(
+                f"must be a number from {low:g} to {high:g}, not {shown(value)}",
+                "out_of_range",
+            )
+        return float(value)
+
+    return read
+
+
+def flag(value: object) -> bool:
+    """Reads true or false."""
+    if not isinstance(value, bool):
+        raise Unacceptable(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def choice(*words: str) -> Reader[str]:
+    """Reads one of the words."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise Unacceptable(
+                f"must be one of {', '.join(words)}, not {shown(value)}",
+                "unknown_value",
+            )
+        return value
+
+    return read
+
+
+def matching(pattern: re.Pattern[str], allowed: str) -> Reader[str]:
+    """Reads a text that the pattern matches as a whole; ``allowed`` says in words what that is."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise Unacceptable(f"must be {allowed}, not {shown(value)}")
+        return value
+
+    return read
+
+
+def text(longest: int) -> Reader[str]:
+    """Reads a text that is not blank and holds no NUL."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise Unacceptable(f"must be a text, not {shown(value) or 'an empty one'}")
+        if len(value) > longest or "\0" in value:
+            raise Unacceptable(f"must have at most {longest} characters and no NUL", "too_long")
+        return value
+
+    return read
+
+
+def size(low: int, high: int) -> Reader[int]:
+    """Reads bytes: a whole number, or a number with a unit (``8GiB``, ``512MB``; a bare K, M, G or T is binary)."""
+
+    def read(value: object) -> int:
+        count = parse_size(value)
+        if not low <= count <= high:
+            raise Unacceptable(
+                f"must lie between {binary(low)} and {binary(high)}, not {shown(value)}",
+                "out_of_range",
+            )
+        return count
+
+    return read
+
+
+def parse_size(value: object) -> int:
+    """Bytes of a size; raises :class:`Unacceptable`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= 40 else None
+    unit = SIZE_UNITS.get((match[2] or "b").lower()) if match else None
+    if not match or unit is None:
+        raise Unacceptable(f"must be a size such as 8GiB, 512MB or a number of bytes, not {shown(value)}")
+    return math.ceil(float(match[1]) * unit)
+
+
+def binary(count: int) -> str:
+    """Bytes in the largest binary unit that leaves a short number: ``8 GiB``."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.4g} {unit}"
+
+
+def duration(low: float, high: float, bound: str = "") -> Reader[float]:
+    """Reads seconds: a number, ``12h``, ``1h30m``, ``1-02:00:00``, ``02:00:00``, ``30:00`` or ISO 8601 ``PT1H30M``.
+
+    ``bound`` says in the refusal whose bound the upper one is.
+    """
+
+    def read(value: object) -> float:
+        span = parse_duration(value)
+        if not low <= span <= high:
+            raise Unacceptable(
+                f"must lie between {spoken(low)} and {spoken(high)}{bound and f' ({bound})'}, not {shown(value)}",
+                "out_of_range",
+            )
+        return span
+
+    return read
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of a duration; raises :class:`Unacceptable`."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    word = value.strip() if isinstance(value, str) and len(value) <= 60 else ""
+    try:
+        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", word):
+            return float(word)
+        if _UNITS.fullmatch(word):
+            return sum(float(count) * DURATION_UNITS[unit] for count, unit in _UNIT.findall(word))
+        if match := _CLOCK.fullmatch(word):
+            days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+            return float(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
+        if (match := _ISO.fullmatch(word.upper())) and word[-1] not in "PpTt":
+            weeks, days_, hours_, minutes_, seconds_ = (float(part or 0) for part in match.groups())
+            return weeks * 604_800 + days_ * 86_400 + hours_ * 3600 + minutes_ * 60 + seconds_
+    except ValueError:
+        pass
+    raise Unacceptable(
+        f"must be a duration such as 90s, 12h, 1-02:00:00, PT1H or a number of seconds, not {shown(value)}"
+    )
+
+
+def spoken(span: float) -> str:
+    """Seconds as people write them: ``1d12h``, ``30s``."""
+    if span < 1 or span != int(span):
+        return f"{span:g}s"
+    left, words = int(span), ""
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        words += f"{count}{unit}" if count else ""
+    return words or "0s"
+
+
+def moment(value: object) -> datetime:
+    """Reads a date and time that carries its zone, as UTC."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) and len(value) <= 40 else None
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise Unacceptable(f"must be a date and time with a zone, such as 2027-01-31T18:00:00Z, not {shown(value)}")
+    return at.astimezone(UTC)

@@ -1,0 +1,85 @@
+"""The scheduling loop of the live cluster: one cycle at a time in the whole installation.
+
+The advisory lock is for thrift, not for truth: two cycles at once would be correct, only slower.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+from django.db import OperationalError, connection
+
+from controlplane.live import changes
+from controlplane.live.store import LiveStore, clock, decide_record
+from scheduler.core.engine import plan as think
+from scheduler.profiles import PROFILES
+
+log = logging.getLogger(__name__)
+
+LOCK = 0x59415244  # "YARD"
+
+_store = LiveStore()
+_mutex = threading.Lock()
+_last_at = 0.0
+_last_s = 0.0
+_timer: threading.Timer | None = None
+
+
+def last_cycle_at() -> float:
+    """When this process last began a cycle; wall-clock seconds."""
+    return _last_at
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[bool]:
+    """Holds the installation's scheduling lock; yields False where another process keeps it for too long."""
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        except OperationalError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+
+
+def cycle() -> None:
+    """Loads, plans and applies once, and arms a timer for the next moment that the plan names."""
+    global _last_at, _last_s
+    with _mutex:
+        # Under a flood of wakes the cycle takes at most half of a core: the next one finds more to do at once.
+        pause = _last_s - (clock() - _last_at - _last_s)
+        if 0 < pause < 1:
+            time.sleep(pause)
+        changes.clear_wake()
+        with _alone() as mine:
+            if not mine:
+                return
+            began, _last_at = time.perf_counter(), clock()
+            now = _last_at
+            snapshot = _store.load(now)
+            profiles = {pool.name: PROFILES[pool.profile] for pool in snapshot.pools}
+            plan = think(snapshot, profiles, now)
+            applied = _store.apply(snapshot, plan, now)
+            _last_s = time.perf_counter() - began
+            used = "+".join(sorted({pool.profile for pool in snapshot.pools}))
+            decide_record(used, snapshot, plan, applied, _last_s, now)
+        _arm(plan.wake_at, now, again=bool(applied.skipped))
+
+
+def _arm(wake_at: float | None, now: float, *, again: bool) -> None:
+    """The next look: soon where something was skipped, else when an entry falls due."""
+    global _timer
+    if _timer is not None:
+        _timer.cancel()
+    delay = 0.05 if again else None if wake_at is None else max(0.01, min(wake_at - now, 60.0))
+    if delay is not None:
+        _timer = threading.Timer(delay, changes.wake)
+        _timer.daemon = True
+        _timer.start()

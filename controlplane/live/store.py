@@ -1,0 +1,501 @@
+"""The record as the engine sees it: rows become a Snapshot in a handful of queries, a Plan becomes rows at once.
+
+No lock is held between the two: what changed meanwhile is noticed when the plan is applied, and only that is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.db import DataError, IntegrityError, connection, transaction
+
+from controlplane.access.models import Project as ProjectRow
+from controlplane.jobs import service
+from controlplane.jobs.models import Decision, Stage as StageRow
+from controlplane.live import changes
+from controlplane.live.history import History
+from controlplane.pools.models import Pool as PoolRow
+from controlplane.pools.models import Quota as QuotaRow
+from scheduler.core.lifecycle import Cause, Health, NodeState, State
+from scheduler.core.ports import Applied
+from scheduler.core.reasons import CATALOGUE, sentence
+from scheduler.core.types import (
+    Alternative,
+    Ask,
+    Device,
+    Grant,
+    Mode,
+    Node,
+    Placement,
+    Plan,
+    Pool,
+    Project,
+    Promise,
+    Quota,
+    Running,
+    Snapshot,
+    Stage,
+    Wait,
+)
+
+ACTS = {entry.code: entry.acts for entry in CATALOGUE}
+# What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
+REFRESH_S = 2.0
+WRITES_PER_CYCLE = 400
+
+_NODES = """
+SELECT n.id::text, n.name, n.state, n.labels,
+       coalesce(array_agg(p.name ORDER BY p.name) FILTER (WHERE p.name IS NOT NULL), '{}')
+FROM fleet_node n LEFT JOIN fleet_node_pools np ON np.node_id = n.id LEFT JOIN pools_pool p ON p.id = np.pool_id
+GROUP BY n.id ORDER BY n.id
+"""
+_DEVICES = """
+SELECT id::text, node_id::text, kind, vendor, model, index, memory_bytes, capacity_milli, mode, health, numa, features,
+       CASE WHEN fenced_until > now() THEN fenced_for::text END
+FROM fleet_device WHERE present ORDER BY id
+"""
+_WAITING = """
+SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
+       extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
+       extract(epoch FROM s.begin_at)::float8, extract(epoch FROM s.retry_at)::float8, s.failures, s.max_attempts,
+       s.held_by, s.promise, j.name
+FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
+     JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
+WHERE s.state IN ('HELD', 'PENDING')
+"""
+_UNMET = """
+SELECT n.from_stage_id, n.to_stage_id::text, t.state
+FROM jobs_stage s JOIN jobs_stage_needs n ON n.from_stage_id = s.id JOIN jobs_stage t ON t.id = n.to_stage_id
+WHERE s.state IN ('HELD', 'PENDING') AND t.state <> 'COMPLETED'
+"""
+_RUNNING = """
+SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class, s.state,
+       a.id, a.alternative, extract(epoch FROM coalesce(a.started_at, a.created_at))::float8, a.estimate, s.progress,
+       a.stop_for::text, extract(epoch FROM a.stop_at)::float8, s.preemptions,
+       (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.attempt_id = a.id),
+       EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.stage_id = s.id)
+FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
+     JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
+     JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
+WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')
+"""
+_GRANTS = """
+SELECT t.attempt_id, t.rank, t.node_id::text, c.device_id::text, c.milli, c.memory_bytes
+FROM jobs_claim c JOIN jobs_part t ON t.id = c.part_id
+WHERE c.closed_at IS NULL ORDER BY t.attempt_id, t.rank, c.device_id
+"""
+# Without shared storage a stage goes where its own checkpoints and the outputs of the stages it needs lie.
+_PINNED = """
+SELECT s.id, array_agg(DISTINCT t.node_id::text)
+FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN pools_pool o ON o.id = j.pool_id
+     LEFT JOIN jobs_stage_needs n ON n.from_stage_id = s.id
+     JOIN jobs_attempt a ON a.stage_id = n.to_stage_id OR a.stage_id = s.id
+     JOIN jobs_part t ON t.attempt_id = a.id
+WHERE s.state IN ('HELD', 'PENDING') AND o.storage_path = ''
+GROUP BY s.id
+"""
+_REPORT = """
+UPDATE jobs_stage s SET reasons = v.reasons, funnel = v.funnel, expected = v.expected, planned = v.planned,
+    promise = v.promise, evaluated_at = %s
+FROM unnest(%s::uuid[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[])
+    AS v(id, reasons, funnel, expected, planned, promise)
+WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
+"""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was last written of a waiting stage, and when."""
+
+    urgent: Any
+    whole: bytes
+    at: float
+
+
+def moment(at: float) -> str:
+    """An engine time as the API shows it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class LiveStore:
+    """Implements ``scheduler.core.ports.Store`` on PostgreSQL. Keep one per process: it remembers what never changes."""
+
+    def __init__(self) -> None:
+        self._requests: dict[uuid.UUID, dict[str, Any]] = {}
+        self._alternatives: dict[str, tuple[Alternative, ...]] = {}
+        self._written: dict[str, _Written] = {}
+        self.history = History()
+
+    # --- rows -> Snapshot
+
+    def load(self, now: float) -> Snapshot:
+        """Everything that one cycle may know."""
+        with connection.cursor() as cursor:
+            pools = self._pools()
+            nodes = self._nodes(cursor)
+            waiting = self._waiting(cursor, now)
+            running = self._running(cursor)
+        return Snapshot(
+            nodes=nodes,
+            waiting=waiting,
+            running=running,
+            projects=self._projects(now),
+            quotas=self._quotas(),
+            pools=pools,
+            speeds=self.history.speeds(now),
+        )
+
+    def _pools(self) -> tuple[Pool, ...]:
+        return tuple(
+            Pool(name=row.name, profile=row.profile, stopped_by=row.stopped_by, default_limit_s=row.default_limit_s)
+            for row in PoolRow.objects.order_by("name")
+        )
+
+    def _projects(self, now: float) -> tuple[Project, ...]:
+        used = self.history.usage(now)
+        return tuple(
+            Project(id=row.name, weight=row.weight, used_device_s=used.get(row.name, 0.0))
+            for row in ProjectRow.objects.order_by("name")
+        )
+
+    def _quotas(self) -> tuple[Quota, ...]:
+        def milli(value: float | None) -> int | None:
+            return None if value is None else round(value * 1000)
+
+        return tuple(
+            Quota(
+                project=row.project.name,
+                kind=row.kind,
+                nominal_milli=milli(row.nominal),
+                borrowing_limit_milli=milli(row.borrowing_limit),
+                lending_limit_milli=milli(row.lending_limit),
+            )
+            for row in QuotaRow.objects.select_related("project").order_by("project__name", "kind")
+        )
+
+    def _nodes(self, cursor: Any) -> tuple[Node, ...]:
+        devices: dict[str, list[Device]] = defaultdict(list)
+        cursor.execute(_DEVICES)
+        for i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced in cursor:
+            devices[node].append(
+                Device(
+                    id=i,
+                    node=node,
+                    kind=kind,
+                    vendor=vendor,
+                    model=model,
+                    index=index,
+                    memory_bytes=memory,
+                    capacity_milli=capacity,
+                    mode=Mode(mode),
+                    health=Health(health),
+                    numa=numa,
+                    features=_json(features),
+                    fenced_for=fenced,
+                )
+            )
+        cursor.execute(_NODES)
+        return tuple(
+            Node(
+                id=i, name=name, state=NodeState(state), pools=tuple(pools), devices=tuple(devices[i]), labels=_json(labels)
+            )
+            for i, name, state, labels, pools in cursor.fetchall()
+        )
+
+    def _waiting(self, cursor: Any, now: float) -> tuple[Stage, ...]:
+        cursor.execute(_WAITING)
+        rows = cursor.fetchall()
+        if not rows:
+            self._written.clear()
+            return ()
+        ids = [row[0] for row in rows]
+        self._learn(ids)
+        unmet: dict[uuid.UUID, list[str]] = defaultdict(list)
+        blocked: dict[uuid.UUID, str] = {}
+        cursor.execute(_UNMET)
+        for stage_id, need, state in cursor:
+            unmet[stage_id].append(need)
+            if state in {State.FAILED, State.CANCELLED}:
+                blocked[stage_id] = need
+        cursor.execute(_PINNED)
+        pinned = dict(cursor.fetchall())
+        return tuple(
+            self._stage(row, tuple(sorted(unmet[row[0]])), blocked.get(row[0]), tuple(pinned.get(row[0], ())), now)
+            for row in rows
+        )
+
+    def _stage(
+        self, row: Any, unmet: tuple[str, ...], blocked_by: str | None, pinned: tuple[str, ...], now: float
+    ) -> Stage:
+        (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[:13]
+        begin, retry_at, failures, max_attempts, held_by, promise, job_name = row[13:]
+        request = self._requests[i]
+        return Stage(
+            id=str(i),
+            job=job,
+            number=number,
+            name=name,
+            project=project,
+            user=user,
+            pool=pool,
+            kind=kind,
+            priority=priority,
+            submitted_at=submitted,
+            eligible_at=eligible or submitted,
+            alternatives=self._ways(request),
+            estimate=self.history.estimate(project, job_name, name, kind, request, now),
+            state=State(state),
+            nodes=request["nodes"],
+            priority_class=priority_class,
+            precision=request.get("precision", ""),
+            preemptible=request["preemptible"],
+            time_limit_s=request["time_limit_s"],
+            begin_at=begin,
+            retry_at=retry_at,
+            attempts=failures,
+            max_attempts=max_attempts,
+            unmet=unmet,
+            blocked_by=blocked_by,
+            pinned=pinned,
+            held_by=held_by,
+            promise=msgspec.convert(_json(promise), Promise) if promise else None,
+        )
+
+    def _learn(self, ids: list[uuid.UUID]) -> None:
+        """Fetches the requests of stages not seen before, and forgets those of stages that are gone."""
+        missing = [i for i in ids if i not in self._requests]
+        if missing:
+            self._requests.update(StageRow.objects.filter(id__in=missing).values_list("id", "request"))
+        if len(self._requests) > 2 * len(ids) + 1000:
+            keep = set(ids)
+            self._requests = {i: request for i, request in self._requests.items() if i in keep}
+            self._alternatives.clear()
+
+    def _ways(self, request: dict[str, Any]) -> tuple[Alternative, ...]:
+        asks = [(each["index"], each["asks"]) for each in request["alternatives"]]
+        key = msgspec.json.encode(asks).decode()
+        if key not in self._alternatives:
+            self._alternatives[key] = tuple(
+                Alternative(index=index, asks=tuple(Ask(**ask) for ask in each)) for index, each in asks
+            )
+        return self._alternatives[key]
+
+    def _running(self, cursor: Any) -> tuple[Running, ...]:
+        cursor.execute(_GRANTS)
+        ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
+        for attempt, rank, node, device, milli, memory in cursor:
+            ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory))
+        cursor.execute(_RUNNING)
+        rows = cursor.fetchall()
+        self._learn_running([row[0] for row in rows])
+        return tuple(self._one_running(row, ranks[row[11]]) for row in rows)
+
+    def _learn_running(self, ids: list[uuid.UUID]) -> None:
+        missing = [i for i in ids if i not in self._requests]
+        if missing:
+            self._requests.update(StageRow.objects.filter(id__in=missing).values_list("id", "request"))
+
+    def _one_running(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]]) -> Running:
+        (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
+        alternative, started, estimate, progress, stop_for, stop_at, preemptions, checkpoint_at, checkpoints = row[12:]
+        request, order = self._requests[i], sorted(ranks)
+        progress, estimate = _json(progress), _json(estimate)
+        done = None
+        if progress and progress.get("total") and progress.get("step") is not None:
+            done = min(1.0, progress["step"] / progress["total"])
+        return Running(
+            id=str(i),
+            job=job,
+            number=number,
+            name=name,
+            project=project,
+            user=user,
+            pool=pool,
+            kind=kind,
+            priority=priority,
+            state=State(state),
+            attempt=str(attempt),
+            placement=Placement(
+                alternative=alternative,
+                nodes=tuple(ranks[rank][0] for rank in order),
+                grants=tuple(tuple(ranks[rank][1]) for rank in order),
+            ),
+            started_at=started,
+            estimate=self.history.as_estimate(estimate),
+            priority_class=priority_class,
+            precision=request.get("precision", ""),
+            preemptible=request["preemptible"],
+            time_limit_s=request["time_limit_s"],
+            checkpoint_at=checkpoint_at,
+            checkpoints=checkpoints,
+            progress=done,
+            evicted_for=stop_for,
+            stop_by_at=stop_at + request["grace_s"] if stop_at else None,
+            preemptions=preemptions,
+            grace_s=request["grace_s"],
+        )
+
+    # --- Plan -> rows
+
+    def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
+        """Makes the plan true in one transaction; a gang is placed whole or not at all."""
+        applied = Applied()
+        if plan.starts or plan.preempts:
+            with transaction.atomic():
+                applied = self._act(snapshot, plan, datetime.fromtimestamp(now, UTC))
+        self._report(snapshot, plan, set(applied.started), now)
+        return applied
+
+    def _act(self, snapshot: Snapshot, plan: Plan, at: datetime) -> Applied:
+        stages = {stage.id: stage for stage in snapshot.waiting}
+        victims = {run.id: run for run in snapshot.running}
+        touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.preempts}
+        jobs = service.lock(uuid.UUID(job) for job in touched)
+        ids = [s.stage for s in plan.starts] + [p.victim for p in plan.preempts]
+        rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
+        placings = [
+            self._placing(start, stages[start.stage], rows[start.stage])
+            for start in plan.starts
+            if start.stage in rows and rows[start.stage].state == State.PENDING
+        ]
+        placed, notes = self._place(jobs, placings, at)
+        evicted: list[str] = []
+        for preempt in plan.preempts:
+            row = rows.get(preempt.victim)
+            if row is None or row.state not in {State.STARTING, State.RUNNING}:
+                continue
+            notes += service.stop(
+                [jobs[row.job_id]], [row], Cause.PREEMPTED, at, stop_for=uuid.UUID(preempt.stage)
+            )
+            evicted.append(preempt.victim)
+        service.settle(jobs.values(), notes, at)
+        keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
+        transaction.on_commit(lambda: changes.announce(*keys))
+        skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
+        return Applied(started=tuple(sorted(placed)), evicted=tuple(evicted), skipped=skipped)
+
+    def _placing(self, start: Any, stage: Stage, row: StageRow) -> service.Placing:
+        ranks = tuple(
+            (
+                uuid.UUID(node),
+                tuple((uuid.UUID(grant.device), grant.milli, grant.memory_bytes) for grant in grants),
+            )
+            for node, grants in zip(start.placement.nodes, start.placement.grants, strict=True)
+        )
+        estimate = msgspec.to_builtins(stage.estimate)
+        return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)
+
+    def _place(
+        self, jobs: dict[uuid.UUID, Any], placings: list[service.Placing], at: datetime
+    ) -> tuple[set[str], list[service.Note]]:
+        """All at once; where the database refuses, one by one, so that only what cannot be is left out."""
+        if not placings:
+            return set(), []
+        try:
+            with transaction.atomic():
+                return {str(p.stage.id) for p in placings}, service.place(jobs, placings, at)
+        except (IntegrityError, DataError):
+            if len(placings) == 1:
+                return set(), []
+        placed: set[str] = set()
+        notes: list[service.Note] = []
+        for placing in placings:
+            row = StageRow.objects.get(id=placing.stage.id)
+            one, facts = self._place(jobs, [replace(placing, stage=row)], at)
+            placed |= one
+            notes += facts
+        return placed, notes
+
+    def _report(self, snapshot: Snapshot, plan: Plan, started: set[str], now: float) -> None:
+        """Writes what the cycle says of each stage that waits, where that is news."""
+        stages = {stage.id: stage for stage in snapshot.waiting}
+        names = {node.id: node.name for node in snapshot.nodes}
+        news: list[tuple[str, ...]] = []
+        for wait in plan.waits:
+            was, urgent = self._written.get(wait.stage), _urgent(wait)
+            same = was is not None and was.urgent == urgent
+            if same and was is not None and now - was.at < REFRESH_S:
+                continue
+            row = self._row(wait, names)
+            whole = hashlib.blake2b("".join(row[1:]).encode(), digest_size=16).digest()
+            if same and was is not None and was.whole == whole and now - was.at < 30:
+                continue
+            self._written[wait.stage] = _Written(urgent, whole, now)
+            news.append(row)
+            if len(news) >= WRITES_PER_CYCLE:
+                break
+        for gone in [i for i in self._written if i not in stages] if len(self._written) > len(stages) else ():
+            del self._written[gone]
+        if not news:
+            return
+        columns = [[None if value == "null" else value for value in column] for column in zip(*news, strict=True)]
+        with connection.cursor() as cursor:
+            cursor.execute(_REPORT, [datetime.fromtimestamp(now, UTC), *columns])
+        keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
+        changes.announce("jobs", "timeline", *keys)
+
+    def _row(self, wait: Wait, names: dict[str, str]) -> tuple[str, ...]:
+        reasons = [
+            {"code": r.code, "params": dict(r.params), "text": sentence(r), "acts": ACTS[r.code]} for r in wait.reasons
+        ]
+        expected = wait.expected and {
+            "low_at": moment(wait.expected.low_at),
+            "high_at": moment(wait.expected.high_at),
+            "basis": wait.expected.basis,
+        }
+        planned = wait.planned and {
+            "start_at": moment(wait.planned.start_at),
+            "late_at": moment(wait.planned.late_at),
+            "end_at": moment(wait.planned.end_at),
+            "nodes": [names.get(node, "?") for node in wait.planned.placement.nodes],
+            "devices": sorted({grant.device for grants in wait.planned.placement.grants for grant in grants}),
+        }
+        promise = msgspec.to_builtins(wait.planned) if wait.planned else None
+        values = (reasons, [list(step) for step in wait.funnel], expected, planned, promise)
+        return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
+
+
+def _urgent(wait: Wait) -> Any:
+    """What must be written at once when it changes: the first reason, and the entry that people were promised."""
+    planned = wait.planned
+    return (
+        wait.reasons[0].code if wait.reasons else "",
+        planned and (round(planned.start_at), planned.placement),
+    )
+
+
+def _json(value: Any) -> Any:
+    """A jsonb column as the driver gives it: parsed already, or text, by how the connection was set up."""
+    return msgspec.json.decode(value) if isinstance(value, str) else value
+
+
+def decide_record(profile: str, snapshot: Snapshot, plan: Plan, applied: Applied, duration_s: float, now: float) -> None:
+    """Appends the decision of a cycle that decided something."""
+    if not (applied.started or applied.evicted or applied.skipped or plan.replanned):
+        return
+    numbers = {s.id: f"#{s.number}/{s.name}" for s in snapshot.waiting}
+    numbers |= {r.id: f"#{r.number}/{r.name}" for r in snapshot.running}
+    whys = {start.stage: start.why for start in plan.starts}
+    prices = {p.victim: {"for": numbers.get(p.stage), "price": p.price, "gain": p.gain} for p in plan.preempts}
+    Decision.objects.create(
+        at=datetime.fromtimestamp(now, UTC),
+        profile=profile[:100],
+        duration_ms=round(duration_s * 1000, 3),
+        waiting=len(snapshot.waiting),
+        started=[{"stage": numbers[i], "why": whys[i]} for i in applied.started],
+        evicted=[{"stage": numbers[i], **prices[i]} for i in applied.evicted],
+        skipped=[numbers[i] for i in applied.skipped],
+        replanned=plan.replanned[:300],
+    )
+
+
+def clock() -> float:
+    """The wall clock of this process, for cycles of the live cluster."""
+    return time.time()
