@@ -44,7 +44,7 @@ def _poll() -> None:
     """Runs the cycle itself where nobody has run one lately, and the periodic duties likewise."""
     from django.db import close_old_connections
 
-    from controlplane.fleet import watch
+    from controlplane.live import watch
     from controlplane.live import loop
 
     while not _stopping.wait(POLL_S):

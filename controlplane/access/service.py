@@ -69,10 +69,10 @@ def redeem(secret: str) -> User | None:
     Two browsers that redeem the same link at the same moment: one of them wins.
     """
     now = timezone.now()
-    valid = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=now, user__is_active=True)
-    if not valid.update(used_at=now):
-        return None
-    return User.objects.get(signinlink__digest=digest(secret))
+    user = User.objects.filter(signinlink__digest=digest(secret), is_active=True).first()
+    # No join here: the row that is locked must be the row whose use is judged.
+    links = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=now)
+    return user if user is not None and links.update(used_at=now) else None
 
 
 def forget_old() -> int:

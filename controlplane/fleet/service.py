@@ -18,7 +18,7 @@ from django.utils import timezone
 from agents.protocol import Conditions, Inventory, Report
 from controlplane.access.models import slug
 from controlplane.fleet.models import Device, JoinToken, Node
-from controlplane.live import changes
+from controlplane import changes
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
 

@@ -25,7 +25,7 @@ from controlplane.fleet.models import Device, Node
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Part, Stage
 from controlplane.jobs.service import Note
-from controlplane.live import changes
+from controlplane import changes
 from scheduler.core import retry
 from scheduler.core.lifecycle import Cause, State, sources
 from scheduler.core.lifecycle import Event as What

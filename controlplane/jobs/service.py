@@ -21,7 +21,7 @@ from controlplane.access.models import User
 from controlplane.fleet.models import Node
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
-from controlplane.live import changes
+from controlplane import changes
 from scheduler.core.lifecycle import (
     ACTIVE,
     FINAL,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from django.db import OperationalError, connection
 
-from controlplane.live import changes
+from controlplane import changes
 from controlplane.live.store import LiveStore, clock, decide_record
 from scheduler.core.engine import plan as think
 from scheduler.profiles import PROFILES

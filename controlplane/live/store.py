@@ -19,7 +19,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from controlplane.access.models import Project as ProjectRow
 from controlplane.jobs import service
 from controlplane.jobs.models import Decision, Stage as StageRow
-from controlplane.live import changes
+from controlplane import changes
 from controlplane.live.history import History
 from controlplane.pools.models import Pool as PoolRow
 from controlplane.pools.models import Quota as QuotaRow

@@ -17,7 +17,7 @@ from controlplane.access.models import IdempotencyKey, SignInLink
 from controlplane.fleet import service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
-from controlplane.live import changes
+from controlplane import changes
 
 log = logging.getLogger(__name__)
 

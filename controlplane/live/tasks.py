@@ -2,7 +2,7 @@
 
 from celery import shared_task
 
-from controlplane.fleet import watch as duties
+from controlplane.live import watch as duties
 
 
 @shared_task(name="fleet.watch", ignore_result=True)  # type: ignore[untyped-decorator]

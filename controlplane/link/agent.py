@@ -1,0 +1,124 @@
+"""The WebSocket door for agents: a Report comes in, a Desired goes out.
+
+The socket holds nothing that matters: whatever is lost with it is said again by the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+import msgspec
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError, close_old_connections
+
+from agents import protocol
+from agents.protocol import Desired, Report
+from controlplane.fleet import service as fleet
+from controlplane.jobs import record
+from controlplane.live import desired
+
+log = logging.getLogger(__name__)
+
+_decode = msgspec.json.Decoder(Report).decode
+_encode = msgspec.json.Encoder().encode
+MESSAGE_LIMIT = 16 * 2**20
+
+
+def _in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def call() -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return sync_to_async(call, thread_sensitive=False)()
+
+
+class AgentLink(AsyncWebsocketConsumer):
+    """One agent's connection. Orders leave at once when the node is nudged, and as the answer to each report."""
+
+    node_id: uuid.UUID
+    group = ""
+
+    async def connect(self) -> None:
+        header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
+        node = await _in_thread(fleet.authenticate, header)
+        if node is None:
+            await self.close(protocol.CLOSE_UNAUTHENTICATED)
+            return
+        self.node_id, self.group = node.id, f"node.{node.id}"
+        self.known: dict[str, int] = {}
+        self._busy = asyncio.Lock()
+        self._stale = False
+        await self.accept()
+        try:
+            await self.channel_layer.group_add(self.group, self.channel_name)
+        except Exception as error:  # without Redis orders still leave with every report
+            log.warning("node %s is not nudged for now: %s", node.name, error)
+
+    async def disconnect(self, code: int) -> None:
+        if self.group:
+            try:
+                await self.channel_layer.group_discard(self.group, self.channel_name)
+            except Exception:
+                log.debug("leaving %s failed", self.group, exc_info=True)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        raw = bytes_data if bytes_data is not None else (text_data or "").encode()
+        if len(raw) > MESSAGE_LIMIT:
+            await self.close(protocol.CLOSE_PROTOCOL)
+            return
+        try:
+            report = _decode(raw)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            log.warning("node %s sent what is no report: %s", self.node_id, error)
+            await self.close(protocol.CLOSE_PROTOCOL)
+            return
+        async with self._busy:
+            try:
+                answer, message = await _in_thread(self._take, report)
+            except DatabaseError as error:
+                # No answer is an answer: the agent keeps what runs and reports again.
+                log.warning("a report of node %s could not be recorded: %s", self.node_id, error)
+                return
+            if answer.fenced:
+                await self.close(protocol.CLOSE_SECOND_INCARNATION)
+                return
+            await self._send(message)
+
+    def _take(self, report: Report) -> tuple[record.Answer, Desired | None]:
+        answer = record.report(self.node_id, report)
+        if answer.fenced:
+            return answer, None
+        self.known = {item.part: item.phase for item in report.here}
+        return answer, desired.compose(
+            self.node_id,
+            self.known,
+            accepted=answer.accepted,
+            refused=answer.refused,
+            unknown=answer.unknown,
+            forget=answer.forget,
+            leftovers=answer.leftovers,
+            want_inventory=answer.want_inventory,
+            min_proto=protocol.MIN_PROTO,
+        )
+
+    async def nudge(self, event: dict[str, Any]) -> None:
+        """Something is wanted of this node; several nudges while one is answered are one."""
+        if self._stale:
+            return
+        self._stale = True
+        async with self._busy:
+            self._stale = False
+            try:
+                await self._send(await _in_thread(desired.compose, self.node_id, self.known))
+            except DatabaseError as error:
+                log.warning("orders of node %s could not be read: %s", self.node_id, error)
+
+    async def _send(self, message: Desired | None) -> None:
+        if message is not None:
+            await self.send(text_data=_encode(message).decode())

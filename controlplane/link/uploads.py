@@ -1,0 +1,210 @@
+"""The agents' HTTP calls: joining, logs, measurements, bundles. A node sees and writes only what is on itself."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_POST
+
+from agents.protocol import Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogReceipt, TelemetryBatch
+from controlplane import changes
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Device, Node
+from controlplane.jobs.models import Job, LogChunk as LogRow, Part
+
+CHUNK_LIMIT = 256 * 1024
+BATCH_LIMIT = 8 * 2**20
+SAMPLES_LIMIT = 20_000
+
+View = Callable[..., HttpResponse]
+
+
+def _refuse(status: int, detail: str) -> JsonResponse:
+    return JsonResponse({"status": status, "detail": detail}, status=status, content_type="application/problem+json")
+
+
+def by_node(view: View) -> View:
+    """Calls ``view(request, node, ...)`` for whoever proves to be a node; these calls carry no cookie, hence no CSRF."""
+
+    @csrf_exempt
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        node = fleet.authenticate(request.headers.get("Authorization", ""))
+        if node is None:
+            return _refuse(401, "this node credential is unknown or revoked; let the agent join again")
+        if int(request.headers.get("Content-Length") or 0) > BATCH_LIMIT:
+            return _refuse(413, f"a batch may have {BATCH_LIMIT} bytes at most")
+        return view(request, node, *args, **kwargs)
+
+    return guarded
+
+
+@csrf_exempt
+@require_POST
+def enrol(request: HttpRequest) -> HttpResponse:
+    """A new agent joins with a join token and gets its credential."""
+    try:
+        asked = msgspec.json.decode(request.body[:10_000], type=Enrol)
+        node, credential = fleet.enrol(asked.token, asked.name)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return _refuse(400, f"this is no request to join: {error}")
+    except fleet.Refusal as refusal:
+        return _refuse(403, str(refusal))
+    body = msgspec.json.encode(Enrolled(node=str(node.id), name=node.name, credential=credential))
+    return HttpResponse(body, content_type="application/json")
+
+
+@by_node
+@require_POST
+def logs(request: HttpRequest, node: Node) -> HttpResponse:
+    """Appends bytes to streams. Each chunk is stored only where it continues what is committed."""
+    try:
+        batch = msgspec.msgpack.decode(request.body, type=LogBatch)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return _refuse(400, f"this is no batch of logs: {error}")
+    receipt = LogReceipt(streams=_append(node, batch.chunks))
+    return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
+
+
+def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
+    ids = {chunk.part for chunk in chunks if _uuid(chunk.part)}
+    at = timezone.now()
+    with transaction.atomic():
+        # One writer per part at a time: an agent that reconnects may overlap its own former request.
+        locked = Part.objects.select_for_update().filter(id__in=ids, node=node).order_by("id")
+        parts = {str(part.id): part for part in locked}
+        committed = _committed([part.id for part in parts.values()])
+        rows, refused = [], {}
+        for chunk in sorted(chunks, key=lambda c: (c.part, c.rank, c.stream, c.offset)):
+            key = (chunk.part, chunk.rank, chunk.stream)
+            part = parts.get(chunk.part)
+            if part is None:
+                refused[key] = "unknown"
+            elif chunk.epoch != part.epoch:
+                refused[key] = "stale_epoch"
+            elif chunk.stream not in {"out", "err"} or len(chunk.data) > CHUNK_LIMIT or chunk.offset < 0:
+                refused[key] = "malformed"
+            elif chunk.offset <= committed[key] < chunk.offset + len(chunk.data):
+                fresh = chunk.data[committed[key] - chunk.offset :]
+                rows.append(
+                    LogRow(
+                        part=part,
+                        rank=chunk.rank,
+                        stream=chunk.stream,
+                        offset=committed[key],
+                        size=len(fresh),
+                        data=fresh,
+                        at=at,
+                    )
+                )
+                committed[key] += len(fresh)
+        LogRow.objects.bulk_create(rows)
+        if rows:
+            touched = {row.part_id for row in rows}
+            numbers = Job.objects.filter(stages__attempts__parts__in=touched).distinct().values_list("number", flat=True)
+            keys = [f"logs:{number}" for number in numbers[:50]]
+            transaction.on_commit(lambda: changes.announce(*keys))
+    asked = dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)
+    return [
+        LogCommit(part=p, rank=r, stream=s, committed=committed[p, r, s], refused=refused.get((p, r, s), ""))
+        for p, r, s in asked
+    ]
+
+
+def _uuid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _committed(part_ids: list[uuid.UUID]) -> dict[tuple[str, int, str], int]:
+    ends: dict[tuple[str, int, str], int] = defaultdict(int)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            'SELECT part_id::text, rank, stream, max("offset" + size) FROM jobs_logchunk '
+            "WHERE part_id = ANY(%s) GROUP BY 1, 2, 3",
+            [part_ids],
+        )
+        for part, rank, stream, end in cursor:
+            ends[part, rank, stream] = end
+    return ends
+
+
+_DEVICE_SAMPLES = """
+INSERT INTO fleet_device_sample (device_id, at, utilisation, memory_used_bytes, power_w, temperature_c)
+SELECT * FROM unnest(%s::uuid[], %s::timestamptz[], %s::float8[], %s::bigint[], %s::float8[], %s::float8[])
+ON CONFLICT DO NOTHING
+"""
+_PART_SAMPLES = """
+INSERT INTO fleet_part_sample (part_id, at, cpu, rss_bytes)
+SELECT v.* FROM unnest(%s::uuid[], %s::timestamptz[], %s::float8[], %s::bigint[]) AS v(part_id, at, cpu, rss_bytes)
+JOIN jobs_part p ON p.id = v.part_id AND p.node_id = %s
+ON CONFLICT DO NOTHING
+"""
+
+
+@by_node
+@require_POST
+def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
+    """Stores measurements; what is not of this node is left out."""
+    try:
+        batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return _refuse(400, f"this is no batch of measurements: {error}")
+    now = timezone.now()
+    devices = dict(Device.objects.filter(node=node).values_list("uuid", "id"))
+    of_devices = [
+        (
+            devices[s.uuid],
+            now - timedelta(seconds=_age(s.age_s)),
+            s.utilisation,
+            s.memory_used_bytes,
+            s.power_w,
+            s.temperature_c,
+        )
+        for s in batch.devices[:SAMPLES_LIMIT]
+        if s.uuid in devices
+    ]
+    of_parts = [
+        (s.part, now - timedelta(seconds=_age(s.age_s)), s.cpu, s.rss_bytes)
+        for s in batch.parts[:SAMPLES_LIMIT]
+        if _uuid(s.part)
+    ]
+    with connection.cursor() as cursor:
+        if of_devices:
+            cursor.execute(_DEVICE_SAMPLES, [list(column) for column in zip(*of_devices, strict=True)])
+        if of_parts:
+            cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
+    if of_devices or of_parts:
+        changes.announce("samples")
+    return HttpResponse(status=204)
+
+
+def _age(seconds: float) -> float:
+    return min(max(seconds, 0.0), 3_600.0)
+
+
+@by_node
+@require_GET
+def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponse:
+    """The bytes of a bundle, to a node that runs a job with it."""
+    needed = Part.objects.filter(node=node, ended_at=None, attempt__stage__job__bundle=sha256).exists()
+    if len(sha256) != 64 or not sha256.isalnum() or not needed:
+        return HttpResponseNotFound()
+    path = settings.BLOBS / sha256[:2] / sha256
+    if not path.is_file():
+        return HttpResponseNotFound()
+    return FileResponse(path.open("rb"), content_type="application/gzip")

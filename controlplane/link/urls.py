@@ -1,0 +1,12 @@
+"""The agents' HTTP calls; their WebSocket is routed in ``controlplane.asgi``."""
+
+from django.urls import path
+
+from controlplane.link import uploads
+
+urlpatterns = [
+    path("enrol", uploads.enrol),
+    path("logs", uploads.logs),
+    path("telemetry", uploads.telemetry),
+    path("bundles/<str:sha256>", uploads.bundle),
+]

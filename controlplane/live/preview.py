@@ -1,0 +1,121 @@
+"""The dry run: what the engine would do with a job if it were submitted now. The same engine, the same snapshot."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import Any
+
+from controlplane.access.models import User
+from controlplane.jobs import spec as jobfile
+from controlplane.live.store import ACTS, LiveStore, clock, moment
+from scheduler.core.engine import plan as think
+from scheduler.core.reasons import sentence
+from scheduler.core.types import Alternative, Ask, Plan, Snapshot, Stage
+from scheduler.profiles import PROFILES
+
+_store = LiveStore()
+
+
+def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
+    """Where and when each stage of ``spec`` would run, or why it waits. Nothing is written.
+
+    Raises ``InvalidSpec`` as a submit would. ``verdict`` is *starts_now*, *queued* or *never*.
+    """
+    resolved = jobfile.resolve_all([spec], user)[0]
+    now = clock()
+    snapshot = _store.load(now)
+    stages = _stages(resolved, user, now)
+    world = replace(snapshot, waiting=(*snapshot.waiting, *stages))
+    plan = think(world, {pool.name: PROFILES[pool.profile] for pool in world.pools}, now)
+    shown = [_shown(stage, plan, world) for stage in stages]
+    first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
+    never = any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])
+    verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
+    ours = {stage.id for stage in stages}
+    names = {run.id: f"#{run.number} {run.name}" for run in snapshot.running}
+    return {
+        "verdict": verdict,
+        "at": moment(now),
+        "profile": next((pool.profile for pool in world.pools if pool.name == resolved.pool.name), ""),
+        "stages": shown,
+        "preempts": [
+            {"stage": names.get(p.victim, p.victim), "price": p.price, "gain": p.gain}
+            for p in plan.preempts
+            if p.stage in ours
+        ],
+    }
+
+
+def _stages(resolved: jobfile.Resolved, user: User, now: float) -> list[Stage]:
+    ids = {each.name: f"dry-{uuid.uuid4()}" for each in resolved.stages}
+    return [
+        Stage(
+            id=ids[each.name],
+            job="dry",
+            number=2**62,
+            name=each.name,
+            project=resolved.project.name,
+            user=user.get_username(),
+            pool=resolved.pool.name,
+            kind=each.kind,
+            priority=resolved.priority,
+            submitted_at=now,
+            eligible_at=now,
+            alternatives=tuple(
+                Alternative(index=a["index"], asks=tuple(Ask(**ask) for ask in a["asks"]))
+                for a in each.request["alternatives"]
+            ),
+            estimate=_store.history.estimate(
+                resolved.project.name, resolved.name, each.name, each.kind, each.request, now
+            ),
+            nodes=each.request["nodes"],
+            priority_class=resolved.priority_class,
+            precision=each.request.get("precision", ""),
+            preemptible=each.request["preemptible"],
+            time_limit_s=each.request["time_limit_s"],
+            begin_at=each.begin_at.timestamp() if each.begin_at else None,
+            max_attempts=each.max_attempts,
+            unmet=tuple(ids[need] for need in each.needs),
+        )
+        for each in resolved.stages
+    ]
+
+
+def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
+    nodes = {node.id: node.name for node in world.nodes}
+    devices = {
+        device.id: {"node": nodes[node.id], "kind": device.kind, "model": device.model, "index": device.index}
+        for node in world.nodes
+        for device in node.devices
+    }
+    start = next((each for each in plan.starts if each.stage == stage.id), None)
+    wait = next((each for each in plan.waits if each.stage == stage.id), None)
+    placement = start.placement if start else wait.planned.placement if wait and wait.planned else None
+    return {
+        "name": stage.name,
+        "kind": stage.kind,
+        "starts_now": start is not None,
+        "why": start.why if start else "",
+        "expected_start": {
+            "low_at": moment(wait.expected.low_at),
+            "high_at": moment(wait.expected.high_at),
+            "basis": wait.expected.basis,
+        }
+        if wait and wait.expected
+        else None,
+        "expected_s": {"p50": stage.estimate.p50_s, "p90": stage.estimate.p90_s, "basis": stage.estimate.basis},
+        "devices": [
+            {**devices[grant.device], "milli": grant.milli}
+            for grants in placement.grants
+            for grant in grants
+            if grant.device in devices
+        ]
+        if placement
+        else [],
+        "reasons": [
+            {"code": r.code, "text": sentence(r), "acts": ACTS[r.code], "params": dict(r.params)}
+            for r in (wait.reasons if wait else ())
+        ],
+        "funnel": [list(step) for step in (wait.funnel if wait else ())],
+    }
