@@ -38,6 +38,8 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("MaintenanceWindow", "would overlap the maintenance at {time}", "user"),
     Entry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
     Entry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
+    Entry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),
+    Entry("PlannedLater", "the timetable lets it start at {time}", "nobody"),
     Entry("TopologyUnsatisfied", "enough is free, but not inside one {domain}", "user"),
     Entry("Fragmented", "{free} {kind} are free, but no node has the {needed} it needs", "user"),
     Entry("CapacityInsufficient", "needs {asks}; the largest free share of a node is {free}", "nobody"),

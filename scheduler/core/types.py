@@ -189,17 +189,20 @@ class Running:
     preemptions: int = 0
     min_runtime_s: float = 0.0
     restart_s: float = 5.0
+    grace_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A project's right to devices of a kind, in milli-devices; ``None`` means without limit."""
+    """A project's right to devices of a kind, in milli-devices; ``None`` means without limit. What the projects of one
+    cohort do not use can be borrowed by the others of it."""
 
     project: str
     kind: str
     nominal_milli: int | None = None
     borrowing_limit_milli: int | None = None
     lending_limit_milli: int | None = None
+    cohort: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,10 +293,12 @@ class Wait:
 class Plan:
     """The outcome of one cycle: each waiting stage is in it exactly once, in ``starts`` or in ``waits``.
 
-    ``replanned`` tells that the timetable was recomputed, and why.
+    ``replanned`` tells that the timetable was recomputed, and why. ``wake_at`` is the next time at which the same world
+    may give another plan: an entry falls due, a backoff ends, a prediction is overrun.
     """
 
     starts: tuple[Start, ...] = ()
     preempts: tuple[Preempt, ...] = ()
     waits: tuple[Wait, ...] = ()
     replanned: str = ""
+    wake_at: float | None = None

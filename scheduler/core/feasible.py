@@ -1,0 +1,26 @@
+"""Whether a stage could ever run on what there is, whatever is in use and whichever nodes are down right now."""
+
+from __future__ import annotations
+
+from scheduler.core.match import candidate
+from scheduler.core.types import Reason, Snapshot, Stage
+from scheduler.core.view import asks_text
+
+
+def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
+    """Why the stage could never run with the devices that the pool has, or ``None`` if it could.
+
+    Used at submission, so that nobody waits for what does not exist.
+    """
+    inside = [node for node in snapshot.nodes if stage.pool in node.pools]
+    allowed = [node for node in inside if (not stage.pinned or node.id in stage.pinned) and node.id not in stage.avoid]
+    able = max(
+        (sum(candidate(way, node, healthy=False) is not None for node in allowed) for way in stage.alternatives),
+        default=0,
+    )
+    asks = asks_text(stage.alternatives, stage.nodes)
+    if able == 0:
+        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+    if able < stage.nodes:
+        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": able, "needed": stage.nodes})
+    return None

@@ -1,0 +1,43 @@
+"""What an eviction costs and what it gains, both in weighted device-seconds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler.core.types import Alternative, Running
+
+# Weights are priorities in units of the class "medium".
+UNIT: Final = 500.0
+# Reading a checkpoint back and waiting in the queue again, for a stage that keeps checkpoints.
+RESTORE_S: Final = 30.0
+QUEUE_S: Final = 60.0
+
+
+def weight(priority: int) -> float:
+    """How much a second of a stage of this priority counts; never nothing."""
+    return max(priority, 1) / UNIT
+
+
+def price(victim: Running, now: float) -> float:
+    """What is lost when ``victim`` stops now: its work since the last confirmed checkpoint (all of it where there is
+    none), reading that back, and starting again."""
+    saved_at = victim.checkpoint_at if victim.checkpoint_at is not None else victim.started_at
+    lost_s = max(0.0, now - max(saved_at, victim.started_at))
+    restore_s = RESTORE_S if victim.checkpoint_at is not None else 0.0
+    return weight(victim.priority) * width(victim) * (lost_s + restore_s + victim.restart_s + QUEUE_S)
+
+
+def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:
+    """What is won when a stage starts after ``delay_s`` (its victims' grace) rather than after ``wait_s``."""
+    return weight(priority) * devices * max(0.0, wait_s - delay_s)
+
+
+def width(victim: Running) -> float:
+    """How many devices it holds: accelerators where it has any, else CPU cores. A share counts as a share."""
+    shares = [one.milli for rank in victim.placement.grants for one in rank]
+    return max(sum(shares) / 1000, 0.01)
+
+
+def breadth(alternative: Alternative, nodes: int) -> float:
+    """How many devices a placement of ``alternative`` would hold, by the same measure."""
+    return max(sum(ask.count * ask.milli for ask in alternative.asks) * nodes / 1000, 0.01)

@@ -1,0 +1,66 @@
+"""How fast a sort of stage runs on a device, relative to a device of speed 1.
+
+Three sources, the best that is there: what was measured, what the hardware declares, and a prior by kind of stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.core.types import Ask, Device
+
+# A device of speed 1 does dense work at these rates (1e12 operations per second).
+REFERENCE_RATES: Final[Mapping[str, float]] = {
+    "fp64": 19.5,
+    "fp32": 19.5,
+    "tf32": 156.0,
+    "bf16": 312.0,
+    "fp16": 312.0,
+    "fp8": 624.0,
+    "int8": 624.0,
+}
+DENSE: Final = frozenset({"train", "infer", "serve", "render", "validate"})
+# The precision that counts where a stage names none.
+USUAL_PRECISION: Final[Mapping[str, str]] = {"train": "bf16", "serve": "bf16", "infer": "bf16", "render": "fp32"}
+
+_ON_CPU: Final = {"cpu": 1.0, "gpu": 1.0, "npu": 0.5}
+PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
+    "preprocess": _ON_CPU,
+    "extract": _ON_CPU,
+    "load": _ON_CPU,
+    "generic": _ON_CPU,
+    "train": {"gpu": 1.0, "npu": 0.7, "cpu": 0.02},
+    "render": {"gpu": 1.0, "npu": 0.1, "cpu": 0.05},
+    "serve": {"gpu": 1.0, "npu": 0.8, "cpu": 0.03},
+    "infer": {"gpu": 1.0, "npu": 0.8, "cpu": 0.05},
+    "infer int8": {"npu": 1.5, "gpu": 1.0, "cpu": 0.05},
+    "validate": {"gpu": 1.0, "npu": 0.9, "cpu": 0.5},
+}
+# What a whole device is worth beside another; a CPU core counts a tenth. It breaks ties between equal finishes.
+WORTH: Final[Mapping[str, float]] = {"cpu": 0.1, "gpu": 10.0, "npu": 8.0}
+
+
+def speed(kind: str, precision: str, device: Device, measured: Mapping[tuple[str, str], float]) -> float:
+    """The relative speed of a stage of ``kind`` on ``device``; always positive."""
+    known = measured.get((kind, device.model))
+    if known and known > 0:
+        return known
+    if kind in DENSE:
+        wanted = precision or USUAL_PRECISION.get(kind, "bf16")
+        for rate in (wanted, "bf16", "fp16", "fp32"):
+            declared = device.features.get(f"{rate}_tflops") or device.features.get(f"{rate}_tops")
+            if declared and rate in REFERENCE_RATES:
+                return max(declared / REFERENCE_RATES[rate], 1e-3)
+    prior = PRIOR.get(f"{kind} {precision}") or PRIOR.get(kind) or _ON_CPU
+    return prior.get(device.kind, 0.5)
+
+
+def worth(device: Device, milli: int) -> float:
+    """The value of a share of a device."""
+    return WORTH.get(device.kind, 5.0) * milli / 1000
+
+
+def deciding(asks: tuple[Ask, ...]) -> int:
+    """Which of the asks sets the speed: the first accelerator, else the first ask."""
+    return next((i for i, ask in enumerate(asks) if ask.kind != "cpu"), 0)

@@ -1,0 +1,42 @@
+"""One small judgement per file. A file is found by being here; nothing registers it.
+
+A policy is a frozen dataclass that bears the name of its file (``fair_share.py`` holds ``FairShare``); its fields are
+its parameters. It has any of the methods in ``scheduler.core.ports``: order, admit, groups, fits, score, choose,
+victims.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from scheduler.core.ports import ABILITIES
+
+
+@cache
+def discover() -> dict[str, type]:
+    """All policies by name. Raises ``TypeError`` for a file that does not hold what its name says."""
+    found = {}
+    for module in sorted(pkgutil.iter_modules(__path__), key=lambda one: one.name):
+        name = "".join(word.capitalize() for word in module.name.split("_"))
+        policy = getattr(importlib.import_module(f"{__name__}.{module.name}"), name, None)
+        if policy is None or not any(hasattr(policy, ability) for ability in ABILITIES):
+            raise TypeError(f"policies/{module.name}.py must hold a class {name} with one of {', '.join(ABILITIES)}")
+        found[module.name] = policy
+    return found
+
+
+def build(name: str, params: dict[str, Any]) -> Any:
+    """The policy called ``name`` with these parameters; raises ``ValueError`` that lists what exists."""
+    known = discover()
+    if name not in known:
+        raise ValueError(f'there is no policy "{name}"; there are {", ".join(known)}')
+    allowed = [one.name for one in fields(known[name])]
+    for param in params:
+        if param not in allowed:
+            takes = ", ".join(allowed) or "no parameters"
+            raise ValueError(f'policy "{name}" has no parameter "{param}"; it takes {takes}')
+    return known[name](**params)

@@ -1,0 +1,19 @@
+"""Backfill: who comes behind may go first only where that delays no promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.types import Grant, Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """Conservative: every entry of the timetable counts, not only the head of the queue (Mu'alem and Feitelson 2001).
+
+    With a profile's ``depth`` of 1 only the head has an entry, and this is EASY backfill.
+    """
+
+    def fits(self, stage: Stage, grants: tuple[Grant, ...], until: float, view: View) -> bool:
+        return view.table.holds(grants, view.now, until)

@@ -1,0 +1,21 @@
+"""Gang: all ranks of a stage run on one sort of device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.core.types import Device, Node, Stage
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Collective communication is as fast as its slowest rank and speaks one backend: nodes are grouped by the vendor
+    and model of the devices that match. That a gang starts whole or not at all is the engine's own law."""
+
+    def groups(self, stage: Stage, nodes: Sequence[tuple[Node, tuple[Device, ...]]]) -> list[list[int]]:
+        sorts: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for position, (_, devices) in enumerate(nodes):
+            sort = tuple(sorted({(device.vendor, device.model) for device in devices if device.kind != "cpu"}))
+            sorts.setdefault(sort, []).append(position)
+        return [sorts[sort] for sort in sorted(sorts)]

@@ -1,0 +1,19 @@
+"""Pack: fill what is in use already, so that large gangs find whole nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.speed import worth
+from scheduler.core.types import Grant, Node
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Best fit: the node whose remaining free devices are worth least. Work that needs no accelerator so keeps off
+    nodes whose accelerators are free."""
+
+    def score(self, node: Node, grants: tuple[Grant, ...], view: View) -> float:
+        left = sum(worth(device, max(0, view.ledger.milli[device.id])) for device in node.devices)
+        return -(left - sum(worth(view.ledger.devices[one.device], one.milli) for one in grants))
