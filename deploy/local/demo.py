@@ -1,0 +1,160 @@
+"""``demo``: start the stack, submit the example fine-tune, show how it goes, and say what came out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from deploy.local import board
+from deploy.local.home import Home
+from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
+from deploy.local.service import ROOT
+from deploy.local.sign_in import running
+from deploy.local.up import EXIT_INTERRUPTED, chosen, describe, introduce, refuse_second, wait_until_up
+from switchyard.client import Client, JobRecord
+from switchyard.logs import Wanted
+from switchyard.problem import SwitchyardError, Unreachable
+
+JOB_FILE = ROOT / "examples" / "finetune" / "job.yaml"
+POLL_S = 0.5
+MODEL_SUFFIXES = frozenset({".npz", ".safetensors", ".pt", ".bin"})
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``demo``; return the exit status: with ``--exit`` the job's own."""
+    home, options = Home.from_environment(), chosen(arguments)
+    heed_signals()
+    try:
+        if access := running(home):
+            refuse_second(access, options)
+            print("The stack runs already; the job goes there.")
+            introduce(access, home)
+            return Demo(home, access, lambda: None).run()
+        print(f"Starting Switchyard in {home.path}", flush=True)
+        with Stack(home, options) as stack:
+            status = EXIT_INTERRUPTED
+            try:
+                access = wait_until_up(stack)
+                print(f"  up         {access.took_s:5.1f} s")
+                introduce(access, home)
+                status = Demo(home, access, lambda: hear(stack)).run()
+                if not arguments.exit:
+                    print(f"\nThe stack stays up at {access.url} until Ctrl-C.", flush=True)
+                    for word in stack.words():
+                        if line := describe(word):
+                            print(line, flush=True)
+            except Interrupted:
+                status = EXIT_INTERRUPTED if arguments.exit else status
+            print("\nStopping ...", flush=True)
+        print("Stopped; no process is left.")
+        return status
+    except Interrupted:
+        return EXIT_INTERRUPTED
+    except (NotUp, SwitchyardError) as reason:
+        print(f"switchyard: {reason}", file=sys.stderr)
+        return 1
+
+
+def hear(stack: Stack) -> list[str]:
+    """Return what the keeper said since the last call. Raises :class:`NotUp` when it is gone."""
+    return [line for word in stack.words(timeout_s=0.001) if (line := describe(word))]
+
+
+class Demo:
+    """One run of the example job on a stack that is up. ``heard`` returns lines about the stack itself."""
+
+    def __init__(self, home: Home, access: Access, heard: Callable[[], list[str] | None]) -> None:
+        self._home = home
+        self._access = access
+        self._heard = heard
+        self._client = Client(access.url, access.token)
+        self._lines: deque[str] = deque(maxlen=2000)
+        self._notes: deque[str] = deque(maxlen=3)
+
+    def run(self) -> int:
+        """Submit the job, show it to its end, and return its exit status."""
+        from switchyard import jobfile
+
+        job = self._client.jobs.submit(jobfile.read(str(JOB_FILE)))
+        print(f"\nJob {job.number} {job.name}: {self._access.url}/jobs/{job.number}\n", flush=True)
+        threading.Thread(target=self._follow, args=(job.number,), daemon=True).start()
+        job = self._watch_live(job) if sys.stdout.isatty() else self._watch_plain(job)
+        return self._conclude(job)
+
+    def _follow(self, number: int) -> None:
+        """Collect the job's output as it grows."""
+        try:
+            rest: dict[str, str] = {}
+            for chunk in self._client.jobs.chunks(number, Wanted(rank=0), follow=True):
+                *lines, rest[chunk.stage] = (rest.get(chunk.stage, "") + chunk.text).split("\n")
+                # What a progress bar overwrites on its line is not worth a line here.
+                self._lines.extend(f"{chunk.stage} | {line.rsplit(chr(13), 1)[-1].rstrip()}" for line in lines)
+        except SwitchyardError as error:
+            self._notes.append(f"the logs cannot be followed: {error}")
+
+    def _ask(self, job: JobRecord) -> JobRecord:
+        """Return the job as it is now, or as it was last while nobody answers."""
+        for line in self._heard() or ():
+            self._notes.append(line.strip())
+        try:
+            return self._client.jobs.get(job)
+        except Unreachable as error:
+            self._notes.append(str(error))
+            return job
+
+    def _watch_live(self, job: JobRecord) -> JobRecord:
+        """Repaint a table until the job has ended."""
+        from rich.live import Live
+
+        def draw() -> Any:
+            return board.picture(job, list(self._lines)[-board.LOG_LINES :], self._access.url, list(self._notes))
+
+        with Live(draw(), refresh_per_second=4, transient=False) as live:
+            while not job.is_final:
+                time.sleep(POLL_S)
+                job = self._ask(job)
+                live.update(draw())
+        return job
+
+    def _watch_plain(self, job: JobRecord) -> JobRecord:
+        """Print a line for each change until the job has ended."""
+        before: JobRecord | None = None
+        while True:
+            for line in board.news(before, job, datetime.now(UTC)):
+                print(line)
+            while self._lines:
+                print("    " + self._lines.popleft())
+            while self._notes:
+                print("  note: " + self._notes.popleft())
+            sys.stdout.flush()
+            if job.is_final:
+                return job
+            time.sleep(POLL_S)
+            before, job = job, self._ask(job)
+
+    def _conclude(self, job: JobRecord) -> int:
+        """Say what came out, and return the exit status."""
+        print(f"\nJob {job.number} {job.state}" + (f" ({job.cause})" if job.cause and job.state != "COMPLETED" else ""))
+        print("\n".join(board.ending(job)))
+        if job.state != "COMPLETED":
+            failed = [stage for stage in job.stages if stage["state"] == "FAILED"]
+            return next((stage["exit_code"] for stage in failed if stage.get("exit_code")), 1)
+        if model := model_file(self._home.shared / str(job.number), job):
+            print(f"\nModel       {model}")
+        return 0
+
+
+def model_file(outputs: Path, job: dict[str, Any]) -> Path | None:
+    """Return the weights that the job's last training stage left below ``outputs``; None where there are none."""
+    for stage in reversed([stage for stage in job["stages"] if stage["kind"] == "train"]):
+        found = [path for path in (outputs / stage["name"] / "outputs").rglob("*") if path.suffix in MODEL_SUFFIXES]
+        if found:
+            return max(found, key=lambda path: path.stat().st_size)
+    return None
