@@ -84,9 +84,7 @@ async def _wake() -> None:
 
     client = _redis.get(os.getpid())
     if client is None:
-        client = _redis[os.getpid()] = Redis.from_url(
-            settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2
-        )
+        client = _redis[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
     if await client.set(WAKE_KEY, b"1", nx=True, px=3000):
         await asyncio.get_running_loop().run_in_executor(None, _send_cycle)
 

@@ -16,9 +16,9 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.protocol import Conditions, Inventory, Report
+from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.fleet.models import Device, JoinToken, Node
-from controlplane import changes
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
 
@@ -105,9 +105,11 @@ def heard(node: Node, report: Report) -> bool:
         changed_conditions = False
     if report.inventory.full is not None:
         _take_inventory(node, report.inventory.full, report.inventory.hash)
-    if node.state == NodeState.JOINING and node.inventory_hash:
-        _enter(node, NodeState.READY, "")
-    elif node.state == NodeState.SUSPECT or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS):
+    if (
+        (node.state == NodeState.JOINING and node.inventory_hash)
+        or node.state == NodeState.SUSPECT
+        or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS)
+    ):
         _enter(node, NodeState.READY, "")
     if changed_conditions:
         _mark_devices(node, report.conditions)

@@ -20,12 +20,12 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agents.protocol import Exit, Here, Phase, Refused, Report, Wanted
+from controlplane import changes
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Part, Stage
 from controlplane.jobs.service import Note
-from controlplane import changes
 from scheduler.core import retry
 from scheduler.core.lifecycle import Cause, State, sources
 from scheduler.core.lifecycle import Event as What
@@ -61,8 +61,7 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
     ids = [part_id for part_id in here if _is_uuid(part_id)]
     parts = {
-        str(part.id): part
-        for part in Part.objects.filter(id__in=ids, node_id=node_id).select_related("attempt__stage")
+        str(part.id): part for part in Part.objects.filter(id__in=ids, node_id=node_id).select_related("attempt__stage")
     }
     # Order of locks, here as everywhere: jobs, then what belongs to them, then nodes and devices.
     advancing = [part for part_id, part in parts.items() if _advances(part, here[part_id])]
@@ -113,7 +112,14 @@ def _answer(parts: dict[str, Part], here: dict[str, Here], answer: Answer) -> No
             elif part.ended_at is not None:
                 # The record gave it up (its node was lost), yet it is still there: it must end.
                 answer.leftovers.append(
-                    Wanted(part=part_id, attempt=item.attempt, epoch=item.epoch, do="stop", why=part.attempt.cause, grace_s=0)
+                    Wanted(
+                        part=part_id,
+                        attempt=item.attempt,
+                        epoch=item.epoch,
+                        do="stop",
+                        why=part.attempt.cause,
+                        grace_s=0,
+                    )
                 )
 
 

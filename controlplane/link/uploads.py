@@ -21,7 +21,8 @@ from agents.protocol import Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogR
 from controlplane import changes
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs.models import Job, LogChunk as LogRow, Part
+from controlplane.jobs.models import Job, Part
+from controlplane.jobs.models import LogChunk as LogRow
 
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
@@ -112,7 +113,9 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
         LogRow.objects.bulk_create(rows)
         if rows:
             touched = {row.part_id for row in rows}
-            numbers = Job.objects.filter(stages__attempts__parts__in=touched).distinct().values_list("number", flat=True)
+            numbers = (
+                Job.objects.filter(stages__attempts__parts__in=touched).distinct().values_list("number", flat=True)
+            )
             keys = [f"logs:{number}" for number in numbers[:50]]
             transaction.on_commit(lambda: changes.announce(*keys))
     asked = dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)

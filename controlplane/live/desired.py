@@ -35,9 +35,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
     """
     generation = Node.objects.values_list("generation", flat=True).get(id=node_id)
     parts = list(
-        Part.objects.filter(node_id=node_id, forgotten=False, ended_at=None)
-        .select_related("attempt")
-        .order_by("id")
+        Part.objects.filter(node_id=node_id, forgotten=False, ended_at=None).select_related("attempt").order_by("id")
     )
     fresh = [part.id for part in parts if not part.attempt.stop_why and known.get(str(part.id), 0) < Phase.ACKED]
     specs = _specs(fresh) if fresh else {}

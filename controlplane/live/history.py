@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 
 from scheduler.core.types import Estimate
+from scheduler.predict import durations
 from scheduler.predict.durations import Durations, Finished
 
 REREAD_S = 20.0
@@ -22,6 +23,7 @@ CORE_WEIGHT = 1 / 32
 
 _FINISHED = """
 SELECT p.name, j.name, s.name, s.kind, extract(epoch FROM a.ended_at - a.started_at)::float8,
+       coalesce((a.estimate->>'speed')::float8, 1), extract(epoch FROM a.ended_at)::float8,
        (SELECT d.model FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
         WHERE t.attempt_id = a.id ORDER BY (d.kind = 'cpu'), d.id LIMIT 1)
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
@@ -45,6 +47,7 @@ class History:
 
     def __init__(self) -> None:
         self._durations = Durations(())
+        self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = self._usage_at = float("-inf")
         self._usage: dict[str, float] = {}
 
@@ -64,7 +67,7 @@ class History:
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
         """Measured relative speeds by (stage kind, device model)."""
         self._refresh(now)
-        return self._durations.speeds()
+        return self._speeds
 
     def usage(self, now: float) -> Mapping[str, float]:
         """Decayed device-seconds by project."""
@@ -78,7 +81,9 @@ class History:
     @staticmethod
     def as_estimate(stored: Mapping[str, Any]) -> Estimate:
         """The estimate with which an attempt was placed."""
-        return Estimate(**stored) if stored else Estimate(3_600.0, 86_400.0)
+        if not stored:
+            return Estimate(3_600.0, 86_400.0)
+        return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"])
 
     def _refresh(self, now: float) -> None:
         if now - self._read_at <= REREAD_S:
@@ -86,10 +91,17 @@ class History:
         with connection.cursor() as cursor:
             cursor.execute(_FINISHED, [RECORDS])
             rows = cursor.fetchall()
-        self._durations = Durations(
-            tuple(
-                Finished(project=project, name=f"{job}/{stage}", kind=kind, duration_s=max(0.0, took), model=model or "")
-                for project, job, stage, kind, took, model in rows
+        finished = tuple(
+            Finished(
+                project=project,
+                name=f"{job}/{stage}",
+                kind=kind,
+                ran_s=max(0.0, took),
+                model=model or "",
+                speed=speed,
+                ended_at=ended_at,
             )
+            for project, job, stage, kind, took, speed, ended_at, model in rows
         )
+        self._durations, self._speeds = Durations(finished), durations.speeds(finished)
         self._read_at = now

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from django.db import OperationalError, connection
 
 from controlplane import changes
-from controlplane.live.store import LiveStore, clock, decide_record
-from scheduler.core.engine import plan as think
-from scheduler.profiles import PROFILES
+from controlplane.live.store import LiveStore, clock, remember
+from scheduler import profiles
+from scheduler.core.cycle import run
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,10 @@ def cycle() -> None:
             if not mine:
                 return
             began, _last_at = time.perf_counter(), clock()
-            now = _last_at
-            snapshot = _store.load(now)
-            profiles = {pool.name: PROFILES[pool.profile] for pool in snapshot.pools}
-            plan = think(snapshot, profiles, now)
-            applied = _store.apply(snapshot, plan, now)
+            done = run(_store, profiles.named, _last_at)
             _last_s = time.perf_counter() - began
-            used = "+".join(sorted({pool.profile for pool in snapshot.pools}))
-            decide_record(used, snapshot, plan, applied, _last_s, now)
-        _arm(plan.wake_at, now, again=bool(applied.skipped))
+            remember(done, _last_s, _last_at)
+        _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
 
 
 def _arm(wake_at: float | None, now: float, *, again: bool) -> None:

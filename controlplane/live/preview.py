@@ -9,10 +9,10 @@ from typing import Any
 from controlplane.access.models import User
 from controlplane.jobs import spec as jobfile
 from controlplane.live.store import ACTS, LiveStore, clock, moment
+from scheduler import profiles
 from scheduler.core.engine import plan as think
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Alternative, Ask, Plan, Snapshot, Stage
-from scheduler.profiles import PROFILES
 
 _store = LiveStore()
 
@@ -27,7 +27,7 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     snapshot = _store.load(now)
     stages = _stages(resolved, user, now)
     world = replace(snapshot, waiting=(*snapshot.waiting, *stages))
-    plan = think(world, {pool.name: PROFILES[pool.profile] for pool in world.pools}, now)
+    plan = think(world, {pool.name: profiles.named(pool.profile) for pool in world.pools}, now)
     shown = [_shown(stage, plan, world) for stage in stages]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
     never = any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])

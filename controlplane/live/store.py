@@ -9,6 +9,7 @@ import hashlib
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -16,23 +17,26 @@ from typing import Any
 import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
-from controlplane.access.models import Project as ProjectRow
-from controlplane.jobs import service
-from controlplane.jobs.models import Decision, Stage as StageRow
 from controlplane import changes
+from controlplane.access.models import Project as ProjectRow
+from controlplane.fleet import world
+from controlplane.fleet.world import parsed
+from controlplane.jobs import service
+from controlplane.jobs.models import Decision
+from controlplane.jobs.models import Stage as StageRow
 from controlplane.live.history import History
 from controlplane.pools.models import Pool as PoolRow
 from controlplane.pools.models import Quota as QuotaRow
-from scheduler.core.lifecycle import Cause, Health, NodeState, State
+from scheduler.core.cycle import Cycle
+from scheduler.core.lifecycle import Cause, State
 from scheduler.core.ports import Applied
 from scheduler.core.reasons import CATALOGUE, sentence
+from scheduler.core.speed import speed
 from scheduler.core.types import (
     Alternative,
     Ask,
     Device,
     Grant,
-    Mode,
-    Node,
     Placement,
     Plan,
     Pool,
@@ -42,6 +46,7 @@ from scheduler.core.types import (
     Running,
     Snapshot,
     Stage,
+    Start,
     Wait,
 )
 
@@ -50,17 +55,6 @@ ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 REFRESH_S = 2.0
 WRITES_PER_CYCLE = 400
 
-_NODES = """
-SELECT n.id::text, n.name, n.state, n.labels,
-       coalesce(array_agg(p.name ORDER BY p.name) FILTER (WHERE p.name IS NOT NULL), '{}')
-FROM fleet_node n LEFT JOIN fleet_node_pools np ON np.node_id = n.id LEFT JOIN pools_pool p ON p.id = np.pool_id
-GROUP BY n.id ORDER BY n.id
-"""
-_DEVICES = """
-SELECT id::text, node_id::text, kind, vendor, model, index, memory_bytes, capacity_milli, mode, health, numa, features,
-       CASE WHEN fenced_until > now() THEN fenced_for::text END
-FROM fleet_device WHERE present ORDER BY id
-"""
 _WAITING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
        extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
@@ -139,7 +133,7 @@ class LiveStore:
         """Everything that one cycle may know."""
         with connection.cursor() as cursor:
             pools = self._pools()
-            nodes = self._nodes(cursor)
+            nodes = world.nodes()
             waiting = self._waiting(cursor, now)
             running = self._running(cursor)
         return Snapshot(
@@ -180,35 +174,6 @@ class LiveStore:
             for row in QuotaRow.objects.select_related("project").order_by("project__name", "kind")
         )
 
-    def _nodes(self, cursor: Any) -> tuple[Node, ...]:
-        devices: dict[str, list[Device]] = defaultdict(list)
-        cursor.execute(_DEVICES)
-        for i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced in cursor:
-            devices[node].append(
-                Device(
-                    id=i,
-                    node=node,
-                    kind=kind,
-                    vendor=vendor,
-                    model=model,
-                    index=index,
-                    memory_bytes=memory,
-                    capacity_milli=capacity,
-                    mode=Mode(mode),
-                    health=Health(health),
-                    numa=numa,
-                    features=_json(features),
-                    fenced_for=fenced,
-                )
-            )
-        cursor.execute(_NODES)
-        return tuple(
-            Node(
-                id=i, name=name, state=NodeState(state), pools=tuple(pools), devices=tuple(devices[i]), labels=_json(labels)
-            )
-            for i, name, state, labels, pools in cursor.fetchall()
-        )
-
     def _waiting(self, cursor: Any, now: float) -> tuple[Stage, ...]:
         cursor.execute(_WAITING)
         rows = cursor.fetchall()
@@ -234,7 +199,9 @@ class LiveStore:
     def _stage(
         self, row: Any, unmet: tuple[str, ...], blocked_by: str | None, pinned: tuple[str, ...], now: float
     ) -> Stage:
-        (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[:13]
+        (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[
+            :13
+        ]
         begin, retry_at, failures, max_attempts, held_by, promise, job_name = row[13:]
         request = self._requests[i]
         return Stage(
@@ -265,7 +232,7 @@ class LiveStore:
             blocked_by=blocked_by,
             pinned=pinned,
             held_by=held_by,
-            promise=msgspec.convert(_json(promise), Promise) if promise else None,
+            promise=msgspec.convert(parsed(promise), Promise) if promise else None,
         )
 
     def _learn(self, ids: list[uuid.UUID]) -> None:
@@ -306,7 +273,7 @@ class LiveStore:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
         alternative, started, estimate, progress, stop_for, stop_at, preemptions, checkpoint_at, checkpoints = row[12:]
         request, order = self._requests[i], sorted(ranks)
-        progress, estimate = _json(progress), _json(estimate)
+        progress, estimate = parsed(progress), parsed(estimate)
         done = None
         if progress and progress.get("total") and progress.get("step") is not None:
             done = min(1.0, progress["step"] / progress["total"])
@@ -360,8 +327,9 @@ class LiveStore:
         jobs = service.lock(uuid.UUID(job) for job in touched)
         ids = [s.stage for s in plan.starts] + [p.victim for p in plan.preempts]
         rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
+        devices = {device.id: device for node in snapshot.nodes for device in node.devices}
         placings = [
-            self._placing(start, stages[start.stage], rows[start.stage])
+            _placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds)
             for start in plan.starts
             if start.stage in rows and rows[start.stage].state == State.PENDING
         ]
@@ -371,26 +339,13 @@ class LiveStore:
             row = rows.get(preempt.victim)
             if row is None or row.state not in {State.STARTING, State.RUNNING}:
                 continue
-            notes += service.stop(
-                [jobs[row.job_id]], [row], Cause.PREEMPTED, at, stop_for=uuid.UUID(preempt.stage)
-            )
+            notes += service.stop([jobs[row.job_id]], [row], Cause.PREEMPTED, at, stop_for=uuid.UUID(preempt.stage))
             evicted.append(preempt.victim)
         service.settle(jobs.values(), notes, at)
         keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
         transaction.on_commit(lambda: changes.announce(*keys))
         skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
         return Applied(started=tuple(sorted(placed)), evicted=tuple(evicted), skipped=skipped)
-
-    def _placing(self, start: Any, stage: Stage, row: StageRow) -> service.Placing:
-        ranks = tuple(
-            (
-                uuid.UUID(node),
-                tuple((uuid.UUID(grant.device), grant.milli, grant.memory_bytes) for grant in grants),
-            )
-            for node, grants in zip(start.placement.nodes, start.placement.grants, strict=True)
-        )
-        estimate = msgspec.to_builtins(stage.estimate)
-        return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)
 
     def _place(
         self, jobs: dict[uuid.UUID, Any], placings: list[service.Placing], at: datetime
@@ -462,6 +417,22 @@ class LiveStore:
         return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
 
 
+def _placing(
+    start: Start, stage: Stage, row: StageRow, devices: Mapping[str, Device], measured: Mapping[tuple[str, str], float]
+) -> service.Placing:
+    ranks = tuple(
+        (uuid.UUID(node), tuple((uuid.UUID(grant.device), grant.milli, grant.memory_bytes) for grant in grants))
+        for node, grants in zip(start.placement.nodes, start.placement.grants, strict=True)
+    )
+    held = [devices[grant.device] for grants in start.placement.grants for grant in grants]
+    deciding = [device for device in held if device.kind != "cpu"] or held
+    # What history learns from the run is the work, so it must know for how fast the devices were taken.
+    assumed = min(speed(stage.kind, stage.precision, device, measured) for device in deciding)
+    return service.Placing(
+        row, start.placement.alternative, ranks, start.why, {**msgspec.to_builtins(stage.estimate), "speed": assumed}
+    )
+
+
 def _urgent(wait: Wait) -> Any:
     """What must be written at once when it changes: the first reason, and the entry that people were promised."""
     planned = wait.planned
@@ -471,13 +442,10 @@ def _urgent(wait: Wait) -> Any:
     )
 
 
-def _json(value: Any) -> Any:
-    """A jsonb column as the driver gives it: parsed already, or text, by how the connection was set up."""
-    return msgspec.json.decode(value) if isinstance(value, str) else value
-
-
-def decide_record(profile: str, snapshot: Snapshot, plan: Plan, applied: Applied, duration_s: float, now: float) -> None:
+def remember(cycle: Cycle, duration_s: float, now: float) -> None:
     """Appends the decision of a cycle that decided something."""
+    snapshot, plan, applied = cycle.snapshot, cycle.plan, cycle.applied
+    profile = "+".join(sorted({pool.profile for pool in snapshot.pools}))
     if not (applied.started or applied.evicted or applied.skipped or plan.replanned):
         return
     numbers = {s.id: f"#{s.number}/{s.name}" for s in snapshot.waiting}

@@ -13,11 +13,11 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.protocol import Timers
+from controlplane import changes
 from controlplane.access.models import IdempotencyKey, SignInLink
 from controlplane.fleet import service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
-from controlplane import changes
 
 log = logging.getLogger(__name__)
 

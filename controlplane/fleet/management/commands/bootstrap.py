@@ -16,8 +16,8 @@ from controlplane.fleet import service as fleet
 from controlplane.pools.models import Pool, PriorityClass
 
 CLASSES = {"urgent": 1000, "high": 750, "medium": 500, "low": 250}
-# The first two are for leads of a project and for staff, or everybody would be urgent.
-FOR_LEADS = {"urgent", "high"}
+# For leads of a project and for staff, or everybody would be urgent.
+FOR_LEADS = {"urgent"}
 
 
 class Command(BaseCommand):

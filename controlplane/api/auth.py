@@ -1,0 +1,73 @@
+"""Who is asking: an access token in the Authorization header, or the session of a browser with its CSRF token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from controlplane.access import service
+from controlplane.access.models import Token, User
+from controlplane.api.problem import Refused
+
+
+class TokenAuthentication(BaseAuthentication):
+    """``Authorization: Bearer yard_...``. A revoked or expired token is refused from that moment on."""
+
+    def authenticate(self, request: Request) -> tuple[User, Token] | None:
+        scheme, _, secret = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        token = service.token_of(secret.strip().decode("latin-1"))
+        if token is None:
+            raise AuthenticationFailed("this access token is unknown, revoked or expired")
+        service.touch(token)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="switchyard"'
+
+
+class BrowserAuthentication(SessionAuthentication):
+    """The signed-in browser. Whatever changes something must carry the CSRF token in ``X-CSRFToken``."""
+
+
+class Scoped(BasePermission):
+    """Refuses what the token's scopes do not cover: reading needs ``read``, anything else what the view names."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        token = request.auth
+        if not isinstance(token, Token):
+            return True
+        needed = "read" if request.method in SAFE_METHODS else getattr(view, "scope", "submit")
+        if needed in token.scopes:
+            return True
+        raise Refused(
+            403,
+            "scope_missing",
+            f"this access token covers {', '.join(token.scopes) or 'nothing'}; this needs the scope {needed}",
+        )
+
+
+class TokenScheme(OpenApiAuthenticationExtension):
+    """How the schema describes the token."""
+
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "An access token: yard_..."}
+
+
+class BrowserScheme(OpenApiAuthenticationExtension):
+    """How the schema describes the browser's session."""
+
+    target_class = BrowserAuthentication
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "apiKey", "in": "cookie", "name": "yard_session"}

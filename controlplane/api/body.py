@@ -1,0 +1,169 @@
+"""Request bodies with bounds: a JSON or YAML text that is too large, too deep or too clever is refused before it is used."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+import yaml
+from rest_framework.parsers import BaseParser
+
+from controlplane.api.problem import Refused
+from controlplane.jobs.section import Refusal
+
+LARGEST_FILE: Final = 2**20
+LARGEST_BATCH: Final = 16 * 2**20
+DEEPEST: Final = 20
+MOST_NODES: Final = 10_000
+
+
+class Unreadable(Exception):
+    """Raised for a text that is no acceptable JSON or YAML; says why."""
+
+
+class BoundedJSON(BaseParser):
+    """Parses ``application/json`` up to the view's ``largest_body``."""
+
+    media_type = "application/json"
+
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        content = read_bounded(stream, getattr((parser_context or {}).get("view"), "largest_body", LARGEST_FILE))
+        return _or_refuse(from_json, content) if content.strip() else {}
+
+
+class BoundedYAML(BaseParser):
+    """Parses ``application/yaml`` as a job file: YAML 1.2 words, no anchors, no tags, no doubled keys."""
+
+    media_type = "application/yaml"
+
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        return _or_refuse(from_yaml, read_bounded(stream, LARGEST_FILE))
+
+
+def read_bounded(stream: IO[bytes], largest: int) -> bytes:
+    """All of the stream; raises 413 where it is longer than ``largest`` bytes."""
+    content = stream.read(largest + 1)
+    if len(content) > largest:
+        raise Refused(413, "too_large", f"the body must have at most {largest:,} bytes")
+    return content
+
+
+def _or_refuse(parse: Any, content: bytes) -> Any:
+    try:
+        return parse(content)
+    except Unreadable as error:
+        raise Refused(400, "unreadable", str(error), errors=[Refusal("", str(error), "unreadable")]) from None
+
+
+def from_json(content: bytes) -> Any:
+    """The JSON value; raises :class:`Unreadable`."""
+    try:
+        value = json.loads(content, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise Unreadable(f"it is nested too deep; at most {DEEPEST} levels are accepted") from None
+    except ValueError as error:
+        # Also what the interpreter says of numbers with thousands of digits.
+        raise Unreadable(f"this is no JSON that can be read: {str(error)[:200]}") from None
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise Unreadable(f"the key {twice[:60]!r} is there twice; which of them is meant?")
+    return found
+
+
+def _no_constant(word: str) -> Any:
+    raise Unreadable(f"{word} is not JSON")
+
+
+def check_bounds(value: Any) -> None:
+    """Raises :class:`Refused` for a value that is nested too deep or holds too many values."""
+    count, level = 0, [value]
+    for _ in range(DEEPEST + 1):
+        if not level:
+            return
+        count += len(level)
+        if count > MOST_NODES:
+            raise Refused(422, "too_large", f"a job file may hold at most {MOST_NODES:,} values")
+        level = [
+            inner
+            for each in level
+            for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+    if level:
+        raise Refused(422, "too_deep", f"a job file may be nested {DEEPEST} levels deep at most")
+
+
+class _JobFileLoader(yaml.SafeLoader):
+    """Safe YAML without what makes it dangerous or surprising: aliases, tags, and the 1.1 words for true and times."""
+
+    depth = 0
+    nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise Unreadable(f"line {event.start_mark.line + 1}: anchors and aliases (& and *) are not accepted")
+        self.depth, self.nodes = self.depth + 1, self.nodes + 1
+        if self.depth > DEEPEST or self.nodes > MOST_NODES:
+            raise Unreadable(f"at most {DEEPEST} levels and {MOST_NODES:,} values are accepted")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise Unreadable(f"line {key.start_mark.line + 1}: a key must be a word")
+            if key.value in seen:
+                raise Unreadable(f"line {key.start_mark.line + 1}: the key {key.value[:60]!r} is there twice")
+            seen.add(key.value)
+        return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
+
+
+# YAML 1.2: "on", "yes" and "no" are words, 12:30 is a text, 2027-01-31 is a text, 1e-4 is a number.
+_JobFileLoader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", "-+0123456789"),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]{1,3})?", "-+.0123456789"),
+):
+    _firsts = [*_first.replace("\0", ""), *([""] if "\0" in _first else [])]
+    _JobFileLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _firsts)
+
+
+def _float(loader: Any, node: Any) -> float:
+    return float(node.value)
+
+
+_JobFileLoader.add_constructor("tag:yaml.org,2002:float", _float)
+
+
+def from_yaml(content: bytes) -> Any:
+    """The value of one YAML document; raises :class:`Unreadable` with the line."""
+    try:
+        loader = _JobFileLoader(content.decode("utf-8"))
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except UnicodeDecodeError:
+        raise Unreadable("the file must be UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise Unreadable(f"{line}{error.problem or 'this is no YAML'}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Unreadable(f"this is no YAML that can be read: {str(error)[:200]}") from None

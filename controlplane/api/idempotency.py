@@ -1,0 +1,75 @@
+"""A POST with an Idempotency-Key takes effect once, however often it is sent.
+
+The key and what the request does are written in one transaction: either both are there or neither, also after a crash.
+A second request with the key waits for the first; it never runs beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from django.db import IntegrityError, OperationalError, transaction
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access.models import IdempotencyKey
+from controlplane.access.service import KEY_LIFE
+from controlplane.api.problem import Refused
+
+View = Callable[..., Response]
+
+
+def idempotent(view: View) -> View:
+    """Wraps a POST method of a view. Only answers below 400 are kept: what was refused may be tried again."""
+
+    @wraps(view)
+    def post(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
+        key = request.headers.get("Idempotency-Key", "")
+        if not key:
+            return view(self, request, *args, **kwargs)
+        if len(key) > 200 or not key.isprintable():
+            raise Refused(400, "invalid", "Idempotency-Key must have at most 200 printable characters")
+        digest = _digest(request)
+        with transaction.atomic():
+            row = _claim(request.user, key, digest)
+            if row.status is not None:
+                return Response(row.body, status=row.status, headers={"Idempotency-Replayed": "true"})
+            response = view(self, request, *args, **kwargs)
+            IdempotencyKey.objects.filter(pk=row.pk).update(
+                status=response.status_code, body=msgspec.to_builtins(response.data)
+            )
+        return response
+
+    return post
+
+
+def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
+    """The row of this key: new, or the one of an earlier request with the same content."""
+    IdempotencyKey.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEY_LIFE).delete()
+    try:
+        with transaction.atomic():
+            return IdempotencyKey.objects.create(user=user, key=key, digest=digest)
+    except IntegrityError:
+        row = IdempotencyKey.objects.get(user=user, key=key)
+    except OperationalError as error:
+        raise Refused(
+            409, "in_flight", "the first request with this Idempotency-Key is still running; ask again", retry_s=2
+        ) from error
+    if row.digest != digest:
+        raise Refused(422, "key_reused", "this Idempotency-Key was used for another request; choose a new one")
+    return row
+
+
+def _digest(request: Request) -> str:
+    """What the request says, so that the same key with another content is noticed."""
+    try:
+        content = msgspec.json.encode(request.data, order="sorted")
+    except (TypeError, ValueError):
+        content = repr(request.data).encode()
+    where = f"{request.method} {request.get_full_path()}\n".encode()
+    return hashlib.sha256(where + content).hexdigest()

@@ -1,0 +1,75 @@
+"""Pages of a list by cursor: each page begins where the last one ended, whatever was added or removed meanwhile."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+from django.db.models import Model, QuerySet
+from rest_framework.request import Request
+
+from controlplane.api.problem import Refused
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+
+LARGEST = 500
+USUAL = 100
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page. ``next`` and ``previous`` are addresses relative to the server, or null at the ends."""
+
+    results: list[T]
+    next: str | None = None
+    previous: str | None = None
+
+
+class _Cursor(msgspec.Struct, array_like=True, frozen=True):
+    backwards: bool
+    after: int | str
+
+
+def page_of(
+    rows: QuerySet[M], request: Request, key: str, *, limit: int | None, descending: bool
+) -> tuple[list[M], Any]:
+    """One page of ``rows`` in the order of ``key``, which must be unique and indexed, and the links to its neighbours.
+
+    The links are ``{"next": ..., "previous": ...}``. Raises 400 for a limit or cursor that cannot be.
+    """
+    limit = USUAL if limit is None else limit
+    if not 1 <= limit <= LARGEST:
+        raise Refused(400, "invalid", f"limit must be a whole number from 1 to {LARGEST}")
+    cursor = _read(request.query_params.get("cursor", ""))
+    backwards = cursor is not None and cursor.backwards
+    down = descending != backwards
+    if cursor is not None:
+        rows = rows.filter(**{f"{key}__{'lt' if down else 'gt'}": cursor.after})
+    found = list(rows.order_by(f"-{key}" if down else key)[: limit + 1])
+    more, found = len(found) > limit, found[:limit]
+    if backwards:
+        found.reverse()
+    has_next, has_previous = (True, more) if backwards else (more, cursor is not None)
+    links = {"next": None, "previous": None}
+    if found and has_next:
+        links["next"] = _link(request, _Cursor(False, getattr(found[-1], key)))
+    if found and has_previous:
+        links["previous"] = _link(request, _Cursor(True, getattr(found[0], key)))
+    return found, links
+
+
+def _read(text: str) -> _Cursor | None:
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Cursor)
+    except (ValueError, binascii.Error):
+        raise Refused(400, "invalid", "this cursor cannot be read; take it from next or previous") from None
+
+
+def _link(request: Request, cursor: _Cursor) -> str:
+    text = base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
+    return f"{request.path}?{urlencode({**request.query_params.dict(), 'cursor': text})}"

@@ -1,0 +1,163 @@
+"""Errors as problem documents (RFC 9457), whatever raised them, in sentences for whoever asked.
+
+``code`` is stable and meant for programs, ``detail`` for people. ``trace_id`` finds the error in the server's log.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import Error as DatabaseError
+from django.db import IntegrityError, InterfaceError, OperationalError
+from django.http import Http404
+from psycopg import errors as postgres
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from controlplane.fleet.service import Refusal as FleetRefusal
+from controlplane.jobs.section import Refusal
+from controlplane.jobs.spec import InvalidSpec
+from scheduler.core.lifecycle import IllegalTransition
+
+log = logging.getLogger(__name__)
+RETRY_AFTER_S = 2
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a request, and where."""
+
+    pointer: str
+    detail: str
+    code: str
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An RFC 9457 problem document."""
+
+    title: str
+    status: int
+    detail: str
+    code: str
+    instance: str
+    trace_id: str
+    type: str = "about:blank"
+    errors: list[Fault] = []
+    hint: str = ""
+
+
+class Refused(Exception):
+    """Raised by a view that will not do what it was asked; becomes a problem document."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, errors: Iterable[Refusal] = (), hint: str = "", retry_s: int = 0
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.hint, self.retry_s = status, code, detail, hint, retry_s
+        self.errors = list(errors)
+
+
+def not_found(what: str) -> Refused:
+    """The answer where there is nothing by that name, or nothing that this user may know of."""
+    return Refused(404, "not_found", f"there is no {what} that you may see")
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response:
+    """The problem document for an exception; DRF calls this for everything that a view raises."""
+    refused = _refused(error)
+    trace_id = uuid.uuid4().hex
+    request = context.get("request")
+    if refused.status >= 500:
+        where = f"{request.method} {request.path}" if request else "a request"
+        log.error("%s failed, trace %s", where, trace_id, exc_info=error)
+    problem = Problem(
+        title=HTTPStatus(refused.status).phrase,
+        status=refused.status,
+        detail=refused.detail,
+        code=refused.code,
+        instance=request.path if request else "",
+        trace_id=trace_id,
+        type=f"/docs/problems#{refused.code}",
+        errors=[Fault(each.pointer, each.detail, each.code) for each in refused.errors[:100]],
+        hint=refused.hint,
+    )
+    return Response(
+        problem, status=refused.status, headers=_headers(error, refused), content_type="application/problem+json"
+    )
+
+
+def _headers(error: Exception, refused: Refused) -> dict[str, str]:
+    headers: dict[str, str] = {"Cache-Control": "no-store"}
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if retry_s := refused.retry_s or getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(retry_s))
+    return headers
+
+
+def _refused(error: Exception) -> Refused:
+    """The refusal that an exception amounts to. What is not foreseen is a fault of the server and says nothing more."""
+    match error:
+        case Refused():
+            return error
+        case InvalidSpec():
+            count = len(error.errors)
+            detail = str(error) if count == 1 else f"the job file has {count} faults"
+            return Refused(422, "invalid_spec", detail, errors=error.errors)
+        case IllegalTransition():
+            return Refused(409, "illegal_transition", str(error))
+        case FleetRefusal():
+            return Refused(409, "refused", str(error))
+        case Http404():
+            return Refused(404, "not_found", "there is nothing at this address that you may see")
+        case PermissionDenied():
+            return Refused(403, "permission_denied", "you may not do this")
+        case RequestDataTooBig():
+            return Refused(413, "too_large", "the request is larger than this server accepts")
+        case exceptions.APIException():
+            return _from_rest(error)
+        case msgspec.ValidationError() | msgspec.DecodeError():
+            return Refused(400, "invalid", f"the request cannot be read: {error}")
+        case DatabaseError():
+            return _from_database(error)
+    return Refused(500, "internal", "the server made a mistake; its log has more under this trace_id")
+
+
+def _from_rest(error: exceptions.APIException) -> Refused:
+    code = {
+        401: "not_authenticated", 403: "permission_denied", 404: "not_found", 405: "method_not_allowed",
+        406: "not_acceptable", 415: "unsupported_media_type", 429: "throttled",
+    }.get(error.status_code, "invalid")  # fmt: skip
+    if isinstance(error, exceptions.ValidationError):
+        return Refused(400, "invalid", "the request is not valid", errors=list(_flat(error.detail)))
+    hint = "sign in, or send Authorization: Bearer with an access token" if error.status_code == 401 else ""
+    return Refused(error.status_code, code, str(error.detail), hint=hint)
+
+
+def _flat(detail: Any, pointer: str = "") -> Iterable[Refusal]:
+    if isinstance(detail, dict):
+        for key, value in detail.items():
+            yield from _flat(value, f"{pointer}/{key}")
+    elif isinstance(detail, list):
+        for value in detail:
+            yield from _flat(value, pointer)
+    else:
+        yield Refusal(pointer, str(detail), getattr(detail, "code", "invalid"))
+
+
+def _from_database(error: DatabaseError) -> Refused:
+    cause = error.__cause__
+    if isinstance(cause, postgres.DiskFull):
+        return Refused(503, "storage_full", "the database's disk is full: reading works, writing does not", retry_s=30)
+    if isinstance(cause, postgres.LockNotAvailable | postgres.QueryCanceled | postgres.DeadlockDetected):
+        return Refused(503, "busy", "the database is busy; try again", retry_s=RETRY_AFTER_S)
+    if isinstance(error, OperationalError | InterfaceError):
+        return Refused(503, "database_unavailable", "the database does not answer; try again", retry_s=RETRY_AFTER_S)
+    if isinstance(error, IntegrityError):
+        return Refused(409, "conflict", "somebody else changed this at the same moment; look again and repeat")
+    return Refused(500, "internal", "the server made a mistake; its log has more under this trace_id")

@@ -1,0 +1,156 @@
+"""What all views have in common: bounded bodies, typed answers, strong ETags, and query parameters that are checked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from django.http import HttpResponse
+from django.utils.cache import get_conditional_response
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.plumbing import ResolvableComponent
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.permissions import IsAuthenticated
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from controlplane.access.models import User
+from controlplane.api.auth import Scoped
+from controlplane.api.body import LARGEST_FILE, BoundedJSON
+from controlplane.api.problem import Refused
+from controlplane.jobs.section import Refusal
+from controlplane.jobs.values import nearest
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+
+class StructJSON(BaseRenderer):
+    """Renders structs and plain values as JSON; times are RFC 3339 in UTC."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+
+    def render(
+        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
+    ) -> bytes:
+        return b"" if data is None else msgspec.json.encode(data)
+
+
+class OneAnswer(BaseContentNegotiation):
+    """Picks the body's parser by its type, and answers in JSON whatever the client claims to accept."""
+
+    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+        sent = (request.content_type or "").partition(";")[0].strip().lower()
+        aliases = {"application/x-yaml": "application/yaml", "text/yaml": "application/yaml", "": "application/json"}
+        return next((parser for parser in parsers if parser.media_type in {"*/*", aliases.get(sent, sent)}), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
+    ) -> tuple[Any, str]:
+        return renderers[0], renderers[0].media_type
+
+
+class Resource(APIView):
+    """A view of the API. ``scope`` is what a token needs for anything but reading."""
+
+    scope = "submit"
+    largest_body = LARGEST_FILE
+    permission_classes = [IsAuthenticated, Scoped]
+    parser_classes: Sequence[Any] = [BoundedJSON]
+    renderer_classes: Sequence[Any] = [StructJSON]
+    content_negotiation_class = OneAnswer
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if "Cache-Control" not in response:
+            response["Cache-Control"] = "private, no-cache"
+        if request.method in {"GET", "HEAD"} and response.status_code == 200 and not response.streaming:
+            if hasattr(response, "add_post_render_callback"):
+                response.add_post_render_callback(lambda done: conditional(request, done))
+            else:
+                return conditional(request, response)
+        return response
+
+
+def conditional(request: Request, response: HttpResponse) -> HttpResponse:
+    """Gives the answer its strong ETag; 304 without a body where the client has it already."""
+    if not response.has_header("ETag"):
+        response["ETag"] = etag(response.content)
+    result: HttpResponse = get_conditional_response(request, etag=response["ETag"], response=response)
+    return result
+
+
+def etag(content: bytes) -> str:
+    """The strong ETag of a body."""
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def signed_in(request: Request) -> User:
+    """The user who asks; the permissions have made sure that there is one."""
+    user = request.user
+    assert isinstance(user, User)
+    return user
+
+
+def asked(request: Request, shape: type[Q]) -> Q:
+    """The query parameters as ``shape``; raises 400 for an unknown one or a wrong value."""
+    known = {field.encode_name for field in msgspec.structs.fields(shape)}
+    faults = [
+        Refusal(f"/{name}", f"there is no parameter {name[:60]!r} here; {nearest(name, known)}", "unknown_parameter")
+        for name in request.query_params
+        if name not in known
+    ]
+    if faults:
+        raise Refused(400, "invalid", faults[0].detail, errors=faults)
+    try:
+        return msgspec.convert(request.query_params.dict(), shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(400, "invalid", f"a query parameter cannot be read: {error}") from None
+
+
+def parameters(shape: type[msgspec.Struct], described: Mapping[str, str]) -> list[OpenApiParameter]:
+    """The query parameters of ``shape`` for the schema; each must be described."""
+    found = []
+    for field in msgspec.structs.fields(shape):
+        schema = msgspec.json.schema(field.type)
+        found.append(OpenApiParameter(field.encode_name, schema, description=described[field.encode_name]))
+    return found
+
+
+def taken(request: Request, shape: type[Q]) -> Q:
+    """The body as ``shape``; raises 400 with where it differs. Unknown keys are refused by the shape."""
+    try:
+        return msgspec.convert(request.data, shape)
+    except msgspec.ValidationError as error:
+        raise Refused(400, "invalid", f"the body cannot be read: {error}") from None
+
+
+class StructSchema(OpenApiSerializerExtension):
+    """Lets the schema generator read structs: their types are the documentation."""
+
+    target_class = "msgspec.Struct"
+    match_subclasses = True
+
+    def get_name(self, auto_schema: Any, direction: Any) -> str | None:
+        return str(self.target.__name__)
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        _, components = msgspec.json.schema_components([self.target], ref_template="#/components/schemas/{name}")
+        for name, schema in components.items():
+            if name != self.target.__name__:
+                component = ResolvableComponent(
+                    name=name, type=ResolvableComponent.SCHEMA, object=name, schema=_plain(schema)
+                )
+                auto_schema.registry.register_on_missing(component)
+        return _plain(components[self.target.__name__])
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drops the titles that only repeat the names."""
+    return {key: value for key, value in schema.items() if key != "title"}

@@ -1,0 +1,232 @@
+"""The browsers' door: one WebSocket per tab, on which REST paths are watched.
+
+A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
+Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
+speed and nothing else. What a user may see is decided by the same read as over REST, at every look.
+
+    -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}      -> {"op": "unsub", "topic": ...}
+    <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
+    <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
+    <- {"kind": "error", "topic": ..., "status": 404}                      <- {"kind": "beat"}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import connections
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/api/v1/"
+MAX_TOPICS = 20
+MAX_TOPIC_LENGTH = 500
+AGAIN_S = 1.0
+SAFETY_S = 8.0
+BEAT_S = 10.0
+SESSION_S = 60.0
+CLOSE_UNAUTHENTICATED = 4401
+GROUP = "changes"
+
+
+@dataclass(slots=True)
+class Topic:
+    """One watched path. ``due_at`` is the monotonic time of its next look."""
+
+    wants_data: bool
+    etag: str
+    seq: int = 0
+    read_at: float = 0.0
+    due_at: float = 0.0
+    failed: int = 0
+
+
+def touched(path: str, keys: Iterable[str]) -> bool:
+    """Whether a change of any of these keys may change the answer at ``path``; in doubt it may."""
+    resource, _, rest = path.removeprefix(PREFIX).partition("?")[0].partition("/")
+    number, _, leaf = rest.partition("/")
+    for key in keys:
+        name, _, of = key.partition(":")
+        match resource:
+            case "jobs" if not rest:
+                hit = name in {"jobs", "job"}
+            case "jobs":
+                same = not number.isdigit() or not of or of == number
+                by_leaf = {"metrics": {"samples", "job"}, "streams": {"logs", "job"}, "logs": {"logs"}}
+                hit = name in by_leaf.get(leaf, {"job"}) and same
+            case "overview" | "nodes" | "devices":
+                hit = name in {"jobs", "job", "fleet", "samples"}
+            case "timeline" | "decisions":
+                hit = name in {"jobs", "job", "fleet", "timeline"}
+            case _:
+                hit = name in {"jobs", "fleet"}
+        if hit:
+            return True
+    return False
+
+
+def _look(path: str, user: Any) -> tuple[int, str, bytes]:
+    """Reads in a thread of its own, which keeps no database connection afterwards."""
+    from controlplane.api.live import read
+
+    try:
+        return read(path, user)
+    finally:
+        connections.close_all()
+
+
+def _still_signed_in(session_key: str, user_id: Any) -> bool:
+    """Whether the session exists still, and is of the same active user with the same password."""
+    engine = import_module(settings.SESSION_ENGINE)
+    try:
+        user = get_user(SimpleNamespace(session=engine.SessionStore(session_key)))  # type: ignore[arg-type]
+        return bool(user.is_authenticated and user.is_active and user.pk == user_id)
+    finally:
+        connections.close_all()
+
+
+class BrowserFeed(AsyncJsonWebsocketConsumer):
+    """One tab. At most ``MAX_TOPICS`` topics, each read at most once a second and one at a time."""
+
+    async def connect(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.stir = asyncio.Event()
+        self.looking: asyncio.Task[None] | None = None
+        await self.accept()
+        user = self.scope.get("user")
+        if user is None or not user.is_authenticated:
+            await self.close(CLOSE_UNAUTHENTICATED)
+            return
+        self.looking = asyncio.create_task(self._keep_looking())
+
+    async def disconnect(self, code: int) -> None:
+        if self.looking:
+            self.looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.looking
+        with contextlib.suppress(Exception):
+            await self.channel_layer.group_discard(GROUP, self.channel_name)
+
+    async def receive_json(self, content: Any, **_: Any) -> None:
+        if not isinstance(content, dict) or self.looking is None:
+            return
+        topic = content.get("topic")
+        if not isinstance(topic, str) or not topic.startswith(PREFIX) or len(topic) > MAX_TOPIC_LENGTH:
+            await self._refuse(topic, f"a topic is a path below {PREFIX}")
+        elif content.get("op") == "unsub":
+            self.topics.pop(topic, None)
+        elif content.get("op") == "sub":
+            if topic not in self.topics and len(self.topics) >= MAX_TOPICS:
+                await self._refuse(topic, f"one socket watches at most {MAX_TOPICS} topics")
+                return
+            etag = content.get("etag")
+            self.topics[topic] = Topic(content.get("want") != "etag", etag if isinstance(etag, str) else "")
+            self.stir.set()
+
+    @classmethod
+    async def decode_json(cls, text_data: str) -> Any:
+        try:
+            return json.loads(text_data)
+        except ValueError:
+            return None
+
+    async def changed(self, message: dict[str, Any]) -> None:
+        """A hint: topics it touches are looked at soon, but not within a second of the last look."""
+        keys = message.get("keys") or []
+        now = time.monotonic()
+        for path, topic in self.topics.items():
+            if touched(path, keys):
+                topic.due_at = min(topic.due_at, max(now, topic.read_at + AGAIN_S))
+                self.stir.set()
+
+    async def _refuse(self, topic: Any, text: str) -> None:
+        await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
+
+    async def _keep_looking(self) -> None:
+        """Looks at each topic when it is due, tells the browser that the line lives, and that it is still signed in."""
+        try:
+            await self._loop()
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # a send on a socket that just went away; the browser comes back by itself
+            log.debug("a browser's feed ended", exc_info=True)
+            with contextlib.suppress(Exception):
+                await self.close()
+
+    async def _loop(self) -> None:
+        joined, beat_at, session_at = False, 0.0, time.monotonic() + SESSION_S
+        while True:
+            now = time.monotonic()
+            if now >= session_at:
+                if not await self._signed_in():
+                    await self.close(CLOSE_UNAUTHENTICATED)
+                    return
+                session_at = now + SESSION_S
+            if now >= beat_at:
+                joined = joined or await self._join()
+                await self.send_json({"kind": "beat"})
+                beat_at = now + BEAT_S
+            for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
+                await self._tell(path)
+            next_at = min([beat_at, session_at, *(topic.due_at for topic in self.topics.values())])
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stir.wait(), max(0.02, next_at - time.monotonic()))
+            self.stir.clear()
+
+    async def _join(self) -> bool:
+        try:
+            await asyncio.wait_for(self.channel_layer.group_add(GROUP, self.channel_name), 2)
+        except Exception:  # without Redis there are no hints; the slow look goes on
+            return False
+        return True
+
+    async def _signed_in(self) -> bool:
+        session = self.scope.get("session")
+        key = getattr(session, "session_key", None)
+        if not key:
+            return False
+        return await sync_to_async(_still_signed_in, thread_sensitive=False)(key, self.scope["user"].pk)
+
+    async def _tell(self, path: str) -> None:
+        """Reads one topic, and sends it if it is new to this browser."""
+        topic = self.topics.get(path)
+        if topic is None:
+            return
+        topic.read_at = time.monotonic()
+        topic.due_at = topic.read_at + SAFETY_S
+        try:
+            status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, self.scope["user"])
+        except Exception:
+            log.exception("reading %s for a browser failed", path)
+            status, etag, content = 500, "", b""
+        if self.topics.get(path) is not topic:
+            return
+        if status != 200:
+            if topic.failed != status:
+                await self.send_json({"kind": "error", "topic": path, "status": status})
+            topic.failed = status
+            return
+        topic.failed = 0
+        if etag == topic.etag:
+            return
+        topic.etag, topic.seq = etag, topic.seq + 1
+        told = {"kind": "changed", "topic": path, "seq": topic.seq, "etag": etag}
+        if topic.wants_data:
+            # The body is JSON already: it is set into the message as it is, not parsed and written again.
+            head = json.dumps(told | {"kind": "snapshot"})[:-1]
+            await self.send(text_data=f'{head}, "data": {content.decode()}}}')
+        else:
+            await self.send_json(told)

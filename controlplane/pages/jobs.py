@@ -1,0 +1,64 @@
+"""The list of jobs, filtered by the query string."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from controlplane.pages.progress import doing
+from controlplane.pages.reading import read
+from controlplane.pages.shell import page, title_of
+
+FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
+PER_PAGE = 50
+WAITING = "PENDING,HELD"
+ACTIVE = "STARTING,RUNNING,STOPPING,SUSPENDED"
+
+
+def _views() -> list[dict[str, str]]:
+    """Ready-made filters, as tabs."""
+    return [
+        {"title": _("All"), "query": ""},
+        {"title": _("Mine"), "query": "user=me"},
+        {"title": _("Waiting"), "query": urlencode({"state": WAITING})},
+        {"title": _("Active"), "query": urlencode({"state": ACTIVE})},
+        {"title": _("Failed"), "query": "state=FAILED"},
+    ]
+
+
+def _cursor(url: str | None) -> str:
+    """The cursor that an answer's next or previous address carries."""
+    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
+    answer = read(request, "/jobs?" + urlencode({**asked, "limit": PER_PAGE}))
+    jobs = answer.body["results"]
+    for job in jobs:
+        job["doing"] = doing(job)
+    filters = {key: value for key, value in asked.items() if key not in {"cursor", "sort"}}
+    projects = read(request, "/projects?limit=200").body["results"]
+    return page(
+        request,
+        "jobs.html",
+        {
+            "jobs": jobs,
+            "asked": asked,
+            "filters": filters,
+            "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
+            "projects": [project["name"] for project in projects],
+            "states": ["HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "COMPLETED", "FAILED", "CANCELLED"],
+            "next": _cursor(answer.body.get("next")),
+            "previous": _cursor(answer.body.get("previous")),
+            "simulated": any(job.get("simulated") for job in jobs),
+        },
+        place="jobs",
+        topics=[answer],
+        every_s=3,
+        crumbs=[(title_of("jobs"), "")],
+    )

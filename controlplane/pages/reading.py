@@ -1,0 +1,52 @@
+"""Pages read what the API would answer, through the same function: a page never knows more than a client does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest
+
+API = "/api/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The body that a GET of ``path`` gives this user, and its entity tag."""
+
+    path: str
+    etag: str
+    body: Any
+
+
+def read(request: HttpRequest, path: str) -> Answer:
+    """Reads ``path``, which is below /api/v1. Raises Http404 or PermissionDenied where the API refuses."""
+    # Imported late: the API's modules register their resources and are heavy to load.
+    from controlplane.api.live import read as answer_of
+
+    status, etag, content = answer_of(API + path, request.user)
+    if status == 404:
+        raise Http404(f"there is nothing at {path}, or you may not see it")
+    if status in {401, 403}:
+        raise PermissionDenied(_detail(content) or "you may not see this")
+    if status >= 400:
+        raise ValueError(f"GET {path} was refused with {status}: {_detail(content)}")
+    return Answer(API + path, etag, json.loads(content))
+
+
+def read_or_none(request: HttpRequest, path: str) -> Answer | None:
+    """As :func:`read`, but None where there is nothing or it may not be seen: for a panel that can be left out."""
+    try:
+        return read(request, path)
+    except (Http404, PermissionDenied):
+        return None
+
+
+def _detail(content: bytes) -> str:
+    try:
+        problem = json.loads(content)
+    except ValueError:
+        return ""
+    return str(problem.get("detail") or problem.get("title") or "") if isinstance(problem, dict) else ""

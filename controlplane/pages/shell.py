@@ -1,0 +1,82 @@
+"""What surrounds every page: navigation, the reader's words for scripts, and how a page is told from its live part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import get_language, gettext_lazy
+from django.utils.translation import gettext as _
+
+from controlplane.pages.reading import Answer
+from controlplane.pages.words import script_words
+
+LIVE_HEADER = "X-Yard-Part"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut."""
+
+    name: str
+    title: Any
+    path: str
+    key: str
+    staff_only: bool = False
+
+
+PLACES = (
+    Place("overview", gettext_lazy("Overview"), "/", "o"),
+    Place("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
+    Place("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
+    Place("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
+)
+
+
+def context(request: HttpRequest) -> dict[str, Any]:
+    """What every template may use; a context processor."""
+    return {
+        "places": PLACES,
+        "cluster": settings.CLUSTER_NAME,
+        "version": settings.VERSION,
+        "languages": settings.LANGUAGES,
+        "language": get_language() or settings.LANGUAGE_CODE,
+        "words": script_words(get_language() or settings.LANGUAGE_CODE),
+    }
+
+
+def page(
+    request: HttpRequest,
+    template: str,
+    values: dict[str, Any],
+    *,
+    place: str,
+    topics: Iterable[Answer] = (),
+    every_s: float = 2.0,
+    crumbs: Iterable[tuple[str, str]] = (),
+) -> HttpResponse:
+    """The whole page, or only its live part where a script asks for that after one of its topics changed.
+
+    ``every_s`` is the shortest time between two such requests of one tab.
+    """
+    live = request.headers.get(LIVE_HEADER) == "live"
+    values |= {
+        "frame": "live.html" if live else "base.html",
+        "place": place,
+        "crumbs": list(crumbs),
+        "topics": [{"topic": answer.path, "etag": answer.etag} for answer in topics],
+        "every_s": every_s,
+    }
+    response = render(request, template, values)
+    response["Cache-Control"] = "no-store"
+    response["Vary"] = f"Cookie, Accept-Language, {LIVE_HEADER}"
+    return response
+
+
+def title_of(name: str) -> str:
+    """The title of a place, in the reader's language."""
+    return str(next((place.title for place in PLACES if place.name == name), _("Switchyard")))

@@ -1,0 +1,224 @@
+"""Tags and filters of the pages: states, kinds, bars, times and amounts. All text stays escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.templatetags.static import static
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from controlplane.pages.words import reason_text
+
+register = template.Library()
+
+STATES = {"HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED"}
+NODE_LOOK = {
+    "READY": "completed",
+    "JOINING": "starting",
+    "DRAINING": "warn",
+    "DRAINED": "held",
+    "SUSPECT": "warn",
+    "LOST": "lost",
+}
+HEALTH_LOOK = {"OK": "completed", "DEGRADED": "warn", "CORDONED": "held", "LOST": "lost"}
+KINDS = {"cpu", "gpu", "npu"}
+
+
+@register.simple_tag
+def icon(name: str, small: bool = False) -> SafeString:
+    """A drawing of the sprite; it is decoration, so words always stand beside it."""
+    return format_html(
+        '<svg class="i{}" aria-hidden="true"><use href="{}#{}"/></svg>', " s" if small else "", static("yard/icons.svg"), name
+    )
+
+
+def _badge(look: str, text: str) -> SafeString:
+    return format_html('<span class="y-badge" data-s="{}">{}{}</span>', look, icon(f"s-{look}"), text)
+
+
+@register.simple_tag
+def badge(state: str, text: str = "") -> SafeString:
+    """A job's or stage's state as icon, word and colour."""
+    look = str(state).lower() if str(state) in STATES else "pending"
+    return _badge(look, text or state)
+
+
+@register.simple_tag
+def mark(look: str, text: str) -> SafeString:
+    """A badge that is not a state: warn, lost, preempting."""
+    return _badge(look, text)
+
+
+@register.simple_tag
+def node_badge(state: str) -> SafeString:
+    return _badge(NODE_LOOK.get(state, "pending"), state)
+
+
+@register.simple_tag
+def health_badge(health: str) -> SafeString:
+    return _badge(HEALTH_LOOK.get(health, "failed"), health)
+
+
+@register.simple_tag
+def kind_icon(kind: str) -> SafeString:
+    return icon(f"k-{kind if kind in KINDS else 'other'}")
+
+
+@register.filter
+def kind_of(asks: str) -> str:
+    """The first device kind that a text such as "2 gpu · 1 core" speaks of."""
+    words = str(asks).lower().replace("×", " ").split()
+    return next((kind for kind in ("npu", "gpu") if kind in words), "cpu" if "core" in str(asks).lower() else "other")
+
+
+@register.simple_tag
+def when(value: Any, how: str = "clock") -> SafeString | str:
+    """A moment: UTC in the page as sent, in the reader's zone as soon as scripts run. ``how``: clock, second, ago, running."""
+    moment = _moment(value)
+    if moment is None:
+        return "–"
+    return format_html(
+        '<time datetime="{}" data-t="{}">{} UTC</time>', moment.isoformat(), how, moment.astimezone(UTC).strftime("%m-%d %H:%M")
+    )
+
+
+def _moment(value: Any) -> datetime | None:
+    if isinstance(value, datetime):
+        return value
+    return parse_datetime(value) if isinstance(value, str) and value else None
+
+
+@register.filter
+def span(seconds: Any) -> str:
+    """Seconds as "2 h 5 min": two units at most."""
+    try:
+        whole = max(0, round(float(seconds)))
+    except (TypeError, ValueError):
+        return "–"
+    if whole < 60:
+        return _("{n} s").format(n=whole)
+    if whole < 3600:
+        rest = whole % 60 if whole < 600 else 0
+        return _("{n} min").format(n=whole // 60) + (" " + _("{n} s").format(n=rest) if rest else "")
+    if whole < 86_400:
+        rest = whole % 3600 // 60
+        return _("{n} h").format(n=whole // 3600) + (" " + _("{n} min").format(n=rest) if rest else "")
+    rest = whole % 86_400 // 3600
+    return _("{n} d").format(n=whole // 86_400) + (" " + _("{n} h").format(n=rest) if rest else "")
+
+
+@register.simple_tag
+def between(start: Any, end: Any) -> SafeString | str:
+    """How long something took; where it has not ended, the time runs on in the page."""
+    first, last = _moment(start), _moment(end)
+    if first is None:
+        return "–"
+    return span((last - first).total_seconds()) if last else when(first, "running")
+
+
+@register.filter
+def gib(size: Any) -> str:
+    """Bytes as GiB or MiB."""
+    try:
+        number = float(size)
+    except (TypeError, ValueError):
+        return "–"
+    if number >= 2**30:
+        return f"{number / 2**30:.4g} GiB"
+    return f"{number / 2**20:.3g} MiB" if number >= 2**20 else f"{number / 1024:.3g} KiB"
+
+
+@register.filter
+def milli(value: Any) -> str:
+    """Thousandths as a number without needless digits."""
+    try:
+        return f"{float(value) / 1000:g}"
+    except (TypeError, ValueError):
+        return "–"
+
+
+@register.filter
+def percent(share: Any) -> str:
+    """A share of 1 as a percentage."""
+    try:
+        return f"{float(share) * 100:.0f} %"
+    except (TypeError, ValueError):
+        return "–"
+
+
+@register.filter
+def whole_percent(value: Any) -> str:
+    try:
+        return f"{float(value):.0f} %"
+    except (TypeError, ValueError):
+        return "–"
+
+
+@register.filter
+def short(value: Any) -> str:
+    """A reported value, shortened for a tile."""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+@register.filter
+def why(reason: Mapping[str, Any] | None) -> str:
+    return reason_text(reason)
+
+
+@register.simple_tag
+def bar(label: str, *pairs: Any, size: str = "") -> SafeString:
+    """A bar of parts, each a class and a share of 1 in turn, drawn without any inline style."""
+    drawn, at = [], 0.0
+    for look, share in zip(pairs[::2], pairs[1::2], strict=True):
+        width = max(0.0, min(1.0 - at, float(share or 0)))
+        drawn.append(format_html('<rect class="{}" x="{}%" width="{}%" height="100%"/>', look, f"{at * 100:.2f}", f"{width * 100:.2f}"))
+        at += width
+    return format_html(
+        '<svg class="y-bar {}" role="img" aria-label="{}">{}</svg>', size, label, SafeString("".join(drawn))
+    )
+
+
+@register.filter
+def share_of(value: Any, total: Any) -> float:
+    try:
+        return float(value) / float(total) if float(total) else 0.0
+    except (TypeError, ValueError):
+        return 0.0
+
+
+@register.filter
+def level(utilisation: Any) -> str:
+    """The step of the ramp for a utilisation of 0 to 100."""
+    return str(max(0, min(9, int(float(utilisation) // 10))))
+
+
+@register.simple_tag
+def plural(count: int, what: str) -> str:
+    """A count with its noun: job, node, device, stage, pool."""
+    return {
+        "job": ngettext("%d job", "%d jobs", count),
+        "node": ngettext("%d node", "%d nodes", count),
+        "device": ngettext("%d device", "%d devices", count),
+        "stage": ngettext("%d stage", "%d stages", count),
+        "attempt": ngettext("%d attempt", "%d attempts", count),
+    }[what] % count
+
+
+@register.simple_tag(takes_context=True)
+def query(context: Mapping[str, Any], **changes: Any) -> str:
+    """The page's query string with some keys changed; an empty value takes a key away."""
+    params = context["request"].GET.copy()
+    params.pop("cursor", None)
+    for key, value in changes.items():
+        if value in (None, ""):
+            params.pop(key, None)
+        else:
+            params[key] = str(value)
+    return "?" + params.urlencode() if params else "?"

@@ -1,0 +1,20 @@
+"""Where each page is."""
+
+from django.urls import path
+from django.views.i18n import set_language as choose_language
+
+from controlplane.pages import job, jobs, node, nodes, overview, sign_in, submit, timeline
+
+urlpatterns = [
+    path("", overview.show, name="overview"),
+    path("jobs", jobs.show, name="jobs"),
+    path("jobs/new", submit.show, name="submit"),
+    path("jobs/<int:number>", job.show, name="job"),
+    path("timeline", timeline.show, name="timeline"),
+    path("nodes", nodes.show, name="nodes"),
+    path("nodes/<slug:name>", node.show, name="node"),
+    path("sign-in", sign_in.by_password, name="sign-in"),
+    path("sign-in/<str:secret>", sign_in.by_link, name="sign-in-link"),
+    path("sign-out", sign_in.out, name="sign-out"),
+    path("language", choose_language, name="language"),
+]
