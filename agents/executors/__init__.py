@@ -1,1 +1,68 @@
+"""Executors start parts, each in its own way; a folder scan finds them, and one conformance suite judges them.
 
+A module of this folder is an executor when it has a class named ``EXECUTOR`` that meets :class:`Executor`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Protocol
+
+from agents.journal import Intent
+from agents.protocol import Exit, Phase, Wanted
+
+
+class Unlaunchable(Exception):
+    """A part cannot be started; the text is a sentence for its owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """How far a part is, as its executor sees it now. ``exit`` is set exactly when the phase is ENDED.
+
+    ``forlorn`` tells that its supervisor is gone without a word: :meth:`Executor.bury` must be called.
+    """
+
+    phase: Phase
+    pid: int | None = None
+    pid_start: int | None = None
+    substate: str = ""
+    exit: Exit | None = None
+    forlorn: bool = False
+
+
+class Executor(Protocol):
+    """Starts parts and tells what became of them. The agent journals a part before ``prepare`` and asks nothing twice."""
+
+    def prepare(self, wanted: Wanted, intent: Intent) -> None:
+        """Make everything ready to launch. May block: it is called off the loop. Raises Unlaunchable."""
+
+    def launch(self, intent: Intent) -> None:
+        """Let it run. Does not block. The outcome is seen by :meth:`look`."""
+
+    def look(self, intent: Intent) -> Sighting:
+        """How far the part is. Cheap, never blocks, never raises."""
+
+    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+        """Ask the part to end within its grace, and end it after that. May be called again with a shorter grace."""
+
+    def signal(self, intent: Intent, name: str) -> None:
+        """Send a signal (``SIGUSR1``) to the main process."""
+
+    def bury(self, intent: Intent) -> Exit:
+        """End whatever a forlorn part left behind. May block: it is called off the loop."""
+
+    def discard(self, intent: Intent) -> None:
+        """Remove what is left of an ended part. May block."""
+
+
+def discover() -> dict[str, type]:
+    """Every executor of this folder by the name of its module."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        executor = getattr(importlib.import_module(f"{__name__}.{module.name}"), "EXECUTOR", None)
+        if executor is not None:
+            found[module.name] = executor
+    return found

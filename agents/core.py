@@ -1,0 +1,182 @@
+"""What the agent must do, as a pure function of what is wanted and what is here.
+
+``diff`` reads no clock, file or socket. Its laws (link.md):
+
+- an older generation orders nothing; the same generation may be applied any number of times;
+- a part that was ever started here is never started again, forgotten or not;
+- absence from Desired is not a stop, and what the server does not know is kept;
+- a start waits while a live local part holds one of its devices and either of the two claims it exclusively;
+- a restored database (another lineage) may count from anew, and makes the agent forget nothing of the former one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agents.protocol import Desired, DeviceClaim, Exit, Phase, Wanted
+
+WHOLE_DEVICE_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A part that was started here, as far as orders depend on it."""
+
+    part: str
+    epoch: int
+    phase: int
+    spec_rev: int = 1
+    devices: tuple[DeviceClaim, ...] = ()
+    lineage: str = ""
+    stop_grace_s: float | None = None
+    signalled_rev: int = 0
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase < Phase.ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that the agent remembers. ``gone`` are the tombstones of parts that it was told to forget."""
+
+    generation: int = 0
+    lineage: str = ""
+    here: Mapping[str, Known] = field(default_factory=dict)
+    gone: Mapping[str, Exit | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Journal the part, then start it."""
+
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Do not start the part yet: ``holder`` still has ``device``."""
+
+    wanted: Wanted
+    device: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    part: str
+    grace_s: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    part: str
+    signal: str
+    spec_rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revise:
+    """A newer spec of a running part is known; it is noted, and applied by later versions of the agent."""
+
+    part: str
+    spec_rev: int
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """A stop came for a part that never started here: record it as ended, so that it never will."""
+
+    wanted: Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The part ended here long ago and was forgotten: tell its end again instead of starting it."""
+
+    wanted: Wanted
+    exit: Exit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    part: str
+
+
+Order = Start | Hold | Stop | Signal | Revise | Void | Recall | Forget
+
+
+def is_current(desired: Desired, world: World) -> bool:
+    """Tells whether a message may be applied: it is not older than the newest one of its lineage."""
+    if desired.lineage != world.lineage and desired.lineage and world.lineage:
+        return True
+    return desired.generation >= world.generation
+
+
+def diff(desired: Desired, world: World) -> list[Order]:
+    """The orders that lead from what is here to what is wanted; forgetting first, starting last."""
+    if not is_current(desired, world):
+        return []
+    orders: list[Order] = []
+    for part in desired.forget:
+        known = world.here.get(part)
+        if known and not known.is_live and (known.lineage == desired.lineage or not known.lineage):
+            orders.append(Forget(part))
+    holders = _holders(world)
+    starts: list[Order] = []
+    ordered: set[str] = set()
+    for wanted in desired.wanted:
+        if wanted.part in ordered:
+            continue
+        ordered.add(wanted.part)
+        known = world.here.get(wanted.part)
+        if known is not None:
+            orders += _orders_for_known(wanted, known)
+        elif wanted.part in world.gone:
+            orders.append(Recall(wanted, world.gone[wanted.part]))
+        elif wanted.do == "stop":
+            orders.append(Void(wanted))
+        elif wanted.do == "run" and wanted.spec is not None:
+            starts.append(_start_or_hold(wanted, holders))
+    return orders + starts
+
+
+def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
+    if not known.is_live or wanted.epoch < known.epoch:
+        return []
+    if wanted.do == "stop":
+        if known.stop_grace_s is None or wanted.grace_s < known.stop_grace_s:
+            return [Stop(wanted.part, wanted.grace_s, wanted.why)]
+    elif wanted.do == "signal":
+        if wanted.spec_rev > known.signalled_rev and wanted.signal:
+            return [Signal(wanted.part, wanted.signal, wanted.spec_rev)]
+    elif wanted.spec_rev > known.spec_rev:
+        return [Revise(wanted.part, wanted.spec_rev)]
+    return []
+
+
+def claims_whole(claim: DeviceClaim) -> bool:
+    """Tells whether a claim shares its device with nobody. A CPU device is always shared, by cores."""
+    return claim.kind != "cpu" and claim.milli >= WHOLE_DEVICE_MILLI
+
+
+def _holders(world: World) -> dict[str, list[tuple[str, bool]]]:
+    holders: dict[str, list[tuple[str, bool]]] = {}
+    for known in world.here.values():
+        if known.is_live:
+            for claim in known.devices:
+                holders.setdefault(claim.uuid, []).append((known.part, claims_whole(claim)))
+    return holders
+
+
+def _start_or_hold(wanted: Wanted, holders: dict[str, list[tuple[str, bool]]]) -> Order:
+    claims = wanted.spec.devices if wanted.spec else []
+    for claim in claims:
+        for part, whole in holders.get(claim.uuid, []):
+            if whole or claims_whole(claim):
+                return Hold(wanted, claim.uuid, part)
+    for claim in claims:
+        holders.setdefault(claim.uuid, []).append((wanted.part, claims_whole(claim)))
+    return Start(wanted)

@@ -1,0 +1,257 @@
+"""The agent's process: joins, takes over what runs, and keeps link, logs and telemetry of its node (or nodes) going.
+
+Ending the agent ends no part; ``stop-all`` does. One process may host many simulated nodes, each with its own identity.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import importlib.util
+import logging
+import os
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from agents import VERSION, cgroup, enrol, probes, procfs, run_as, stop_all
+from agents.bundle import BundleCache
+from agents.executors.process import Ground, ProcessExecutor
+from agents.host import HostView, address_towards
+from agents.journal import Journal
+from agents.link import Link
+from agents.logs import LogShipper
+from agents.node import Node
+from agents.probes import simulated
+from agents.protocol import Enrolled
+from agents.server import Server, ServerRefused
+from agents.telemetry import Meter
+from agents.warm_parent import WarmParent
+
+log = logging.getLogger("switchyard.agent")
+
+
+class Member(msgspec.Struct):
+    """One node that this process is: its name, its folder and its machine (a simulated shape, or this host)."""
+
+    name: str
+    state: Path
+    shape: str | None = None
+
+
+def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[Member]:
+    """The nodes of this process: the host alone, or simulated ones, with the host where asked for."""
+    shapes = simulated.parse(simulate) if simulate else []
+    found = [Member(name, state)] if with_host or not shapes else []
+    if len(shapes) == 1 and not found:
+        return [Member(name, state, shapes[0])]
+    count: dict[str, int] = {}
+    for shape in shapes:
+        short = simulated.SHAPES[shape].short
+        count[short] = count.get(short, 0) + 1
+        own = f"{name}-{short}-{count[short]}"
+        found.append(Member(own, state / "nodes" / own, shape))
+    return found
+
+
+def runtime_source() -> Path | None:
+    """The in-job runtime: beside this package, else where Python finds it, else nowhere."""
+    sibling = Path(__file__).resolve().parent.parent / "switchyard" / "runtime.py"
+    if sibling.is_file():
+        return sibling
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("switchyard.runtime")
+        if spec is not None and spec.origin:
+            return Path(spec.origin)
+    return None
+
+
+def install_runtime(state: Path) -> Path | None:
+    """Put the one-file runtime where jobs import it from; answers the folder for PYTHONPATH."""
+    source = runtime_source()
+    if source is None:
+        return None
+    package = state / "runtime" / "switchyard"
+    package.mkdir(mode=0o755, parents=True, exist_ok=True)
+    (package / "__init__.py").write_text('"""What a stage may import of Switchyard: the runtime."""\n')
+    draft = package / "runtime.py.draft"
+    shutil.copyfile(source, draft)
+    draft.rename(package / "runtime.py")
+    for path in (package.parent, package):
+        path.chmod(0o755)
+    for path in package.iterdir():
+        path.chmod(0o644)
+    return package.parent
+
+
+def lock(state: Path) -> int:
+    """Hold the state folder for this process. Raises ValueError when another agent has it."""
+    descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        other = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise ValueError(f'state folder "{state}" is in use by the agent with pid {other}; give each its own') from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor
+
+
+def join(member: Member, url: str, token: Callable[[], str]) -> Enrolled:
+    known = enrol.remembered(member.state)
+    return known if known is not None else enrol.enrol(member.state, url, member.name, token())
+
+
+def listen(bell: Path, ring: Callable[[str], None]) -> None:
+    """Call ``ring`` with a part's name whenever its shim has news."""
+    with contextlib.suppress(FileNotFoundError):
+        bell.unlink()
+    os.mkfifo(bell, 0o600)
+    # Open for writing too: a pipe without writers would read as ended for ever.
+    pipe = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
+
+    def read() -> None:
+        with contextlib.suppress(BlockingIOError):
+            for name in dict.fromkeys(os.read(pipe, 65536).decode(errors="replace").split("\n")):
+                if name:
+                    ring(name)
+
+    asyncio.get_running_loop().add_reader(pipe, read)
+
+
+async def serve(member: Member, server: Server, options: argparse.Namespace, warm_parent: WarmParent) -> Node:
+    """Bring one node up and start its loops; answers the node."""
+    state = member.state
+    runs = state / "parts"
+    runs.mkdir(mode=0o711, exist_ok=True)
+    whose = run_as.parse(options.run_as)
+    whose.check(runs)
+    group = cgroup.base()
+    boot = procfs.boot_id()
+    ground = Ground(
+        boot_id=boot,
+        bell=state / "bell",
+        lease=state / "lease",
+        warm_parent=warm_parent,
+        bundles=BundleCache(state / "bundles", server),
+        run_as=whose,
+        runtime=install_runtime(state),
+        cgroup=group,
+    )
+    found: dict[str, probes.Probe] = (
+        {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
+        if member.shape
+        else probes.discover(probes.Host(name=member.name))
+    )
+    view = HostView(
+        name=member.name,
+        probes=found,
+        isolation=cgroup.isolation(group),
+        runs_as=whose.name,
+        address=address_towards(server.url),
+        labels=dict(options.labels),
+        simulated=member.shape is not None,
+    )
+    await asyncio.to_thread(view.look)
+    node = Node(member.name, runs, Journal(state / "journal.jsonl"), ProcessExecutor(ground), boot)
+    listen(ground.bell, node.look)
+    node.open()
+    link = Link(node, view, server, ground.lease)
+    logs = LogShipper(node, server)
+    meter = Meter(node, view, link, server)
+    for loop in (node.tick(), link.run(), logs.run(), meter.run()):
+        node.keep(loop)
+    node.on_close = view.close
+    return node
+
+
+def prefer_survival() -> None:
+    """Have the kernel spare the agent when the host runs out of memory; only root may ask for that."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("-900")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+
+
+async def run(options: argparse.Namespace) -> None:
+    state = Path(options.state).expanduser().resolve()
+    state.mkdir(mode=0o711, parents=True, exist_ok=True)
+    held = lock(state)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    cached: list[str] = []
+
+    def token() -> str:
+        if not cached:
+            if options.join_token_file is None:
+                raise ValueError("this node has not joined yet; give --join-token-file with a token of the nodes page")
+            cached.append(enrol.read_token(options.join_token_file))
+        return cached[0]
+
+    warm_parent = WarmParent(state / "shim.log")
+    warm_parent.start()
+    nodes: list[Node] = []
+    try:
+        for member in members(options.name, state, options.simulate, options.with_host):
+            member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
+            enrolled = await asyncio.to_thread(join, member, options.url, token)
+            server = Server(options.url, f"{enrolled.node}:{enrolled.credential}")
+            nodes.append(await serve(member, server, options, warm_parent))
+        log.info("%d node(s) up, version %s", len(nodes), VERSION)
+        await stopping.wait()
+        log.info("the agent ends; what it started goes on")
+    finally:
+        for node in nodes:
+            await node.close()
+        warm_parent.close()
+        os.close(held)
+
+
+def label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f'"{text}" is no label; write it as name=value')
+    return name, value
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m agents", description="Run this host's stages for a control plane.")
+    top.add_argument("--url", required=True, help="address of the control plane; https:// unless it is on this host")
+    top.add_argument("--state", required=True, help="folder that keeps identity, journal and run folders")
+    top.add_argument("--name", default=os.uname().nodename, help="name of the node (default: the host's)")
+    top.add_argument("--join-token-file", help="file with a join token, or - for standard input; needed once")
+    top.add_argument("--run-as", help="self, nobody, a user or a uid; default: nobody for root, else self")
+    top.add_argument("--simulate", help="simulated machines instead of this one, e.g. 4xdgx-h100,2xatlas-800")
+    top.add_argument("--with-host", action="store_true", help="be this host too, beside the simulated machines")
+    top.add_argument("--labels", type=label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    top.add_argument("--verbose", action="store_true", help="log more")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["stop-all"]:
+        return stop_all.main(words[1:])
+    options = parser().parse_args(words)
+    level = logging.DEBUG if options.verbose else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("websockets").setLevel(logging.WARNING)
+    prefer_survival()
+    try:
+        asyncio.run(run(options))
+    except (ValueError, OSError, ServerRefused) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0

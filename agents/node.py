@@ -1,0 +1,364 @@
+"""One node's parts: takes Desired in, gives Here out, and keeps journal and executor in step. Knows no socket.
+
+Everything here runs on one event loop; only what may block (unpacking, fsync, burying) leaves it. ``changed`` is set
+whenever a report would say something new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from agents import core
+from agents.environment import Places
+from agents.executors import Executor, Sighting, Unlaunchable
+from agents.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
+from agents.progress import ReportFile
+from agents.protocol import Desired, Exit, Here, Phase, Timers, Wanted
+
+log = logging.getLogger("switchyard.agent")
+
+LIVE_TICK_S = 0.5
+REST_TICK_S = 2.0
+
+
+class Part:
+    """A part that was started here. Its phase only ever grows."""
+
+    def __init__(self, intent: Intent) -> None:
+        self.intent = intent
+        self.phase = Phase.ACKED
+        self.pid: int | None = None
+        self.pid_start: int | None = None
+        self.substate = ""
+        self.exit: Exit | None = None
+        self.stop: tuple[float, str] | None = None
+        self.signalled_rev = 0
+        self.wanted_rev = intent.spec_rev
+        self.is_launched = False
+        self.is_busy = False
+        self.is_forgotten = False
+        self.reports = ReportFile(Places(Path(intent.folder)).reports)
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase < Phase.ENDED
+
+    def known(self) -> core.Known:
+        return core.Known(
+            part=self.intent.part,
+            epoch=self.intent.epoch,
+            phase=self.phase,
+            spec_rev=self.wanted_rev,
+            devices=tuple(self.intent.devices),
+            lineage=self.intent.lineage,
+            stop_grace_s=self.stop[0] if self.stop else None,
+            signalled_rev=self.signalled_rev,
+        )
+
+    def log_sizes(self) -> dict[str, int]:
+        sizes = {}
+        for name in (f"{self.intent.rank}.out", f"{self.intent.rank}.err"):
+            try:
+                sizes[name] = os.stat(f"{self.intent.folder}/{name}").st_size
+            except OSError:
+                continue
+        return sizes
+
+    def here(self) -> Here:
+        return Here(
+            part=self.intent.part,
+            attempt=self.intent.attempt,
+            epoch=self.intent.epoch,
+            phase=self.phase,
+            spec_rev=self.intent.spec_rev,
+            pid=self.pid,
+            pid_start=self.pid_start,
+            substate=self.substate,
+            exit=self.exit,
+            logs=self.log_sizes(),
+            devices=[claim.uuid for claim in self.intent.devices],
+            checkpoints=self.reports.checkpoints,
+            progress=self.reports.progress,
+        )
+
+
+class Node:
+    """The parts of one node. ``runs`` is the folder below which each part gets its own."""
+
+    def __init__(self, name: str, runs: Path, journal: Journal, executor: Executor, boot_id: str) -> None:
+        self.name = name
+        self.runs = runs
+        self.journal = journal
+        self.executor = executor
+        self.boot_id = boot_id
+        self.parts: dict[str, Part] = {}
+        self.held: dict[str, core.Hold] = {}
+        self.timers = Timers()
+        self.desired: Desired | None = None
+        self.changed = asyncio.Event()
+        self.stirred = asyncio.Event()
+        self.on_end: Callable[[Part], None] = lambda part: None
+        self.shipped: Callable[[str], bool] = lambda part: True
+        self.on_close: Callable[[], None] = lambda: None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the past
+
+    def open(self) -> None:
+        """Count this start, and take over every part that the journal knows. Call once, before anything else."""
+        past = self.journal.past
+        self.journal.append(Started(start_seq=past.start_seq + 1, boot_id=self.boot_id))
+        for intent in list(past.intents.values()):
+            part = Part(intent)
+            part.signalled_rev = past.signalled.get(intent.part, 0)
+            part.is_launched = True
+            part.phase = Phase.STARTING
+            self.parts[intent.part] = part
+            if intent.part in past.ends:
+                part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
+            else:
+                self._see(part)
+            part.reports.poll()
+        self.journal.flush()
+
+    @property
+    def start_seq(self) -> int:
+        return self.journal.past.start_seq
+
+    @property
+    def generation(self) -> int:
+        return self.journal.past.generation
+
+    @property
+    def live(self) -> list[Part]:
+        return [part for part in self.parts.values() if part.is_live]
+
+    def world(self) -> core.World:
+        past = self.journal.past
+        return core.World(
+            generation=past.generation,
+            lineage=past.lineage,
+            here={name: part.known() for name, part in self.parts.items()},
+            gone={name: gone.exit for name, gone in past.gone.items()},
+        )
+
+    # -- orders
+
+    def apply(self, desired: Desired) -> None:
+        """Carry out what is wanted. Any message may come twice, late or out of order."""
+        world = self.world()
+        if not core.is_current(desired, world):
+            return
+        lineage = desired.lineage or world.lineage
+        if (desired.generation, lineage) != (world.generation, world.lineage):
+            self.journal.append(Seen(generation=desired.generation, lineage=lineage))
+            self.changed.set()
+        self.timers = desired.timers
+        self.desired = desired
+        self._carry_out(core.diff(desired, world))
+
+    def again(self) -> None:
+        """Look at the last Desired again: a local change may let a held part start."""
+        if self.desired is not None and self.held:
+            self._carry_out(core.diff(self.desired, self.world()))
+
+    def _carry_out(self, orders: list[core.Order]) -> None:
+        held: dict[str, core.Hold] = {}
+        for order in orders:
+            match order:
+                case core.Start(wanted):
+                    self._start(wanted)
+                case core.Hold(wanted):
+                    held[wanted.part] = order
+                case core.Stop(part, grace_s, why):
+                    self._stop(self.parts[part], grace_s, why)
+                case core.Signal(part, signal, spec_rev):
+                    self._signal(self.parts[part], signal, spec_rev)
+                case core.Revise(part, spec_rev):
+                    self.parts[part].wanted_rev = spec_rev
+                case core.Void(wanted):
+                    self._void(wanted, Exit(stopped=True, detail="stopped before it started"))
+                case core.Recall(wanted, exit):
+                    lost = Exit(cause="SUPERVISOR_LOST", detail="it was started on this node before, and is gone")
+                    self._void(wanted, exit or lost)
+                case core.Forget(part):
+                    self.parts[part].is_forgotten = True
+        if held.keys() != self.held.keys():
+            self.changed.set()
+        self.held = held
+
+    def _intent(self, wanted: Wanted) -> Intent:
+        spec = wanted.spec
+        return Intent(
+            part=wanted.part,
+            attempt=wanted.attempt,
+            epoch=wanted.epoch,
+            boot_id=self.boot_id,
+            folder=str(self.runs / os.path.basename(wanted.part)),
+            spec_rev=wanted.spec_rev,
+            rank=spec.rank if spec else 0,
+            lineage=self.journal.past.lineage,
+            stop_to=spec.stop_to if spec else "main",
+            devices=spec.devices if spec else [],
+        )
+
+    def _start(self, wanted: Wanted) -> None:
+        part = Part(self._intent(wanted))
+        part.is_busy = True
+        self.parts[wanted.part] = part
+        self.journal.append(part.intent)
+        self.stirred.set()
+        self._spawn(self._launch(part, wanted))
+
+    async def _launch(self, part: Part, wanted: Wanted) -> None:
+        """The order matters: durable intent, then the folder, then the launch; a stop may come between any two."""
+        try:
+            await self.journal.sync()
+            spec = wanted.spec
+            if spec is not None and spec.bundle:
+                await asyncio.to_thread(self.executor.prepare, wanted, part.intent)
+            else:
+                self.executor.prepare(wanted, part.intent)
+        except Unlaunchable as error:
+            self._end(part, Exit(cause="LAUNCH_FAILED", detail=str(error), stopped=part.stop is not None))
+            return
+        except OSError as error:
+            detail = f"this node could not record the start: {error.strerror or error}"
+            self._end(part, Exit(cause="LAUNCH_FAILED", detail=detail))
+            return
+        finally:
+            part.is_busy = False
+        if part.stop is not None:
+            self._end(part, Exit(stopped=True, detail="stopped before it started"))
+            return
+        part.is_launched = True
+        part.phase = Phase.STARTING
+        self.executor.launch(part.intent)
+
+    def _stop(self, part: Part, grace_s: float, why: str) -> None:
+        part.stop = (grace_s, why)
+        if part.is_launched:
+            self.executor.stop(part.intent, grace_s, why)
+
+    def _signal(self, part: Part, signal: str, spec_rev: int) -> None:
+        if part.phase == Phase.RUNNING:
+            part.signalled_rev = spec_rev
+            self.journal.append(Signalled(part=part.intent.part, spec_rev=spec_rev))
+            self.executor.signal(part.intent, signal)
+
+    def _void(self, wanted: Wanted, exit: Exit) -> None:
+        part = Part(self._intent(wanted))
+        self.parts[wanted.part] = part
+        self.journal.append(part.intent)
+        self._end(part, exit)
+
+    # -- sightings
+
+    def look(self, name: str) -> None:
+        """A shim rang, or a timer did: see how far the part is."""
+        part = self.parts.get(name)
+        if part is not None and part.is_live and part.is_launched and not part.is_busy:
+            self._see(part)
+
+    def _see(self, part: Part) -> None:
+        seen: Sighting = self.executor.look(part.intent)
+        if seen.exit is not None:
+            self._end(part, seen.exit)
+            return
+        if seen.forlorn:
+            part.is_busy = True
+            self._spawn(self._bury(part))
+        now = (max(part.phase, seen.phase), seen.pid, seen.pid_start, seen.substate)
+        if now != (part.phase, part.pid, part.pid_start, part.substate):
+            part.phase, part.pid, part.pid_start, part.substate = now
+            self.changed.set()
+
+    async def _bury(self, part: Part) -> None:
+        self._end(part, await asyncio.to_thread(self.executor.bury, part.intent))
+
+    def _end(self, part: Part, exit: Exit) -> None:
+        if not part.is_live:
+            return
+        part.reports.poll()
+        part.phase, part.exit, part.is_busy = Phase.ENDED, exit, False
+        self.journal.append(Ended(part=part.intent.part, exit=exit))
+        self._spawn(self._settle_journal())
+        self.changed.set()
+        self.on_end(part)
+        self.again()
+
+    async def _settle_journal(self) -> None:
+        try:
+            await self.journal.sync()
+        except OSError as error:
+            log.warning("the journal could not be written: %s", error)
+
+    # -- time
+
+    async def tick(self) -> None:
+        """For ever: look at every live part, follow its reports, drop what was recorded. A bell only makes it sooner."""
+        while True:
+            for part in list(self.parts.values()):
+                if part.is_live:
+                    self.look(part.intent.part)
+                    if part.reports.poll():
+                        self.changed.set()
+                elif part.is_forgotten and self.shipped(part.intent.part):
+                    await self._drop(part)
+            self.again()
+            self.journal.recheck_disk()
+            self.stirred.clear()
+            busy = bool(self.live) or any(part.is_forgotten for part in self.parts.values())
+            try:
+                await asyncio.wait_for(self.stirred.wait(), LIVE_TICK_S if busy else REST_TICK_S)
+            except TimeoutError:
+                continue
+            await asyncio.sleep(LIVE_TICK_S)
+
+    async def _drop(self, part: Part) -> None:
+        intent = part.intent
+        self.journal.append(Gone(part=intent.part, attempt=intent.attempt, epoch=intent.epoch, exit=part.exit))
+        del self.parts[intent.part]
+        await asyncio.to_thread(self.executor.discard, intent)
+
+    def here(self) -> list[Here]:
+        """Everything that is here, in full; parts that wait for a device among it."""
+        held = [
+            Here(
+                part=hold.wanted.part,
+                attempt=hold.wanted.attempt,
+                epoch=hold.wanted.epoch,
+                phase=Phase.ACKED,
+                spec_rev=hold.wanted.spec_rev,
+                substate=f"waits for device {hold.device}, which part {hold.holder} still holds",
+            )
+            for hold in self.held.values()
+        ]
+        return [part.here() for part in self.parts.values()] + held
+
+    def keep(self, loop: Coroutine[Any, Any, None]) -> None:
+        """Run a loop for as long as the node is open."""
+        self._spawn(loop)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a part's work failed: %r", error, exc_info=error)
+
+    async def close(self) -> None:
+        """End the agent's work on the node; parts go on."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.on_close()
+        self.journal.close()

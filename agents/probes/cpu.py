@@ -1,0 +1,159 @@
+"""Finds CPUs: one device per NUMA node, with the cores and the memory that this agent may really use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+import psutil
+
+from agents.probes import Host
+from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
+
+_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon", "0x41": "arm", "0x48": "huawei"}
+
+
+class CpuProbe:
+    """Reads ``/sys/devices/system/node``, ``/proc/cpuinfo`` and the limits of the agent's own control group."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.root = host.root
+        self._nodes: dict[str, list[int]] = {}
+        self._before: dict[int, tuple[float, float]] = {}
+
+    def discover(self) -> list[Device]:
+        allowed = sorted(os.sched_getaffinity(0))
+        nodes = self._numa_nodes(allowed)
+        quota = self._cpu_quota()
+        share = min(1.0, quota / len(allowed)) if quota else 1.0
+        total = sum(memory for _, memory in nodes.values()) or psutil.virtual_memory().total
+        limit = self._memory_limit()
+        cut = min(1.0, limit / total) if limit else 1.0
+        vendor, model = self._model()
+        machine = self._machine()
+        self._nodes = {}
+        devices = []
+        for index, (numa, (cores, memory)) in enumerate(sorted(nodes.items())):
+            uuid = f"cpu-{machine}-{numa}"
+            self._nodes[uuid] = cores
+            devices.append(
+                Device(
+                    uuid=uuid,
+                    kind="cpu",
+                    vendor=vendor,
+                    model=model,
+                    index=index,
+                    numa=numa,
+                    memory_bytes=int((memory or total) * cut),
+                    capacity_milli=max(10, int(len(cores) * 1000 * share)),
+                    attributes={"cores": ",".join(map(str, cores))},
+                )
+            )
+        return devices
+
+    def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
+        now = {core: (sum(times), times.idle + getattr(times, "iowait", 0.0)) for core, times in self._core_times()}
+        before, self._before = self._before, now
+        memory = psutil.virtual_memory()
+        samples = []
+        for uuid, cores in self._nodes.items():
+            spans = [(now[c][0] - before[c][0], now[c][1] - before[c][1]) for c in cores if c in now and c in before]
+            total = sum(span for span, _ in spans)
+            idle = sum(span for _, span in spans)
+            utilisation = round(min(1.0, max(0.0, 1 - idle / total)), 4) if total > 0 else None
+            used = int((memory.total - memory.available) * len(cores) / max(1, len(now)))
+            samples.append(DeviceSample(uuid=uuid, age_s=0.0, utilisation=utilisation, memory_used_bytes=used))
+        return samples
+
+    def errors(self) -> list[DeviceError]:
+        return []
+
+    def notes(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        self._before.clear()
+
+    # -- sources
+
+    @staticmethod
+    def _core_times() -> list[tuple[int, psutil._common.scputimes]]:  # type: ignore[name-defined]
+        return list(enumerate(psutil.cpu_times(percpu=True)))
+
+    def _numa_nodes(self, allowed: list[int]) -> dict[int, tuple[list[int], int]]:
+        """NUMA node -> allowed cores and bytes; one node 0 with everything where the kernel tells none."""
+        nodes: dict[int, tuple[list[int], int]] = {}
+        for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*"):
+            cores = [core for core in _core_list(_text(folder / "cpulist")) if core in allowed]
+            if cores:
+                nodes[int(folder.name[4:])] = (cores, _mem_total(_text(folder / "meminfo")))
+        return nodes or {0: (allowed, 0)}
+
+    def _groups(self) -> list[Path]:
+        """The agent's own cgroup v2 folder and those above it; a limit of any of them holds."""
+        mount = self.root / "sys/fs/cgroup"
+        own = next((line[3:] for line in _text(self.root / "proc/self/cgroup").split("\n") if line[:3] == "0::"), "/")
+        folder = mount / own.strip("/")
+        return [step for step in [folder, *folder.parents] if step.is_relative_to(mount)]
+
+    def _cpu_quota(self) -> float | None:
+        quotas = []
+        for folder in self._groups():
+            words = _text(folder / "cpu.max").split()
+            if len(words) == 2 and words[0] != "max":
+                quotas.append(int(words[0]) / int(words[1]))
+        v1 = self.root / "sys/fs/cgroup/cpu"
+        quota, period = _text(v1 / "cpu.cfs_quota_us"), _text(v1 / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+        return min(quotas) if quotas else None
+
+    def _memory_limit(self) -> int | None:
+        texts = [_text(folder / "memory.max") for folder in self._groups()]
+        texts.append(_text(self.root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+        limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
+        return min(limits) if limits else None
+
+    def _model(self) -> tuple[str, str]:
+        fields: dict[str, str] = {}
+        for line in _text(self.root / "proc/cpuinfo").split("\n"):
+            name, _, value = line.partition(":")
+            fields.setdefault(name.strip(), value.strip())
+        vendor = fields.get("vendor_id") or fields.get("CPU implementer", "")
+        model = fields.get("model name") or fields.get("Hardware") or platform.machine()
+        return _VENDORS.get(vendor, vendor.lower() or "generic"), " ".join(model.split())
+
+    def _machine(self) -> str:
+        machine = _text(self.root / "etc/machine-id") or _text(self.root / "var/lib/dbus/machine-id") or platform.node()
+        return hashlib.sha256(f"{machine}/{self.host.name}".encode()).hexdigest()[:12]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _core_list(text: str) -> list[int]:
+    """``0-3,8`` -> [0, 1, 2, 3, 8]."""
+    cores: list[int] = []
+    for piece in filter(None, text.split(",")):
+        first, _, last = piece.partition("-")
+        cores += range(int(first), int(last or first) + 1)
+    return cores
+
+
+def _mem_total(text: str) -> int:
+    words = text.split()
+    for position, word in enumerate(words):
+        if word == "MemTotal:":
+            return int(words[position + 1]) * 1024
+    return 0
+
+
+def probe(host: Host) -> CpuProbe:
+    return CpuProbe(host)

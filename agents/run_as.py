@@ -1,0 +1,82 @@
+"""Whose rights a stage's processes have: the agent's own, or another user's that a root agent changes to."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+NOBODY = 65534
+
+
+@dataclass(frozen=True, slots=True)
+class RunAs:
+    """``uid`` is None when processes stay with the agent's own user."""
+
+    name: str
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] = ()
+    home: str | None = None
+
+    def order(self) -> dict[str, object]:
+        return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
+
+    def own(self, *paths: Path) -> None:
+        """Give these paths, and all below them, to the user. Only for folders that no job could touch yet."""
+        if self.uid is None:
+            return
+        gid = -1 if self.gid is None else self.gid
+        for path in paths:
+            os.lchown(path, self.uid, gid)
+            for folder, folders, files in os.walk(path):
+                for name in folders + files:
+                    os.lchown(os.path.join(folder, name), self.uid, gid)
+
+    def check(self, folder: Path) -> None:
+        """Raise ValueError with the cure when this user could not enter ``folder``."""
+        if self.uid is None or self.uid == os.geteuid():
+            return
+        for step in [folder, *folder.parents]:
+            status = step.stat()
+            if status.st_uid == self.uid:
+                shift = 6
+            elif status.st_gid in (self.gid, *self.groups):
+                shift = 3
+            else:
+                shift = 0
+            if not status.st_mode >> shift & 1:
+                raise ValueError(
+                    f'stages run as {self.name}, who cannot enter "{step}"; give --state a folder that others may enter '
+                    f"(for example below /var/lib), run `chmod o+x {step}`, or run stages as yourself with --run-as self"
+                )
+
+
+def parse(text: str | None) -> RunAs:
+    """Read ``--run-as``. Without it a root agent runs stages as nobody, and any other agent as itself."""
+    own = _name(os.geteuid())
+    if text is None:
+        text = "nobody" if os.geteuid() == 0 else "self"
+    if text == "self" or text in (own, str(os.geteuid())):
+        return RunAs(name=own, home=os.environ.get("HOME") or None)
+    if os.geteuid() != 0:
+        raise ValueError(f'--run-as {text} needs an agent that runs as root; this one runs as {own}: use "self"')
+    if text == "nobody":
+        return RunAs(name="nobody", uid=NOBODY, gid=NOBODY)
+    try:
+        entry = pwd.getpwuid(int(text)) if text.isdigit() else pwd.getpwnam(text)
+    except KeyError:
+        if text.isdigit():
+            return RunAs(name=text, uid=int(text), gid=int(text))
+        raise ValueError(f'--run-as {text}: no such user; accepted are "self", "nobody", a name or a uid') from None
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    home = entry.pw_dir if os.path.isdir(entry.pw_dir) else None
+    return RunAs(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, home=home)
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

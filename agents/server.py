@@ -1,0 +1,123 @@
+"""The control plane as an address: where it is, who we are to it, and plain HTTP calls on kept connections.
+
+``http.client`` rather than a full client library: an agent makes three kinds of small calls, and every MiB counts that
+it takes from the jobs of a thousand hosts. TLS is required off loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+class ServerRefused(Exception):
+    """The control plane answered with an error. ``status`` is the HTTP status."""
+
+    def __init__(self, status: int, answer: bytes) -> None:
+        self.status = status
+        super().__init__(f"the control plane answered {status}: {answer[:300].decode(errors='replace')}")
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the control plane is. ``identity`` is ``<node-id>:<credential>``, empty before enrolment."""
+
+    url: str
+    identity: str = ""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f'"{self.url}" is not an address; give one like https://switchyard.example.org')
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
+            raise ValueError(
+                f'"{self.url}" is plain HTTP to another host; an agent speaks to it only over https:// '
+                "(plain HTTP is accepted for 127.0.0.1, ::1 and localhost)"
+            )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Node {self.identity}"} if self.identity else {}
+
+    def socket_url(self, path: str) -> str:
+        parts = urlsplit(self.url)
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        return f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{path}"
+
+
+class Channel:
+    """One kept HTTP connection, used by one task at a time and dialled again after any error."""
+
+    def __init__(self, server: Server, timeout_s: float = 15.0) -> None:
+        self.server = server
+        self.timeout_s = timeout_s
+        self._connection: http.client.HTTPConnection | None = None
+
+    def _dial(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.server.url)
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(host, parts.port, timeout=self.timeout_s, context=context)
+        return http.client.HTTPConnection(host, parts.port, timeout=self.timeout_s)
+
+    def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> http.client.HTTPResponse:
+        headers = {**self.server.headers, "Content-Type": content_type}
+        full = urlsplit(self.server.url).path.rstrip("/") + path
+        for last in (False, True):
+            fresh = self._connection is None
+            connection = self._connection or self._dial()
+            self._connection = connection
+            try:
+                connection.request(method, full, body=body, headers=headers)
+                return connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                self.close()
+                if fresh or last:
+                    raise
+        raise AssertionError("unreachable: the second try either answers or raises")
+
+    def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
+        """The answer's body. Raises ServerRefused for a status above 299, OSError or HTTPException when nobody answers."""
+        answer = self._send(method, path, body, content_type)
+        try:
+            content = answer.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+        if answer.status > 299:
+            raise ServerRefused(answer.status, content)
+        return content
+
+    def download(self, path: str) -> Iterator[bytes]:
+        """The answer's body in pieces, for what does not belong in memory."""
+        answer = self._send("GET", path, None, "application/octet-stream")
+        if answer.status > 299:
+            raise ServerRefused(answer.status, answer.read(4096))
+        while piece := answer.read(1 << 20):
+            yield piece
+
+    async def ask(
+        self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> bytes:
+        """:meth:`call` off the loop."""
+        return await asyncio.to_thread(self.call, method, path, body, content_type)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,83 @@
+"""Samples devices and parts, once a second while anything runs and seldom at rest; the newest wins, nothing is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import random
+import time
+
+import msgspec
+
+from agents import procfs, shim
+from agents.host import HostView
+from agents.link import Link
+from agents.node import Node
+from agents.protocol import TELEMETRY_PATH, DeviceSample, PartSample, TelemetryBatch
+from agents.server import Channel, Server, ServerRefused
+
+log = logging.getLogger("switchyard.agent")
+
+REST_PERIOD_S = 5.0
+LOOK_AGAIN_S = 60.0
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Meter:
+    """One node's telemetry; it also looks for devices again from time to time."""
+
+    def __init__(self, node: Node, view: HostView, link: Link, server: Server) -> None:
+        self.node = node
+        self.view = view
+        self.link = link
+        self.channel = Channel(server)
+        self._before: dict[str, tuple[float, float]] = {}
+
+    async def run(self) -> None:
+        """For ever."""
+        looked_at = time.monotonic()
+        while True:
+            period = self.node.timers.telemetry_s if self.node.live else REST_PERIOD_S
+            await asyncio.sleep(period * random.uniform(0.9, 1.1))
+            before = self.view.conditions(False)
+            if time.monotonic() - looked_at > LOOK_AGAIN_S:
+                looked_at = time.monotonic()
+                if await asyncio.to_thread(self.view.look):
+                    self.link.inventory_changed()
+            claims = [claim for part in self.node.live for claim in part.intent.devices]
+            devices = await asyncio.to_thread(self.view.sample, claims)
+            if self.view.conditions(False) != before:
+                self.node.changed.set()
+            await self._send(devices, self._parts())
+
+    def _parts(self) -> list[PartSample]:
+        now = time.monotonic()
+        samples = []
+        after: dict[str, tuple[float, float]] = {}
+        for part in self.node.live:
+            record = shim.read_whole(f"{part.intent.folder}/shim.json") if part.pid else None
+            if not record:
+                continue
+            family = procfs.descendants(record["pid"])
+            used_s = procfs.cpu_s(family)
+            after[part.intent.part] = (now, used_s)
+            then, used_then_s = self._before.get(part.intent.part, (now, used_s))
+            cores = max(0.0, used_s - used_then_s) / (now - then) if now > then else None
+            samples.append(
+                PartSample(
+                    part=part.intent.part,
+                    age_s=0.0,
+                    cpu=None if cores is None else round(cores, 3),
+                    rss_bytes=procfs.memory(family),
+                )
+            )
+        self._before = after
+        return samples
+
+    async def _send(self, devices: list[DeviceSample], parts: list[PartSample]) -> None:
+        try:
+            body = _encode(TelemetryBatch(devices=devices, parts=parts))
+            await self.channel.ask("POST", TELEMETRY_PATH, body, "application/msgpack")
+        except (OSError, http.client.HTTPException, ServerRefused) as error:
+            log.debug("telemetry was dropped: %s", error)
