@@ -61,9 +61,7 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"switchyard.{_HOME[name]}"), name)
     except KeyError:
-        raise AttributeError(
-            f"switchyard has no {name!r}; it has {', '.join(__all__)}"
-        ) from None
+        raise AttributeError(f"switchyard has no {name!r}; it has {', '.join(__all__)}") from None
 
 
 def __dir__() -> list[str]:

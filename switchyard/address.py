@@ -35,9 +35,7 @@ class Address:
 def config_path(env: Mapping[str, str] | None = None) -> Path:
     """The user's own configuration file; ``yard login`` writes it."""
     env = os.environ if env is None else env
-    base = env.get("XDG_CONFIG_HOME") or str(
-        Path(env.get("HOME", "~")).expanduser() / ".config"
-    )
+    base = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME", "~")).expanduser() / ".config")
     return Path(base) / "yard" / "config.toml"
 
 
@@ -66,37 +64,27 @@ def find(
             "--url or YARD_URL",
             project,
         )
-    chosen = next(
-        (a for a in ((None if profile else foreign), *own) if a and a.url), None
-    )
+    chosen = next((a for a in ((None if profile else foreign), *own) if a and a.url), None)
     if chosen is None:
         raise Unreachable(
-            "no server is known: start one with ./script/demo, name one with `yard login URL`, or set YARD_URL"
+            "no server is known: start one with ./script/demo, name one with `yard login`, or set YARD_URL"
         )
     kept = next(
         (a.token for a in (chosen, *own) if a and _same(a.url, chosen.url) and a.token),
         "",
     )
-    if (
-        given_token
-        and chosen is foreign
-        and not any(a and _same(a.url, chosen.url) for a in own)
-    ):
+    if given_token and chosen is foreign and not any(a and _same(a.url, chosen.url) for a in own):
         raise ConfigError(
-            f"a token is given but its server is not: {chosen.source} names {chosen.url}, and a token is not sent to an "
-            "address that only a folder names; set YARD_URL beside YARD_TOKEN"
+            f"a token is given but its server is not: {chosen.source} names {chosen.url}, and a token is not sent to "
+            "an address that only a folder names; set YARD_URL beside YARD_TOKEN"
         )
     project = env.get("YARD_PROJECT") or chosen.project
     return Address(chosen.url, given_token or kept, chosen.source, project)
 
 
-def _files(
-    env: Mapping[str, str], cwd: Path, profile: str
-) -> tuple[Address | None, list[Address | None]]:
+def _files(env: Mapping[str, str], cwd: Path, profile: str) -> tuple[Address | None, list[Address | None]]:
     """What ``./.yard.toml`` says, and what the user's own files say, in order."""
-    home = Path(
-        env.get("YARD_HOME") or Path(env.get("HOME", "~")).expanduser() / ".switchyard"
-    )
+    home = Path(env.get("YARD_HOME") or Path(env.get("HOME", "~")).expanduser() / ".switchyard")
     own: list[Address | None] = [_read(config_path(env), profile)]
     if not profile:
         own.append(_read(home / "client.toml", ""))

@@ -51,17 +51,13 @@ def pack(folder: str | os.PathLike[str], *, cap_bytes: int = CAP_BYTES) -> Bundl
     """
     root = Path(folder)
     if not root.is_dir():
-        raise BundleError(
-            f"{root} is not a folder; workdir must name the folder that holds the job's code"
-        )
+        raise BundleError(f"{root} is not a folder; workdir must name the folder that holds the job's code")
     left_out: list[str] = []
     paths = sorted(_walk(root, left_out), key=lambda found: found[0].split("/"))
     _check_source(root, paths, cap_bytes)
     packed = io.BytesIO()
     with (
-        gzip.GzipFile(
-            filename="", mode="wb", fileobj=packed, compresslevel=6, mtime=0
-        ) as zipped,
+        gzip.GzipFile(filename="", mode="wb", fileobj=packed, compresslevel=6, mtime=0) as zipped,
         tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         for name, path in paths:
@@ -71,9 +67,7 @@ def pack(folder: str | os.PathLike[str], *, cap_bytes: int = CAP_BYTES) -> Bundl
     content = packed.getvalue()
     if len(content) > cap_bytes:
         raise BundleError(_too_large(root, paths, cap_bytes))
-    return Bundle(
-        content, hashlib.sha256(content).hexdigest(), len(paths), tuple(left_out)
-    )
+    return Bundle(content, hashlib.sha256(content).hexdigest(), len(paths), tuple(left_out))
 
 
 def _walk(root: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
@@ -83,7 +77,7 @@ def _walk(root: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
     while waiting:
         prefix, rules = waiting.pop()
         here = root / prefix
-        rules = rules + [(prefix, own)] if (own := _patterns(here)) else rules
+        rules = [*rules, (prefix, own)] if (own := _patterns(here)) else rules
         for entry in sorted(os.scandir(here), key=lambda e: e.name):
             name = prefix + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
@@ -91,9 +85,7 @@ def _walk(root: Path, left_out: list[str]) -> Iterator[tuple[str, Path]]:
                 continue
             if entry.is_symlink():
                 target = Path(entry.path).resolve()
-                if target.is_relative_to(inside) and not os.path.isabs(
-                    os.readlink(entry.path)
-                ):
+                if target.is_relative_to(inside) and not os.path.isabs(os.readlink(entry.path)):
                     yield name, Path(entry.path)
                 else:
                     left_out.append(f"{name}: a link that leads out of the folder")
@@ -112,19 +104,13 @@ def _patterns(folder: Path) -> list[Pattern]:
     found: list[Pattern] = []
     for name in FILES:
         try:
-            found += parse(
-                (folder / name)
-                .read_text(encoding="utf-8", errors="replace")
-                .splitlines()
-            )
+            found += parse((folder / name).read_text(encoding="utf-8", errors="replace").splitlines())
         except (FileNotFoundError, IsADirectoryError):
             continue
     return found
 
 
-def _ignored(
-    rules: list[tuple[str, list[Pattern]]], name: str, is_folder: bool
-) -> bool:
+def _ignored(rules: list[tuple[str, list[Pattern]]], name: str, is_folder: bool) -> bool:
     """Whether the ignore files from the root down to the folder of ``name`` leave it out; the deepest one wins."""
     for prefix, patterns in reversed(rules):
         answer = verdict(patterns, name[len(prefix) :], is_folder)
@@ -150,9 +136,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
             entry.mode = 0o755 if about.st_mode & stat.S_IXUSR else 0o644
             tar.addfile(entry, source)
     except OSError as error:
-        raise BundleError(
-            f"{path} cannot be packed: {error.strerror or error}; is it still being written?"
-        ) from None
+        raise BundleError(f"{path} cannot be packed: {error.strerror or error}; is it still being written?") from None
 
 
 def _check_source(root: Path, paths: list[tuple[str, Path]], cap_bytes: int) -> None:
@@ -162,11 +146,9 @@ def _check_source(root: Path, paths: list[tuple[str, Path]], cap_bytes: int) -> 
 
 
 def _too_large(root: Path, paths: list[tuple[str, Path]], cap_bytes: int) -> str:
-    by_size = sorted(
-        ((path.lstat().st_size, name) for name, path in paths), reverse=True
-    )[:3]
+    by_size = sorted(((path.lstat().st_size, name) for name, path in paths), reverse=True)[:3]
     biggest = ", ".join(f"{name} ({size / 2**20:.1f} MiB)" for size, name in by_size)
     return (
-        f"{root} packs to more than {cap_bytes / 2**20:.0f} MiB; its largest files are {biggest}. Leave data out with a "
-        ".yardignore file (same patterns as .gitignore) and read it from shared storage instead"
+        f"{root} packs to more than {cap_bytes / 2**20:.0f} MiB; its largest files are {biggest}. Leave data out "
+        "with a .yardignore file (same patterns as .gitignore) and read it from shared storage instead"
     )

@@ -33,15 +33,13 @@ LONGEST_POLL_S = 2.0
 
 
 class Client:
-    """A control plane, seen as the owner of ``token``. Safe to share between threads; close it, or use it as a context.
+    """A control plane, seen as the owner of ``token``. Safe to share between threads; close it, or use it in ``with``.
 
     Every call raises :class:`~switchyard.problem.ApiProblem` when the control plane refuses and
     :class:`~switchyard.problem.Unreachable` when it does not answer after ``tries`` tries.
     """
 
-    def __init__(
-        self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4
-    ) -> None:
+    def __init__(self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4) -> None:
         self.wire = Wire(url, token, timeout_s=timeout_s, tries=tries)
         self.jobs = Jobs(self.wire)
         self.nodes = Nodes(self.wire)
@@ -56,7 +54,7 @@ class Client:
         profile: str | None = None,
         tries: int = 4,
     ) -> Client:
-        """A client for the address that :func:`switchyard.address.find` finds; its project is the default of new jobs."""
+        """A client for what :func:`switchyard.address.find` finds; its project is the default of new jobs."""
         found = address.find(url, token, profile=profile)
         client = cls(found.url, found.token, tries=tries)
         client.project = client.jobs.project = found.project
@@ -99,7 +97,7 @@ class Client:
         return self.jobs.preview(spec)
 
     def upload(self, folder: str | os.PathLike[str] | Bundle) -> str:
-        """Packs and sends a folder, unless the control plane has these bytes already; returns the bundle's SHA-256."""
+        """Packs and sends a folder unless the control plane has its bytes already; returns the bundle's SHA-256."""
         bundle = folder if isinstance(folder, Bundle) else pack(folder)
         return upload(self.wire, bundle)
 
@@ -120,8 +118,8 @@ class Jobs:
     ) -> JobRecord:
         """Queues a job and returns it. The job is recorded when this returns.
 
-        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with the
-        same job gives the same job again, however often it is sent.
+        ``workdir`` (or the key of that name in ``spec``) is packed and sent first. The same ``idempotency_key`` with
+        the same job gives the same job again, however often it is sent.
         """
         body = self._body(spec)
         folder = workdir if workdir is not None else body.get("workdir")
@@ -129,23 +127,17 @@ class Jobs:
         if folder is not None:
             if body.get("bundle"):
                 raise SpecError("a job takes a workdir or a bundle, not both")
-            body["bundle"] = upload(
-                self._wire, folder if isinstance(folder, Bundle) else pack(folder)
-            )
+            body["bundle"] = upload(self._wire, folder if isinstance(folder, Bundle) else pack(folder))
         return JobRecord(self, self._wire.post("/jobs", body, key=idempotency_key))
 
     def submit_many(self, specs: Iterable[Spec]) -> list[dict[str, Any]]:
         """Queues many jobs in few calls; returns ``{"id", "number"}`` of each, in order. A call is all or nothing."""
         bodies = [self._body(spec) for spec in specs]
         if any("workdir" in body for body in bodies):
-            raise SpecError(
-                "submit_many sends no folders; upload one with Client.upload and give its bundle"
-            )
+            raise SpecError("submit_many sends no folders; upload one with Client.upload and give its bundle")
         made: list[dict[str, Any]] = []
         for at in range(0, len(bodies), BATCH):
-            made += self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]})[
-                "results"
-            ]
+            made += self._wire.post("/jobs/batch", {"jobs": bodies[at : at + BATCH]})["results"]
         return made
 
     def preview(self, spec: Spec, *, how: str = "placement") -> dict[str, Any]:
@@ -168,9 +160,7 @@ class Jobs:
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
         """Jobs, newest first unless ``sort`` says otherwise, page by page; at most ``limit`` of them. ``user="me"``."""
-        states = (
-            ",".join([state] if isinstance(state, str) else state) if state else None
-        )
+        states = ",".join([state] if isinstance(state, str) else state) if state else None
         asked = {
             "state": states,
             "project": project,
@@ -211,15 +201,9 @@ class Jobs:
                 if told is not None and record.state != seen:
                     told(record)
                 seen = record.state
-            left_s = (
-                float("inf")
-                if timeout_s is None
-                else timeout_s - (time.monotonic() - begun)
-            )
+            left_s = float("inf") if timeout_s is None else timeout_s - (time.monotonic() - begun)
             if left_s <= 0:
-                raise WaitTimeout(
-                    f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s"
-                )
+                raise WaitTimeout(f"job {reference(job)} is still {seen or 'out of sight'} after {timeout_s:g} s")
             time.sleep(min(pause_s, left_s))
             pause_s = min(LONGEST_POLL_S, pause_s * 1.3)
 
@@ -236,17 +220,11 @@ class Jobs:
     ) -> Iterator[str]:
         """The output of a job as text pieces; see :meth:`chunks`."""
         wanted = Wanted(stage, attempt, rank, stream)
-        return (
-            chunk.text for chunk in self.chunks(job, wanted, tail=tail, follow=follow)
-        )
+        return (chunk.text for chunk in self.chunks(job, wanted, tail=tail, follow=follow))
 
-    def chunks(
-        self, job: Ref, wanted: Wanted, *, tail: int | None = None, follow: bool = False
-    ) -> Iterator[Chunk]:
-        """The output of a job, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
-        return logs.read(
-            self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow
-        )
+    def chunks(self, job: Ref, wanted: Wanted, *, tail: int | None = None, follow: bool = False) -> Iterator[Chunk]:
+        """Its output, each piece with its stage, attempt, rank and stream; see :func:`switchyard.logs.read`."""
+        return logs.read(self._wire, quote(reference(job), safe=""), wanted, tail=tail, follow=follow)
 
     def streams(self, job: Ref) -> Rows:
         return logs.streams(self._wire, quote(reference(job), safe=""))
@@ -276,11 +254,7 @@ class Jobs:
 
     def _act(self, job: Ref, verb: str, reason: str) -> JobRecord:
         answer = self._wire.post(f"{self._path(job)}/{verb}", {"reason": reason})
-        return (
-            JobRecord(self, answer)
-            if isinstance(answer, dict) and "state" in answer
-            else self.get(job)
-        )
+        return JobRecord(self, answer) if isinstance(answer, dict) and "state" in answer else self.get(job)
 
     def _path(self, job: Ref) -> str:
         return "/jobs/" + quote(reference(job), safe="")
@@ -384,9 +358,7 @@ class Nodes:
         return self._act(node, "resume", reason)
 
     def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
-        answer = self._wire.post(
-            f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason}
-        )
+        answer = self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
         return answer if isinstance(answer, dict) else self.get(node)
 
 

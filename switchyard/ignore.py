@@ -1,8 +1,8 @@
 """Tells which files of a folder stay at home, by the patterns of ``.gitignore`` and ``.yardignore``.
 
-The rules are Git's: the last pattern that matches wins, ``!`` takes a file back in, a slash at the end means folders only,
-a slash elsewhere anchors the pattern to the folder of its file, ``**`` crosses folders. A file inside an ignored folder
-cannot be taken back in.
+The rules are Git's: the last pattern that matches wins, ``!`` takes a file back in, a slash at the end means folders
+only, a slash elsewhere anchors the pattern to the folder of its file, ``**`` crosses folders. A file inside an ignored
+folder cannot be taken back in.
 """
 
 from __future__ import annotations

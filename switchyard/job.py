@@ -20,8 +20,8 @@ Span = str | int | float
 class Devices:
     """What each node must give: ``Devices("H100", 8)``, ``Devices(kind="npu", milli=500, memory="8GiB")``.
 
-    ``milli`` is the share of each device in thousandths. ``run`` and ``env`` replace or extend the stage's own where this
-    is one of several alternatives, so that an NPU may run another script than a GPU.
+    ``milli`` is the share of each device in thousandths. ``command`` replaces and ``env`` extends the stage's own where
+    this is one of several alternatives, so that an NPU may run another script than a GPU.
     """
 
     model: str | None = None
@@ -30,7 +30,7 @@ class Devices:
     vendor: str | None = None
     milli: int | None = None
     memory: Size | None = None
-    run: str | None = None
+    command: str | Sequence[str] | None = None
     env: Mapping[str, str] | None = None
 
 
@@ -38,17 +38,15 @@ class Devices:
 class Demand:
     """The keys that a job and a stage share; those of the job are the defaults of its stages.
 
-    ``command`` as a text is a shell script, as a list the exact arguments. Several ``devices`` are alternatives: the one
-    with the earliest predicted finish is taken.
+    ``command`` as a text is a shell script, as a list the exact arguments. Several ``devices`` are alternatives: the
+    one with the earliest predicted finish is taken.
     """
 
     name: str | None = None
     command: str | Sequence[str] | None = None
     env: Mapping[str, Any] | None = None
     nodes: int | None = None
-    devices: (
-        Devices | Mapping[str, Any] | Sequence[Devices | Mapping[str, Any]] | None
-    ) = None
+    devices: Devices | Mapping[str, Any] | Sequence[Devices | Mapping[str, Any]] | None = None
     cpus: float | None = None
     memory: Size | None = None
     time_limit: Span | None = None
@@ -88,14 +86,12 @@ class Job(Demand):
         spec = {"apiVersion": "v1", "kind": "Job", **_written(self)}
         if self.kind is not None:
             if self.stages:
-                raise SpecError(
-                    "a job with stages has no kind of its own; give each stage its kind"
-                )
+                raise SpecError("a job with stages has no kind of its own; give each stage its kind")
             spec["stages"] = [{"name": self.kind, "kind": self.kind}]
         return spec
 
 
-def _written(demand: Demand) -> dict[str, Any]:
+def _written(demand: Demand | Devices) -> dict[str, Any]:
     spec: dict[str, Any] = {}
     for item in fields(demand):
         value = getattr(demand, item.name)
@@ -109,10 +105,7 @@ def _written(demand: Demand) -> dict[str, Any]:
         elif item.name == "devices":
             spec["devices"] = _devices(value)
         elif item.name == "stages":
-            spec["stages"] = [
-                _written(stage) if isinstance(stage, Stage) else dict(stage)
-                for stage in value
-            ]
+            spec["stages"] = [_written(stage) if isinstance(stage, Stage) else dict(stage) for stage in value]
         elif isinstance(value, Mapping):
             spec[item.name] = dict(value)
         elif isinstance(value, Sequence) and not isinstance(value, str):
@@ -126,12 +119,7 @@ def _devices(
     value: Devices | Mapping[str, Any] | Sequence[Devices | Mapping[str, Any]],
 ) -> dict[str, Any]:
     if isinstance(value, Devices):
-        found = {item.name: getattr(value, item.name) for item in fields(value)}
-        return {
-            key: dict(v) if isinstance(v, Mapping) else v
-            for key, v in found.items()
-            if v is not None
-        }
+        return _written(value)
     if isinstance(value, Mapping):
         return dict(value)
     return {"any_of": [_devices(one) for one in value]}

@@ -52,9 +52,7 @@ class _Reader:
     stream: str
     offset: int = 0
     begun: bool = False
-    decoder: codecs.IncrementalDecoder = field(
-        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
-    )
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
 
     def read(self, wire: Wire, job: str, tail: int | None) -> Iterator[Chunk]:
         while True:
@@ -78,11 +76,7 @@ class _Reader:
             text = self.decoder.decode(answer.content)
             if text:
                 yield Chunk(self.stage, self.attempt, self.rank, self.stream, text)
-            if (
-                not answer.content
-                or self.offset <= before
-                or len(answer.content) < CHUNK_BYTES
-            ):
+            if not answer.content or self.offset <= before or len(answer.content) < CHUNK_BYTES:
                 return
 
 
@@ -96,7 +90,7 @@ def read(
 ) -> Iterator[Chunk]:
     """The output of ``job``, stream after stream; with ``follow``, as it grows, until the job has ended.
 
-    ``tail`` begins with the last lines of each stream that is there. A stream that appears later is read from its start.
+    ``tail`` begins with the last lines of each stream that is there. One that appears later is read from its start.
     """
     readers: dict[tuple[str, int, int, str], _Reader] = {}
     floor: dict[str, int] = {}
@@ -128,13 +122,8 @@ def read(
 
 def streams(wire: Wire, job: str) -> list[dict[str, Any]]:
     """The index of a job's log streams: ``stage, attempt, rank, stream, size_bytes``."""
-    found = wire.get(f"/jobs/{job}/streams")
-    listed = (
-        found.get("results", found.get("streams", []))
-        if isinstance(found, dict)
-        else found
-    )
-    return [one for one in listed if isinstance(one, dict)]
+    found: Any = wire.get(f"/jobs/{job}/streams")
+    return list(found["results"] if isinstance(found, dict) else found)
 
 
 def _growing(
@@ -153,9 +142,7 @@ def _growing(
         raise
     for one in index:
         stage, number = str(one["stage"]), int(one["attempt"])
-        floor[stage] = (
-            max(floor.get(stage, 0), number) if not readers else floor.get(stage, 0)
-        )
+        floor[stage] = max(floor.get(stage, 0), number) if not readers else floor.get(stage, 0)
     for one in index:
         key = (
             str(one["stage"]),
@@ -170,9 +157,7 @@ def _growing(
             or wanted.stream not in ("both", stream)
         ):
             continue
-        if (wanted.attempt or number) != number or (
-            wanted.attempt is None and number < floor[stage]
-        ):
+        if (wanted.attempt or number) != number or (wanted.attempt is None and number < floor[stage]):
             continue
         reader = readers.setdefault(key, _Reader(*key))
         if int(one.get("size_bytes") or 0) > reader.offset:

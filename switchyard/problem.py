@@ -43,7 +43,5 @@ class ApiProblem(SwitchyardError):
         self.trace_id = str(body.get("trace_id") or "")
         self.hint = str(body.get("hint") or "")
         found = body.get("errors")
-        self.errors: list[dict[str, Any]] = (
-            [e for e in found if isinstance(e, dict)] if isinstance(found, list) else []
-        )
+        self.errors: list[dict[str, Any]] = [e for e in found if isinstance(e, dict)] if isinstance(found, list) else []
         super().__init__(self.detail or self.title or f"the server answered {status}")

@@ -26,18 +26,14 @@ LONGEST_PAUSE_S = 5.0
 class Wire:
     """A connection to ``url``. Safe to share between threads.
 
-    A call that got no answer, or one of 502, 503, 504 and 429, is tried up to ``tries`` times with growing pauses. Every
-    POST carries an ``Idempotency-Key`` that stays the same over its tries, so that none of them happens twice.
+    A call that got no answer, or one of 502, 503, 504 and 429, is tried up to ``tries`` times with growing pauses.
+    Every POST carries an ``Idempotency-Key`` that stays the same over its tries, so that none of them happens twice.
     """
 
-    def __init__(
-        self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4
-    ) -> None:
+    def __init__(self, url: str, token: str = "", *, timeout_s: float = 30.0, tries: int = 4) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise Unreachable(
-                f"{url!r} is not an address; write it like https://yard.example.org"
-            )
+            raise Unreachable(f"{url!r} is not an address; write it like https://yard.example.org")
         self.url = url.rstrip("/").removesuffix("/api/v1")
         self._token, self._timeout_s, self._tries = token, timeout_s, max(1, tries)
         self._loopback = parts.hostname in ("localhost", "127.0.0.1", "::1")
@@ -74,9 +70,7 @@ class Wire:
         key: str | None = None,
     ) -> Any:
         """The JSON answer of a POST below ``/api/v1``; ``None`` where there is none."""
-        answer = self.call(
-            "POST", path, params=params, json={} if body is None else body, key=key
-        )
+        answer = self.call("POST", path, params=params, json={} if body is None else body, key=key)
         return answer.json() if answer.content else None
 
     def call(
@@ -96,13 +90,9 @@ class Wire:
         sent = dict(headers or {})
         if method == "POST":
             sent["Idempotency-Key"] = key or str(uuid.uuid4())
-        asked = {
-            name: value for name, value in (params or {}).items() if value is not None
-        }
+        asked = {name: value for name, value in (params or {}).items() if value is not None}
         for left in range(self._tries - 1, -1, -1):
-            pause_s = min(
-                LONGEST_PAUSE_S, 0.2 * 2 ** (self._tries - 1 - left)
-            ) * random.uniform(0.5, 1.0)
+            pause_s = min(LONGEST_PAUSE_S, 0.2 * 2 ** (self._tries - 1 - left)) * random.uniform(0.5, 1.0)
             try:
                 answer = self._client().request(
                     method,
@@ -114,16 +104,15 @@ class Wire:
                 )
             except httpx.TransportError as error:
                 if not left:
-                    raise Unreachable(
-                        f"no answer from {self.url} ({_words(error)}); is it up?"
-                    ) from error
+                    raise Unreachable(f"no answer from {self.url} ({_words(error)}); is it up?") from error
             except httpx.InvalidURL as error:
                 raise Unreachable(f"{self.url} is not an address: {error}") from None
             else:
                 if answer.is_success or answer.status_code == 304:
                     return answer
-                if not left or answer.status_code not in AWAY | {429}:
-                    raise self._refusal(answer)
+                refusal = self._refusal(answer)
+                if not left or not _may_pass(answer.status_code, refusal):
+                    raise refusal
                 pause_s = min(LONGEST_PAUSE_S, _retry_after_s(answer) or pause_s)
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
@@ -152,20 +141,21 @@ class Wire:
             body = answer.json()
         except ValueError:
             body = None
-        if isinstance(body, dict) and (
-            "status" in body or "code" in body or "detail" in body
-        ):
+        if isinstance(body, dict) and ("status" in body or "code" in body or "detail" in body):
             return ApiProblem(answer.status_code, body)
         if answer.status_code in AWAY:
-            return Unreachable(
-                f"{self.url} answers {answer.status_code}: a proxy is there, the control plane is not"
-            )
+            return Unreachable(f"{self.url} answers {answer.status_code}: a proxy is there, the control plane is not")
         if answer.is_redirect:
             return Unreachable(
                 f"{self.url} redirects to {answer.headers.get('location', '?')}; use that address instead"
             )
         detail = f"{self.url} answered {answer.status_code} without a reason; is it a Switchyard server?"
         return ApiProblem(answer.status_code, {"detail": detail})
+
+
+def _may_pass(status: int, refusal: ApiProblem | Unreachable) -> bool:
+    """Whether the same call may succeed in a moment; ``in_flight`` is the answer to our own earlier try."""
+    return status in AWAY or status == 429 or (isinstance(refusal, ApiProblem) and refusal.code == "in_flight")
 
 
 def _words(error: Exception) -> str:

@@ -1,0 +1,1 @@
+"""The ``yard`` command. One file per verb; nothing outside the standard library is imported before it is needed."""

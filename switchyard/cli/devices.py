@@ -1,0 +1,80 @@
+"""``yard devices``: lists devices with their load."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from switchyard.cli import exits, output, units
+from switchyard.cli.output import Column, Row
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLES = """
+  yard devices                     every device
+  yard devices --kind npu --free   NPUs with something left to claim
+  yard devices --node g07 -o wide
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", help="only this kind: cpu, gpu, npu, ...")
+    parser.add_argument("--node", help="only those of this node")
+    parser.add_argument("--free", action="store_true", help="only healthy ones that are not fully claimed")
+    output.options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        found = (d for d in client.devices() if _wanted(d, args))
+        output.many(args, found, COLUMNS, name=lambda device: device["uuid"])
+    return exits.OK
+
+
+def _wanted(device: Row, args: argparse.Namespace) -> bool:
+    free = (device.get("claimed_milli") or 0) < (device.get("capacity_milli") or 0) and device.get("health") in (
+        "OK",
+        "DEGRADED",
+    )
+    return (
+        args.kind in (None, device.get("kind")) and args.node in (None, device.get("node")) and (free or not args.free)
+    )
+
+
+def sample(device: Row, key: str) -> float | None:
+    """One value of the newest sample; ``None`` where the vendor does not give it, which is not zero."""
+    found = (device.get("sample") or {}).get(key)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def memory(device: Row) -> str:
+    used, total = sample(device, "memory_used_bytes"), device.get("memory_bytes")
+    return f"{units.size(used)}/{units.size(total)}" if used is not None else units.size(total)
+
+
+def jobs(device: Row) -> str:
+    """The stages that hold a share of it."""
+    return " ".join(f"{c.get('job')}/{c.get('stage')}" for c in device.get("claims") or [])
+
+
+def _number(device: Row, key: str, unit: str) -> str:
+    value = sample(device, key)
+    return "" if value is None else f"{value:.0f} {unit}"
+
+
+COLUMNS = (
+    Column("NODE", lambda d: d.get("node")),
+    Column("DEVICE", lambda d: f"{d.get('kind')}{d.get('index')}"),
+    Column("MODEL", lambda d: d.get("model")),
+    Column("HEALTH", lambda d: d.get("health")),
+    Column("HELD", lambda d: units.share(d.get("claimed_milli"), d.get("capacity_milli")), right=True),
+    Column("BUSY", lambda d: units.percent(sample(d, "utilisation")), right=True),
+    Column("MEMORY", memory, right=True),
+    Column("POWER", lambda d: _number(d, "power_w", "W"), wide=True, right=True),
+    Column("TEMPERATURE", lambda d: _number(d, "temperature_c", "°C"), wide=True, right=True),
+    Column("MODE", lambda d: d.get("mode"), wide=True),
+    Column("UUID", lambda d: d.get("uuid"), wide=True),
+    Column("SIMULATED", lambda d: "yes" if d.get("simulated") else ""),
+    Column("JOBS", jobs),
+)

@@ -1,0 +1,177 @@
+"""Prints lists and objects: a table for people, stable text for programs.
+
+On a terminal a table is cut to its width and states are coloured; through a pipe nothing is cut, nothing is coloured
+and an empty cell is ``-``, so that columns can be counted. ``json`` is the JSON of the REST interface, unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from switchyard.cli import clean
+
+if TYPE_CHECKING:
+    import argparse
+
+FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
+
+COLOURS: Final[Mapping[str, str]] = {
+    "RUNNING": "34",
+    "STARTING": "36",
+    "STOPPING": "35",
+    "COMPLETED": "32",
+    "FAILED": "31",
+    "LOST": "35",
+    "UNHEALTHY": "31",
+    "QUARANTINED": "31",
+    "SUSPECT": "33",
+    "DEGRADED": "33",
+    "DRAINING": "33",
+    "CANCELLED": "90",
+    "HELD": "90",
+    "READY": "32",
+    "OK": "32",
+}
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: ``of`` gives the text of a row. A ``wide`` one is shown with ``-o wide`` only."""
+
+    title: str
+    of: Callable[[Row], object]
+    wide: bool = False
+    right: bool = False
+
+
+def options(parser: argparse.ArgumentParser, *, formats: Sequence[str] = FORMATS) -> None:
+    """Adds ``-o`` and its like to a verb."""
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", choices=formats, metavar="FORMAT", help=f"one of {', '.join(formats)}")
+    group.add_argument("--json", action="store_const", const="json", dest="output", help="the same as -o json")
+    if "table" in formats:
+        group.add_argument("--no-headers", action="store_true", help="leave out the line of titles")
+
+
+def coloured(stream: Any = None) -> bool:
+    """Whether colours may be written to ``stream`` (see no-color.org)."""
+    stream = stream or sys.stdout
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(state: str, stream: Any = None) -> str:
+    """A state in its colour, where ``stream`` (standard output unless told) takes colours."""
+    code = COLOURS.get(state)
+    return f"\x1b[{code}m{state}\x1b[0m" if code and coloured(stream) else clean.line(state)
+
+
+def many(
+    args: argparse.Namespace, rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], object]
+) -> int:
+    """Prints a list in the format that was asked for; returns how many rows it had. ``-o name`` prints ``name``."""
+    style = args.output or "table"
+    if style == "jsonl":
+        count = 0
+        for count, row in enumerate(rows, 1):  # noqa: B007 - the last count is the answer
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+        return count
+    found = list(rows)
+    if style == "json":
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    elif style == "yaml":
+        print(_yaml(found), end="")
+    elif style == "name":
+        for row in found:
+            print(clean.line(name(row)))
+    else:
+        _table(
+            found,
+            [c for c in columns if style == "wide" or not c.wide],
+            headers=not args.no_headers,
+            cut=style != "wide",
+        )
+    return len(found)
+
+
+def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]], name: object = "") -> None:
+    """Prints one object: as JSON or YAML, or as the lines that ``text`` gives."""
+    style = args.output or "table"
+    if style in ("json", "jsonl"):
+        print(json.dumps(thing, indent=2 if style == "json" else None, ensure_ascii=False))
+    elif style == "yaml":
+        print(_yaml(dict(thing)), end="")
+    elif style == "name":
+        print(clean.line(name))
+    else:
+        for written in text():
+            print(written)
+
+
+def _table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool, cut: bool) -> None:
+    tty = sys.stdout.isatty()
+    empty = "" if tty else "-"
+    cells = [[clean.line(_text(column.of(row))) or empty for column in columns] for row in rows]
+    if not cells and not tty:
+        return
+    lines = [[column.title for column in columns], *cells] if headers and (cells or not tty) else cells
+    if not lines:
+        return
+    widths = [max(_width(line[at]) for line in lines) for at in range(len(columns))]
+    room = _columns() if tty and cut else None
+    for number, line in enumerate(lines):
+        padded = []
+        for at, text in enumerate(line):
+            gap = " " * (widths[at] - _width(text))
+            padded.append(gap + text if columns[at].right else text + gap)
+        whole = _cut("  ".join(padded).rstrip(), room)
+        if headers and number == 0:
+            whole = f"\x1b[1m{whole}\x1b[0m" if coloured() else whole
+        elif coloured():
+            whole = _paint_states(whole, line)
+        print(whole)
+
+
+def _paint_states(whole: str, cells: Sequence[str]) -> str:
+    for cell in cells:
+        if cell in COLOURS:
+            whole = whole.replace(f" {cell}", f" {paint(cell)}", 1)
+    return whole
+
+
+def _text(found: object) -> str:
+    return "" if found is None else str(found)
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _cut(text: str, room: int | None) -> str:
+    if room is None or _width(text) <= room:
+        return text
+    while text and _width(text) > room - 1:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def _columns() -> int:
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
+
+
+def _yaml(found: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(json.loads(json.dumps(found)), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,86 @@
+"""Draws the answer to "why" as text: the primary reason, the others, the nodes left after each filter, what is next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from switchyard.cli import clean, output, units
+
+LABEL = 10
+
+
+def stage(found: Mapping[str, Any]) -> Iterator[str]:
+    """The panel of one stage, whatever its state."""
+    state = str(found.get("state", ""))
+    yield f"{clean.line(found.get('name', '?'))}  {output.paint(state)}{_since(found)}"
+    if found.get("asks"):
+        yield row("Asks", found["asks"])
+    if state in ("PENDING", "HELD"):
+        yield from _waiting(found)
+    elif state in ("STARTING", "RUNNING", "STOPPING", "SUSPENDED"):
+        yield row("Where", units.placed(found) or "not told yet")
+        if found.get("why_here"):
+            yield row("Because", found["why_here"])
+        if found.get("substate"):
+            yield row("Now", found["substate"])
+    else:
+        yield row("Ended", "by itself, exit code 0" if state == "COMPLETED" else fault(found) or "no cause recorded")
+
+
+def _waiting(found: Mapping[str, Any]) -> Iterator[str]:
+    reasons = [r for r in found.get("reasons") or [] if isinstance(r, Mapping)]
+    primary = found.get("reason") or (reasons[0] if reasons else None)
+    if primary is None:
+        yield row("Primary", "not yet looked at; the next cycle will")
+    else:
+        code = primary.get("code", "") if isinstance(primary, Mapping) else ""
+        acts = primary.get("acts") if isinstance(primary, Mapping) else ""
+        yield row("Primary", f"{units.reason(primary)}" + (f"  ({code}; {_acts(acts)})" if code else ""))
+        for other in (r for r in reasons if r.get("code") != code):
+            yield row("Also", f"{units.reason(other)}  ({other.get('code')})")
+    if funnel := found.get("funnel"):
+        yield row("Filters", " → ".join(f"{count} {label}" for label, count in funnel))
+    yield row("Next", _next(found))
+    if found.get("quota"):
+        yield row("Quota", found["quota"])
+    if found.get("evaluated_at"):
+        yield row("Looked at", f"{units.span(units.since(found['evaluated_at']))} ago")
+
+
+def _next(found: Mapping[str, Any]) -> str:
+    """The predicted start as a range with its basis; never a guess where there is none."""
+    expected = found.get("expected_start")
+    if not expected:
+        return "start not predicted"
+    low, high = units.clock(expected.get("low_at")), units.clock(expected.get("high_at"))
+    text = f"expected to start {low}" + (f" to {high}" if high and high != low else "")
+    text += f" ({expected['basis']})" if expected.get("basis") else ""
+    planned = found.get("planned") or {}
+    names = [
+        d if isinstance(d, str) else f"{d.get('node', '')} {d.get('kind', '')}{d.get('index', '')}".strip()
+        for d in planned.get("devices") or []
+    ]
+    return text + (f", planned on {', '.join(names[:4])}{' …' if len(names) > 4 else ''}" if names else "")
+
+
+def _acts(acts: object) -> str:
+    return "no action needed" if acts in (None, "", "nobody") else f"{acts} can change it"
+
+
+def fault(found: Mapping[str, Any]) -> str:
+    """What ended a stage: its cause, its exit code, and the detail that was recorded."""
+    detail, code = str(found.get("detail") or ""), found.get("exit_code")
+    words = [str(found.get("cause") or ""), f"exit code {code}" if code and str(code) not in detail else "", detail]
+    return ", ".join(word for word in words if word)
+
+
+def _since(found: Mapping[str, Any]) -> str:
+    begun = found.get("started_at") or found.get("eligible_at")
+    passed = units.span(units.since(begun, found.get("ended_at")))
+    return f"  for {passed}" if passed else ""
+
+
+def row(label: str, text: object) -> str:
+    """One line of a panel."""
+    return f"  {label:<{LABEL}}{clean.line(text)}"

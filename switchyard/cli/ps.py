@@ -1,0 +1,124 @@
+"""``yard ps``: lists jobs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from switchyard.cli import clean, exits, output, units
+from switchyard.cli.output import Column, Row
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable
+
+    from switchyard.client import Client
+
+EXAMPLES = """
+  yard ps                        your jobs that have not ended
+  yard ps -a -u all -n 20        the newest 20 jobs of everybody
+  yard ps -s FAILED --json       your failed jobs, as JSON
+"""
+
+OPEN = ("HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED")
+STATES = (*OPEN, "COMPLETED", "FAILED", "CANCELLED")
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help="ended jobs too")
+    parser.add_argument("-u", "--user", default="me", help="whose: a name, me (the default) or all")
+    parser.add_argument("-w", "--watch", action="store_true", help="show the list again every two seconds")
+    parser.add_argument(
+        "-s", "--state", action="append", type=_state, metavar="STATE", help="only these states; repeat or use commas"
+    )
+    parser.add_argument("-p", "--project", help="only jobs of this project")
+    parser.add_argument("--search", metavar="TEXT", help="only jobs whose name or number holds this")
+    parser.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="at most N jobs (200)")
+    parser.add_argument("-q", "--quiet", action="store_const", const="name", dest="output", help="numbers only")
+    output.options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        if not args.watch:
+            _once(args, client)
+            return exits.OK
+        while True:
+            if sys.stdout.isatty():
+                print("\x1b[H\x1b[2J", end="")
+            _once(args, client)
+            sys.stdout.flush()
+            time.sleep(2.0)
+
+
+def _once(args: argparse.Namespace, client: Client) -> None:
+    states = [state for text in args.state or [] for state in text] or (None if args.all else OPEN)
+    user = None if args.user == "all" else args.user
+    rows = client.jobs.list(state=states, user=user, project=args.project, q=args.search, limit=args.limit + 1)
+    count = output.many(args, _first(args.limit, rows), COLUMNS, name=lambda job: job["number"])
+    if count == 0 and args.output in (None, "wide"):
+        whose = "of yours" if args.user == "me" else "that match"
+        more = (
+            ""
+            if args.all
+            else "; `yard ps -a` shows ended ones" + (", -u all everybody's" if args.user == "me" else "")
+        )
+        print(f"no {'open ' if not args.all and not args.state else ''}jobs {whose}{more}", file=sys.stderr)
+
+
+def _first(limit: int, rows: Iterable[Row]) -> Iterable[Row]:
+    """The first ``limit`` rows; says so on standard error when there are more."""
+    for at, row in enumerate(rows):
+        if at >= limit:
+            print(f"the newest {limit} are shown; -n shows more", file=sys.stderr)
+            return
+        yield row
+
+
+def _state(text: str) -> list[str]:
+    import argparse
+
+    wanted = [word.strip().upper().replace("CANCELED", "CANCELLED") for word in text.split(",")]
+    for word in wanted:
+        if word not in STATES:
+            raise argparse.ArgumentTypeError(f"{clean.line(word)} is no state; the states are {', '.join(STATES)}")
+    return wanted
+
+
+def _time(job: Row) -> str:
+    """How long it has run, or has waited."""
+    return units.span(units.since(job.get("started_at") or job.get("submitted_at"), job.get("ended_at")))
+
+
+def _where(job: Row) -> str:
+    """Why it waits, where it runs, or what ended it."""
+    stages: list[dict[str, Any]] = job.get("stages") or []
+    if job["state"] in ("PENDING", "HELD"):
+        return units.reason(job.get("reason"))
+    if job["state"] in ("FAILED", "CANCELLED"):
+        return str(job.get("cause") or "")
+    active = [s for s in stages if s.get("state") in ("STARTING", "RUNNING", "STOPPING", "SUSPENDED")]
+    running = "; ".join(f"{s.get('name')}: {units.placed(s)}" if len(stages) > 1 else units.placed(s) for s in active)
+    return running or units.reason(job.get("reason"))
+
+
+def _progress(job: Row) -> str:
+    return units.percent(job.get("progress"))
+
+
+COLUMNS = (
+    Column("JOB", lambda j: j["number"], right=True),
+    Column("NAME", lambda j: j.get("name")),
+    Column("STATE", lambda j: j["state"]),
+    Column("PROJECT", lambda j: j.get("project")),
+    Column("USER", lambda j: j.get("user")),
+    Column("POOL", lambda j: j.get("pool"), wide=True),
+    Column("PRIORITY", lambda j: (j.get("priority") or {}).get("class"), wide=True),
+    Column("SUBMITTED", lambda j: units.clock(j.get("submitted_at")), wide=True),
+    Column("TIME", _time, right=True),
+    Column("DONE", _progress, right=True),
+    Column("SIMULATED", lambda j: "yes" if j.get("simulated") else "", wide=True),
+    Column("WHERE OR WHY", _where),
+)

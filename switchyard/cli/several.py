@@ -1,0 +1,31 @@
+"""Does one thing to several jobs and tells each outcome; one refusal does not keep the others from being done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from switchyard.cli import clean, exits
+from switchyard.problem import ApiProblem
+
+if TYPE_CHECKING:
+    from switchyard.client import JobRecord
+
+
+def each(jobs: Sequence[str], act: Callable[[str], JobRecord], done: str) -> int:
+    """Calls ``act`` for each job; returns the code of the first refusal, or 0."""
+    code = exits.OK
+    for job in jobs:
+        try:
+            record = act(job)
+        except ApiProblem as problem:
+            if problem.status == 401:
+                raise
+            print(f"error: job {clean.line(job)}: {clean.line(problem)} ({clean.line(problem.code)})", file=sys.stderr)
+            if problem.hint:
+                print(f"  hint: {clean.line(problem.hint)}", file=sys.stderr)
+            code = code or exits.of_problem(problem.status, problem.code)
+        else:
+            print(f"job {record.number} {done} ({record.state})", flush=True)
+    return code

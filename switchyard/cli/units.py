@@ -1,0 +1,90 @@
+"""Writes times, spans, sizes and asks the way people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+
+def parse_time(text: object) -> datetime | None:
+    """An aware time from RFC 3339 text; ``None`` for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def span(seconds: float | None) -> str:
+    """``45s``, ``12m``, ``3h05m``, ``2d04h``; empty for none."""
+    if seconds is None:
+        return ""
+    s = max(0, int(seconds))
+    if s < 60:
+        return f"{s}s"
+    if s < 3600:
+        return f"{s // 60}m{s % 60:02d}s" if s < 600 else f"{s // 60}m"
+    if s < 86400:
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86400}d{s % 86400 // 3600:02d}h"
+
+
+def since(begin: object, end: object = None, now: datetime | None = None) -> float | None:
+    """Seconds from ``begin`` to ``end``, or until now."""
+    started = parse_time(begin)
+    if started is None:
+        return None
+    until = parse_time(end) or now or datetime.now(UTC)
+    return (until - started).total_seconds()
+
+
+def clock(text: object, utc: bool = False) -> str:
+    """A time of day in the reader's zone, with the date unless it is today's."""
+    moment = parse_time(text)
+    if moment is None:
+        return ""
+    moment = moment.astimezone(UTC if utc else None)
+    today = datetime.now(moment.tzinfo).date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M")
+
+
+def size(count: float | None) -> str:
+    """Bytes in binary units: ``80 GiB``; empty for none."""
+    if count is None:
+        return ""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.0f} GiB" if count >= 10 or count == int(count) else f"{count:.1f} GiB"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"
+
+
+def share(milli: int | None, capacity: int | None) -> str:
+    """A claim on a device, in whole devices or cores: ``0.25/1``."""
+    if milli is None or not capacity:
+        return ""
+    return f"{milli / 1000:g}/{capacity / 1000:g}"
+
+
+def reason(found: object) -> str:
+    """The sentence of a reason, whether it came as text or as an object."""
+    if isinstance(found, Mapping):
+        return str(found.get("text") or found.get("code") or "")
+    return str(found or "")
+
+
+def placed(stage: Mapping[str, Any]) -> str:
+    """Where a stage runs: ``g07 gpu0,gpu1`` for each rank."""
+    parts = []
+    for part in stage.get("placed") or []:
+        devices = [d for d in part.get("devices") or [] if d.get("kind") != "cpu"] or part.get("devices") or []
+        names = ",".join(f"{d.get('kind', '?')}{d.get('index', '')}" for d in devices)
+        parts.append(f"{part.get('node', '?')} {names}".strip())
+    return "; ".join(parts)

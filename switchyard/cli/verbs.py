@@ -1,0 +1,66 @@
+"""Lists the verbs: the one table that help, completion, the documentation's test and the dispatcher read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import argparse
+
+VERBS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Jobs": {
+        "submit": "queue a job and print its number",
+        "run": "queue a job, show its output, exit with its code",
+        "ps": "list jobs",
+        "show": "tell all that is known about a job",
+        "why": "tell why a job waits, or why it runs where it does",
+        "logs": "show what a job printed",
+        "events": "list what happened to a job",
+        "wait": "wait for jobs to end",
+        "cancel": "end jobs",
+        "hold": "keep jobs from starting",
+        "release": "let held jobs start",
+    },
+    "Nodes and devices": {
+        "nodes": "list nodes",
+        "devices": "list devices with their load",
+        "top": "watch devices live",
+        "drain": "let a node finish and give it nothing new",
+        "resume": "give a drained node work again",
+    },
+    "This command": {
+        "login": "remember a control plane and a token",
+        "version": "tell the versions of client and control plane",
+        "completion": "print a completion script for bash or zsh",
+    },
+}
+
+SUMMARY: Final = {name: text for group in VERBS.values() for name, text in group.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One verb: ``options`` fills its parser, ``run`` does it and returns the exit code."""
+
+    name: str
+    summary: str
+    examples: str
+    takes_command: bool
+    options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def load(name: str) -> Verb:
+    """The verb in ``switchyard/cli/<name>.py``."""
+    module: Any = import_module(f"switchyard.cli.{name}")
+    return Verb(
+        name,
+        SUMMARY[name],
+        module.EXAMPLES.strip("\n"),
+        getattr(module, "TAKES_COMMAND", False),
+        module.options,
+        module.run,
+    )

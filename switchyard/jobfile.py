@@ -1,0 +1,155 @@
+"""Reads a job file: YAML or JSON text becomes the object that the REST interface takes.
+
+YAML 1.1 would read ``on:`` (a key of ``retry``) as true and ``12:00:00`` as a number. Here, as in YAML 1.2, only
+``true`` and ``false`` are truth values and times stay text. A key that is written twice and an anchor are errors, as
+they are for the control plane.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from switchyard.problem import SpecError
+
+LONGEST_BYTES = 1 << 20
+
+
+def read(path: str) -> dict[str, Any]:
+    """The job in the file at ``path``, or on standard input for ``-``.
+
+    A relative ``workdir`` is made absolute, from the folder of the file. Raises :class:`SpecError`.
+    """
+    if path == "-":
+        text, folder, name = sys.stdin.read(LONGEST_BYTES + 1), Path.cwd(), "standard input"
+    else:
+        name, folder = path, Path(path).resolve().parent
+        try:
+            if Path(path).stat().st_size > LONGEST_BYTES:
+                raise SpecError(f"{path} is larger than 1 MiB; is it a job file?")
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SpecError(f"{path}: {error.strerror}; give a job file, or a command after --") from None
+        except UnicodeDecodeError:
+            raise SpecError(f"{path} is not UTF-8 text; is it a job file?") from None
+    spec = parse(text, name)
+    if spec.get("workdir"):
+        spec["workdir"] = str(folder / Path(str(spec["workdir"])).expanduser())
+    return spec
+
+
+def parse(text: str, name: str = "the job file") -> dict[str, Any]:
+    """The object that ``text`` holds; ``name`` is for the error."""
+    spec = _load(text, name)
+    if not isinstance(spec, dict):
+        raise SpecError(f"{name} must hold one mapping of keys such as name, run and devices")
+    return spec
+
+
+def value(text: str) -> Any:
+    """What one value of a job file says: ``4`` is a number, ``[a, b]`` a list, ``12h`` a text."""
+    return _load(text, f"the value {text!r}")
+
+
+def put(spec: dict[str, Any], assignments: Iterable[str]) -> None:
+    """Applies ``key.path=value`` texts to ``spec``. A list is entered by index, or by the name of its item.
+
+    ``null`` takes the key out. Raises :class:`SpecError` for a path that leads through something that is no mapping.
+    """
+    for text in assignments:
+        path, equals, written = text.partition("=")
+        if not equals or not path.strip():
+            raise SpecError(f"--set {text!r} must be written key=value, such as devices.count=4")
+        *steps, last = path.strip().split(".")
+        place: Any = spec
+        for step in steps:
+            place = _enter(place, step, path)
+        found = value(written)
+        if isinstance(place, list):
+            place[_index(place, last, path)] = found
+        elif isinstance(place, dict):
+            if found is None:
+                place.pop(last, None)
+            else:
+                place[last] = found
+        else:
+            raise SpecError(f"--set {path}: there is nothing to set {last!r} in")
+
+
+def _enter(place: Any, step: str, path: str) -> Any:
+    if isinstance(place, list):
+        return place[_index(place, step, path)]
+    if not isinstance(place, dict):
+        raise SpecError(f"--set {path}: {step!r} is inside a plain value")
+    if place.get(step) is None:
+        place[step] = {}
+    return place[step]
+
+
+def _index(items: list[Any], step: str, path: str) -> int:
+    if step.isdigit() and int(step) < len(items):
+        return int(step)
+    for at, item in enumerate(items):
+        if isinstance(item, Mapping) and item.get("name") == step:
+            return at
+    names = ", ".join(str(item.get("name")) for item in items if isinstance(item, Mapping) and item.get("name"))
+    raise SpecError(f"--set {path}: no item {step!r}; there are {len(items)}" + (f": {names}" if names else ""))
+
+
+def _load(text: str, name: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise SpecError(f"{name} is not valid YAML{where}: {problem}") from None
+
+
+@cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """SafeLoader with the plain scalars of YAML 1.2 and without doubled keys."""
+
+        yaml_implicit_resolvers: dict[Any, Any] = {}
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+                problem = "anchors and aliases (& and *) are not accepted"
+                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key_node, _ in node.value:
+                key = key_node.value
+                if not isinstance(key_node, yaml.ScalarNode):
+                    raise yaml.constructor.ConstructorError(None, None, "a key must be a word", key_node.start_mark)
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is written twice", key_node.start_mark
+                    )
+                seen.add(key)
+            return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
+
+    for kind, pattern, first in (
+        ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+        ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+        ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", list("-+0123456789")),
+        (
+            "float",
+            r"[-+]?(?:(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)",
+            list("-+.0123456789"),
+        ),
+    ):
+        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(f"^(?:{pattern})$"), first)
+    return Loader
