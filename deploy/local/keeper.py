@@ -155,20 +155,21 @@ class Keeper:
         self.start_stores()
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
         self.manage("tables", "migrate", "--no-input", "--verbosity", "0")
-        first = json.loads(self.manage("records", "bootstrap", "--json"))
+        first = json.loads(self.manage("records", "bootstrap", "--json", "--storage", str(self.home.shared)))
         write_private(
             self.home.client_file,
             f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n',
         )
         web = self.start_web(port)
         self.start_worker()
-        self.start_agents(first)
+        user = identity.choose(self.home)
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
+        self.start_agents(first, user)
         self.say(
             "up",
             url=self.url,
-            sign_in=self.url + first["sign_in_url_path"],
+            sign_in=self.url + first["sign_in_path"],
             token=first["api_token"],
             took_s=round(time.monotonic() - began_at, 2),
         )
@@ -278,9 +279,8 @@ class Keeper:
         ]
         return self.start(Service("worker", command, self.environment, self.home.logs / "worker.log"))
 
-    def start_agents(self, first: dict[str, str]) -> None:
+    def start_agents(self, first: dict[str, str], user: identity.StageUser) -> None:
         """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices."""
-        user = identity.choose(self.home)
         if user.why:
             self.say("say", text=user.why)
         self.start_agent("local", socket.gethostname(), first["join_token"], "--run-as", user.run_as)
@@ -288,7 +288,7 @@ class Keeper:
             token = first["simulated_join_token"]
             self.start_agent(
                 "simulated",
-                "simulated",
+                "sim",
                 token,
                 "--run-as",
                 user.run_as,

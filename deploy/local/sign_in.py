@@ -35,4 +35,4 @@ def running(home: Home) -> Access | None:
     if given.returncode != 0:
         raise NotUp(f"a stack runs at {record.url} but gives no sign-in link:\n{given.stderr.strip()[-2000:]}")
     first = json.loads(given.stdout)
-    return Access(record.url, record.url + first["sign_in_url_path"], first["api_token"])
+    return Access(record.url, record.url + first["sign_in_path"], first["api_token"])

@@ -1,0 +1,1 @@
+"""Measurements of a real stack: ``./script/bench NAME [--json FILE]``. They print and write figures and judge none."""

@@ -1,0 +1,34 @@
+"""``python -m bench NAME [--json FILE]``: run one measurement, print a table, write one flat JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from bench import machine
+from bench.figures import Figures
+
+NAMES = ("latency", "throughput", "idle", "demo")
+
+
+def main() -> int:
+    """Dispatch to ``bench.NAME.measure``."""
+    parser = argparse.ArgumentParser(prog="bench", description="Measure Switchyard on this machine.")
+    parser.add_argument("name", choices=NAMES)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
+    arguments = parser.parse_args()
+    module = import_module(f"bench.{arguments.name}")
+    print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
+    figures: Figures = module.measure()
+    print(f"\n{machine.describe()}")
+    print(figures.table())
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures.flat(), indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What the containers of docker-compose.yml do once: make secrets, prepare the database, and watch a file's age.
+
+``python -m deploy.container secrets FOLDER | prepare FOLDER | recent FILE SECONDS``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from deploy.local.home import write_private
+from deploy.local.service import ROOT
+
+
+def make_secrets(folder: Path) -> int:
+    """Make the signing key and the database's password where they are missing; nothing is ever overwritten."""
+    folder.mkdir(parents=True, exist_ok=True)
+    password_file, key_file = folder / "database.password", folder / "django.key"
+    if not password_file.exists():
+        write_private(password_file, secrets.token_urlsafe(32))
+    if not key_file.exists():
+        write_private(key_file, secrets.token_urlsafe(64) + "\n")
+    # libpq reads this file where PGPASSFILE names it, so that no password stands in an environment.
+    write_private(folder / "pgpass", f"*:*:*:switchyard:{password_file.read_text()}\n")
+    return 0
+
+
+def prepare(folder: Path) -> int:
+    """Bring the tables up to date, make the first records, and leave the agents' join token in ``folder``."""
+    manage("migrate", "--no-input")
+    storage = os.environ.get("YARD_HOME", "/var/lib/switchyard") + "/shared"
+    first = json.loads(manage("bootstrap", "--json", "--storage", storage))
+    write_private(folder / "agent.join", first["join_token"] + "\n")
+    public = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
+    print(f"Sign in once at {public}{first['sign_in_path']}", flush=True)
+    return 0
+
+
+def manage(*arguments: str) -> str:
+    """Run a management command; its complaints go to standard error. Ends this program where it fails."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.returncode)
+    return done.stdout
+
+
+def recent(file: Path, seconds: float) -> int:
+    """Tell by the exit status whether ``file`` was written within the last ``seconds``."""
+    try:
+        return 0 if time.time() - file.stat().st_mtime < seconds else 1
+    except FileNotFoundError:
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="python -m deploy.container")
+    commands = top.add_subparsers(dest="command", required=True)
+    for name in ("secrets", "prepare"):
+        commands.add_parser(name).add_argument("folder", type=Path)
+    health = commands.add_parser("recent")
+    health.add_argument("file", type=Path)
+    health.add_argument("seconds", type=float)
+    return top
+
+
+def main() -> int:
+    """Dispatch to the command."""
+    arguments = parser().parse_args()
+    if arguments.command == "secrets":
+        return make_secrets(arguments.folder)
+    if arguments.command == "prepare":
+        return prepare(arguments.folder)
+    return recent(arguments.file, arguments.seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
