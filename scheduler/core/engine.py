@@ -69,6 +69,9 @@ def settle(view: View, stage: Stage) -> None:
     ways = shape.ways if earliest > view.now else admitted(view, outcome, shape)
     if ways:
         outcome.searched = True
+        early = stage.id in view.owners and profile.start_early and earliest <= view.now
+        if early and start_now(view, outcome, ways):
+            return  # what was freed for it is free: it does not wait for the hour that was once foreseen
         if stage.promise and profile.timetable != "none" and keep(view, outcome, stage.promise, earliest):
             pass
         elif (option := search(view, outcome, ways, earliest)) is not None:
@@ -77,6 +80,16 @@ def settle(view: View, stage: Stage) -> None:
             make_room(view, outcome)
     if stage.id not in view.starts and earliest <= view.now and (ways or explain.behind(outcome)):
         view.ahead[stage.pool] = outcome.ahead + 1
+
+
+def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
+    """Begin the stage where it fits at this moment, by the first way that does."""
+    quantile = view.profile(outcome.stage.pool).plan_with
+    found = (now_slot(view, outcome, way, view.length_s(outcome.stage, way, quantile)) for way in ways)
+    option = next((one for one in found if one), None)
+    if option is not None:
+        view.start(outcome.stage, option)
+    return option is not None
 
 
 def gate(view: View, outcome: Outcome) -> float | None:
