@@ -156,6 +156,7 @@ class Jobs:
         project: str | None = None,
         user: str | None = None,
         q: str | None = None,
+        label: str | None = None,
         sort: str | None = None,
         limit: int | None = None,
     ) -> Iterator[JobRecord]:
@@ -189,7 +190,9 @@ class Jobs:
         while True:
             try:
                 record = self.get(job)
-            except Unreachable:
+            except (Unreachable, ApiProblem) as error:
+                if isinstance(error, ApiProblem) and not error.is_passing:
+                    raise
                 now = time.monotonic()
                 away_since = now if away_since is None else away_since
                 if not seen or now - away_since > logs.PATIENCE_S:

@@ -104,7 +104,9 @@ def read(
                     grew = True
                     yield chunk
             away_s = 0.0
-        except Unreachable:
+        except (Unreachable, ApiProblem) as error:
+            if isinstance(error, ApiProblem) and not error.is_passing:
+                raise
             # The job goes on without its control plane; so does a follower, for a while.
             if not follow or (first and not readers) or away_s > PATIENCE_S:
                 raise

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
+PASSING = frozenset({429, 502, 503, 504})
+"""HTTP statuses that say: not just now."""
+
+
 class SwitchyardError(Exception):
     """The base of everything this package raises on purpose."""
 
@@ -45,3 +49,8 @@ class ApiProblem(SwitchyardError):
         found = body.get("errors")
         self.errors: list[dict[str, Any]] = [e for e in found if isinstance(e, dict)] if isinstance(found, list) else []
         super().__init__(self.detail or self.title or f"the server answered {status}")
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same call may succeed in a moment; ``in_flight`` is the answer while an earlier try still runs."""
+        return self.status in PASSING or self.code == "in_flight"

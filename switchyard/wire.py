@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from switchyard import __version__
-from switchyard.problem import ApiProblem, Unreachable
+from switchyard.problem import PASSING, ApiProblem, Unreachable
 
 if TYPE_CHECKING:
     import httpx
-
-AWAY = frozenset({502, 503, 504})
-"""Answers that say: nobody is at home just now."""
 
 LONGEST_PAUSE_S = 5.0
 
@@ -97,7 +94,7 @@ class Wire:
                 answer = self._client().request(
                     method,
                     self.url + "/api/v1" + path,
-                    params=asked,
+                    params=asked or None,
                     json=json,
                     content=content,
                     headers=sent,
@@ -111,7 +108,8 @@ class Wire:
                 if answer.is_success or answer.status_code == 304:
                     return answer
                 refusal = self._refusal(answer)
-                if not left or not _may_pass(answer.status_code, refusal):
+                passing = answer.status_code in PASSING or (isinstance(refusal, ApiProblem) and refusal.is_passing)
+                if not left or not passing:
                     raise refusal
                 pause_s = min(LONGEST_PAUSE_S, _retry_after_s(answer) or pause_s)
             time.sleep(pause_s)
@@ -143,7 +141,7 @@ class Wire:
             body = None
         if isinstance(body, dict) and ("status" in body or "code" in body or "detail" in body):
             return ApiProblem(answer.status_code, body)
-        if answer.status_code in AWAY:
+        if answer.status_code in PASSING:
             return Unreachable(f"{self.url} answers {answer.status_code}: a proxy is there, the control plane is not")
         if answer.is_redirect:
             return Unreachable(
@@ -151,11 +149,6 @@ class Wire:
             )
         detail = f"{self.url} answered {answer.status_code} without a reason; is it a Switchyard server?"
         return ApiProblem(answer.status_code, {"detail": detail})
-
-
-def _may_pass(status: int, refusal: ApiProblem | Unreachable) -> bool:
-    """Whether the same call may succeed in a moment; ``in_flight`` is the answer to our own earlier try."""
-    return status in AWAY or status == 429 or (isinstance(refusal, ApiProblem) and refusal.code == "in_flight")
 
 
 def _words(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchyard.cli import exits, output, units
-from switchyard.cli.output import Column, Row
+from switchyard.cli.output import Column
 from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
@@ -25,24 +25,15 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        output.many(
-            args, client.jobs.events(args.job), COLUMNS, name=lambda event: event.get("seq", event.get("id", ""))
-        )
+        output.many(args, client.jobs.events(args.job), COLUMNS, name=lambda event: event.get("seq"))
     return exits.OK
-
-
-def _said(event: Row) -> str:
-    for key in ("text", "detail", "reason"):
-        if event.get(key):
-            return units.reason(event[key])
-    return ""
 
 
 COLUMNS = (
     Column("AT", lambda e: units.clock(e.get("at"))),
     Column("STAGE", lambda e: e.get("stage")),
-    Column("EVENT", lambda e: e.get("type") or e.get("event") or e.get("kind")),
-    Column("STATE", lambda e: e.get("to") or e.get("state")),
+    Column("ATTEMPT", lambda e: e.get("attempt"), right=True),
+    Column("EVENT", lambda e: e.get("kind")),
     Column("BY", lambda e: e.get("actor"), wide=True),
-    Column("DETAIL", _said),
+    Column("TEXT", lambda e: e.get("text")),
 )

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 _WITH_VALUE = ("--url", "--token", "--profile")
 _ELSEWHERE = {
-    "sbatch": "submit", "apply": "submit", "create": "submit", "srun": "run", "exec": "run", "squeue": "ps",
-    "queue": "ps",    "list": "ps", "jobs": "ps", "status": "show", "describe": "show", "scancel": "cancel", "kill": "cancel",
-    "stop": "cancel", "delete": "cancel", "sinfo": "nodes", "log": "logs", "tail": "logs",
-}  # fmt: skip
+    **dict.fromkeys(("sbatch", "apply", "create"), "submit"),
+    **dict.fromkeys(("srun", "exec"), "run"),
+    **dict.fromkeys(("squeue", "queue", "list", "jobs"), "ps"),
+    **dict.fromkeys(("status", "describe", "get"), "show"),
+    **dict.fromkeys(("scancel", "kill", "stop", "delete"), "cancel"),
+    **dict.fromkeys(("log", "tail"), "logs"),
+    "sinfo": "nodes",
+}
 """Words of other schedulers, and what they are called here."""
 
 

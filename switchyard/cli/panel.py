@@ -17,7 +17,7 @@ def stage(found: Mapping[str, Any]) -> Iterator[str]:
     if found.get("asks"):
         yield row("Asks", found["asks"])
     if state in ("PENDING", "HELD"):
-        yield from _waiting(found)
+        yield from waiting(found)
     elif state in ("STARTING", "RUNNING", "STOPPING", "SUSPENDED"):
         yield row("Where", units.placed(found) or "not told yet")
         if found.get("why_here"):
@@ -28,7 +28,8 @@ def stage(found: Mapping[str, Any]) -> Iterator[str]:
         yield row("Ended", "by itself, exit code 0" if state == "COMPLETED" else fault(found) or "no cause recorded")
 
 
-def _waiting(found: Mapping[str, Any]) -> Iterator[str]:
+def waiting(found: Mapping[str, Any]) -> Iterator[str]:
+    """The lines about a stage that waits."""
     reasons = [r for r in found.get("reasons") or [] if isinstance(r, Mapping)]
     primary = found.get("reason") or (reasons[0] if reasons else None)
     if primary is None:

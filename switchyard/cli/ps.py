@@ -34,6 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
         "-s", "--state", action="append", type=_state, metavar="STATE", help="only these states; repeat or use commas"
     )
     parser.add_argument("-p", "--project", help="only jobs of this project")
+    parser.add_argument("-l", "--label", metavar="K[=V]", help="only jobs with this label")
     parser.add_argument("--search", metavar="TEXT", help="only jobs whose name or number holds this")
     parser.add_argument("-n", "--limit", type=int, default=200, metavar="N", help="at most N jobs (200)")
     parser.add_argument("-q", "--quiet", action="store_const", const="name", dest="output", help="numbers only")
@@ -56,16 +57,19 @@ def run(args: argparse.Namespace) -> int:
 def _once(args: argparse.Namespace, client: Client) -> None:
     states = [state for text in args.state or [] for state in text] or (None if args.all else OPEN)
     user = None if args.user == "all" else args.user
-    rows = client.jobs.list(state=states, user=user, project=args.project, q=args.search, limit=args.limit + 1)
+    rows = client.jobs.list(
+        state=states, user=user, project=args.project, q=args.search, label=args.label, limit=args.limit + 1
+    )
     count = output.many(args, _first(args.limit, rows), COLUMNS, name=lambda job: job["number"])
     if count == 0 and args.output in (None, "wide"):
-        whose = "of yours" if args.user == "me" else "that match"
-        more = (
-            ""
-            if args.all
-            else "; `yard ps -a` shows ended ones" + (", -u all everybody's" if args.user == "me" else "")
-        )
-        print(f"no {'open ' if not args.all and not args.state else ''}jobs {whose}{more}", file=sys.stderr)
+        print(_none(args), file=sys.stderr)
+
+
+def _none(args: argparse.Namespace) -> str:
+    """Says that the list is empty, and how it would be longer."""
+    wider = [] if args.all or args.state else ["-a shows ended ones"]
+    wider += ["-u all shows everybody's"] if args.user == "me" else []
+    return "no such jobs" + (f"; {', '.join(wider)}" if wider else "")
 
 
 def _first(limit: int, rows: Iterable[Row]) -> Iterable[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from switchyard.cli import clean, demand, ending, exits, units
+from switchyard.cli import clean, demand, ending, exits, panel, units
 from switchyard.cli.session import connect
 
 if TYPE_CHECKING:
@@ -18,6 +18,13 @@ EXAMPLES = """
   yard submit --devices gpu:2 --time 4h -- python train.py --lr 3e-4
   yard submit job.yaml --set stages.train.time_limit=1h --dry-run
 """
+
+
+VERDICTS = {
+    "starts_now": "would start now",
+    "queued": "would wait",
+    "never": "could never start as written",
+}
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -48,21 +55,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def preview(found: dict[str, Any]) -> Iterator[str]:
-    """A dry run as text: each stage with its place, its start and its reasons, then warnings."""
+    """A dry run as text: the verdict, each stage with its place or its reasons, and who would have to make room."""
+    if found.get("verdict"):
+        yield VERDICTS.get(found["verdict"], clean.line(found["verdict"]))
     for stage in found.get("stages") or []:
-        yield f"{clean.line(stage.get('name', '?'))}: {clean.line(stage.get('asks') or '')}".rstrip(": ")
-        where = units.placed(stage) or clean.line(stage.get("where") or "")
-        if where:
-            yield f"  would start now on {clean.line(where)}"
-        if stage.get("why_here"):
-            yield f"  {clean.line(stage['why_here'])}"
-        reasons = stage.get("reasons") or ([stage["reason"]] if stage.get("reason") else [])
-        yield from (f"  would wait: {clean.line(units.reason(reason))}" for reason in reasons)
-        if expected := stage.get("expected_start"):
-            yield f"  expected start {units.clock(expected.get('low_at'))} to {units.clock(expected.get('high_at'))}"
-    for key in ("warnings", "suggestions", "preemptions"):
-        for item in found.get(key) or []:
-            yield f"{key[:-1]}: {clean.line(item if isinstance(item, str) else units.reason(item) or json.dumps(item))}"
+        yield ""
+        yield clean.line(f"{stage.get('name')} ({stage.get('kind')})")
+        where = ", ".join(f"{d.get('node')} {d.get('kind')}{d.get('index')}" for d in stage.get("devices") or [])
+        if stage.get("starts_now"):
+            yield panel.row("Starts", f"now on {where}" if where else "now")
+            yield panel.row("Because", stage.get("why") or "it fits")
+        else:
+            yield from panel.waiting(stage)
+            if where:
+                yield panel.row("Planned", where)
+        if lasts := stage.get("expected_s"):
+            spans = f"{units.span(lasts.get('p50'))} to {units.span(lasts.get('p90'))}"
+            yield panel.row("Lasts", f"probably {spans} ({lasts.get('basis')})")
+    for other in found.get("preempts") or []:
+        yield clean.line(f"would stop {other.get('stage')}: {other.get('price'):.0f} weighted device-seconds are lost")
+    for warning in found.get("warnings") or []:
+        yield clean.line(f"warning: {warning.get('pointer')}: {warning.get('detail')}")
 
 
 def _print(args: argparse.Namespace, thing: dict[str, Any], text: Iterator[str]) -> None:

@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> Iterator[str]:
     job = client.jobs.get(args.job)
-    said = {stage.get("name"): stage for stage in found.get("stages") or [] if isinstance(stage, dict)}
+    said = {stage.get("stage"): stage for stage in found.get("stages") or []}
     yield f"job {job.number} {clean.line(job.name)}  {output.paint(job.state)}"
-    stages = [{**stage, **said.get(stage.get("name"), {})} for stage in job.stages]
+    stages = [{**stage, **said.get(stage["name"], {})} for stage in job.stages]
     chosen = [stage for stage in stages if args.stage in (None, stage.get("name"))]
     if not chosen:
         yield f"  no stage {clean.line(args.stage)}; it has {', '.join(clean.line(s.get('name')) for s in stages)}"

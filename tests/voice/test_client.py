@@ -1,0 +1,210 @@
+"""The client over real sockets: it tries again where that is safe, and never does a thing twice."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchyard import ApiProblem, Client, Devices, Job, SpecError, Stage, Unreachable, WaitTimeout
+from switchyard.bundle import pack
+
+
+@pytest.fixture
+def client(server: Any) -> Any:
+    with Client(server.url, "yard_secret") as made:
+        yield made
+
+
+def test_a_submit_that_meets_a_restart_is_sent_again_under_the_same_key(server, client, said, as_problem, as_job):
+    server.on("POST", "/jobs", said(0), as_problem(503, "busy", "try again"), said(201, as_job()))
+    assert client.jobs.submit({"run": "echo"}).number == 12
+    keys = {asked.headers["idempotency-key"] for asked in server.to("POST", "/jobs")}
+    assert len(server.to("POST", "/jobs")) == 3
+    assert len(keys) == 1
+
+
+def test_two_submits_have_two_keys_unless_one_is_given(server, client, said, as_job):
+    server.on("POST", "/jobs", said(201, as_job()))
+    client.jobs.submit({"run": "echo"})
+    client.jobs.submit({"run": "echo"})
+    client.jobs.submit({"run": "echo"}, idempotency_key="mine")
+    keys = [asked.headers["idempotency-key"] for asked in server.to("POST", "/jobs")]
+    assert len(set(keys)) == 3
+    assert keys[2] == "mine"
+
+
+def test_an_answer_in_flight_is_asked_for_again(server, client, said, as_problem, as_job):
+    server.on("POST", "/jobs", as_problem(409, "in_flight", "still running"), said(201, as_job()))
+    assert client.jobs.submit({"run": "echo"}).number == 12
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(422, "invalid_spec"), (409, "illegal_transition"), (403, "permission_denied")]
+)
+def test_a_refusal_is_told_once_in_its_own_words(server, client, as_problem, status, code):
+    errors = [{"pointer": "/stages/0", "detail": "no", "code": "x"}]
+    server.on("POST", "/jobs", as_problem(status, code, "it cannot be", hint="do else", errors=errors))
+    with pytest.raises(ApiProblem, match="it cannot be") as raised:
+        client.jobs.submit({"run": "echo"})
+    found = raised.value
+    assert (found.status, found.code, found.hint, found.trace_id, found.errors) == (
+        status,
+        code,
+        "do else",
+        "abc123",
+        errors,
+    )
+    assert len(server.asked) == 1
+
+
+def test_nobody_at_home_is_unreachable_and_names_the_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with Client(url, tries=2) as client, pytest.raises(Unreachable, match=url):
+        client.jobs.get(1)
+
+
+def test_a_proxy_before_nothing_is_unreachable(server, client, said):
+    server.on("GET", "/jobs/1", said(502, b"<html>bad gateway</html>", {"Content-Type": "text/html"}))
+    with pytest.raises(Unreachable, match="502"):
+        client.jobs.get(1)
+
+
+def test_a_redirect_is_not_followed_with_the_token(server, client, said):
+    server.on("GET", "/jobs/1", said(302, None, {"Location": server.url + "/api/v1/jobs/2"}))
+    with pytest.raises(Unreachable, match="redirects"):
+        client.jobs.get(1)
+    assert [asked.path for asked in server.asked] == ["/api/v1/jobs/1"]
+
+
+def test_a_list_goes_through_all_pages_and_stays_with_its_server(server, client, said, as_job):
+    first = {"results": [as_job(3), as_job(2)], "next": "http://elsewhere.invalid/api/v1/jobs?cursor=c2&limit=2"}
+    server.on("GET", "/jobs", said(200, first), said(200, {"results": [as_job(1)], "next": None}))
+    assert [found.number for found in client.jobs.list(state=["PENDING", "RUNNING"], user="me")] == [3, 2, 1]
+    one, two = server.to("GET", "/jobs")
+    assert (one.query["state"], one.query["user"]) == ("PENDING,RUNNING", "me")
+    assert two.query == {"cursor": "c2", "limit": "2"}
+    assert two.headers["authorization"] == "Bearer yard_secret"
+
+
+def test_a_list_takes_no_more_than_it_was_asked_for(server, client, said, as_job):
+    server.on("GET", "/jobs", said(200, {"results": [as_job(n) for n in range(9, 0, -1)], "next": None}))
+    assert len(list(client.jobs.list(limit=4))) == 4
+
+
+def test_a_folder_is_sent_once(server, client, said, as_problem, as_job, tmp_path):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)")
+    bundle = pack(code)
+    server.on("HEAD", f"/bundles/{bundle.sha256}", said(404), said(200))
+    server.on("POST", "/bundles", said(201, {"sha256": bundle.sha256, "size_bytes": bundle.size_bytes}))
+    server.on("POST", "/jobs", said(201, as_job()))
+    client.jobs.submit({"run": "python train.py", "workdir": str(code)})
+    client.jobs.submit({"run": "python train.py"}, workdir=code)
+    (sent,) = server.to("POST", "/bundles")
+    assert sent.body == bundle.content
+    assert [asked.json for asked in server.to("POST", "/jobs")] == [
+        {"run": "python train.py", "bundle": bundle.sha256}
+    ] * 2
+
+
+def test_a_workdir_and_a_bundle_together_are_refused_before_anything_is_sent(server, client, tmp_path):
+    with pytest.raises(SpecError):
+        client.jobs.submit({"run": "x", "bundle": "0" * 64}, workdir=tmp_path)
+    assert server.asked == []
+
+
+def test_many_jobs_travel_in_few_calls_and_keep_their_order(server, client, said, monkeypatch):
+    monkeypatch.setattr("switchyard.client.BATCH", 2)
+    server.on(
+        "POST",
+        "/jobs/batch",
+        lambda asked: said(201, {"results": [{"id": s["name"], "number": int(s["name"])} for s in asked.json["jobs"]]}),
+    )
+    made = client.jobs.submit_many({"name": str(n), "run": "x"} for n in range(5))
+    assert [one["number"] for one in made] == [0, 1, 2, 3, 4]
+    assert [len(asked.json["jobs"]) for asked in server.asked] == [2, 2, 1]
+
+
+def test_a_wait_outlives_the_absence_of_the_control_plane(server, said, as_problem, as_job):
+    away = as_problem(503, "database_unavailable", "away")
+    server.on("GET", "/jobs/12", said(200, as_job()), away, said(0), away, said(200, as_job(state="COMPLETED")))
+    told: list[str] = []
+    with Client(server.url, tries=1) as client:
+        ended = client.jobs.wait(12, told=lambda found: told.append(found.state))
+    assert ended.state == "COMPLETED"
+    assert told == ["PENDING"]
+
+
+def test_a_wait_for_a_job_that_is_not_there_ends_at_once(server, client):
+    with pytest.raises(ApiProblem, match="nothing"):
+        client.jobs.wait(99)
+
+
+def test_a_wait_that_runs_out_says_how_the_job_stands(server, client, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING")))
+    with pytest.raises(WaitTimeout, match="RUNNING") as raised:
+        client.jobs.wait("#12", timeout_s=0.05)
+    assert isinstance(raised.value, TimeoutError)
+
+
+def test_a_record_can_be_refreshed_held_and_cancelled(server, client, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job()), said(200, as_job(state="RUNNING")))
+    for verb in ("hold", "release", "cancel"):
+        server.on("POST", f"/jobs/12/{verb}", said(200, as_job(state="HELD")))
+    found = client.jobs.get(12)
+    assert found.refresh().state == "RUNNING"
+    found.hold("a"), found.release("b"), found.cancel("c")
+    assert [asked.json["reason"] for asked in server.asked if asked.method == "POST"] == ["a", "b", "c"]
+
+
+def test_a_strange_reference_stays_inside_its_path(server, client):
+    with pytest.raises(ApiProblem):
+        client.jobs.get("../../admin?x=1")
+    assert server.asked[0].path == "/api/v1/jobs/..%2F..%2Fadmin%3Fx%3D1"
+
+
+def test_a_job_as_an_object_writes_the_same_as_a_job_file():
+    written = Job(
+        name="sft",
+        project="nlp",
+        command="torchrun train.py",
+        devices=[Devices("H100", 8), Devices(kind="npu", milli=500, command=["python", "npu.py"])],
+        time_limit="12h",
+        env={"A": "1"},
+        stages=[Stage(name="train", kind="train", needs=["prep"])],
+    ).to_spec()
+    assert written == {
+        "apiVersion": "v1",
+        "kind": "Job",
+        "name": "sft",
+        "project": "nlp",
+        "run": "torchrun train.py",
+        "devices": {
+            "any_of": [{"model": "H100", "count": 8}, {"kind": "npu", "milli": 500, "command": ["python", "npu.py"]}]
+        },
+        "time_limit": "12h",
+        "env": {"A": "1"},
+        "stages": [{"name": "train", "kind": "train", "needs": ["prep"]}],
+    }
+
+
+def test_the_final_states_are_those_of_the_engine():
+    from scheduler.core.lifecycle import FINAL
+    from switchyard.logs import FINAL as KNOWN
+
+    assert {str(state) for state in FINAL} == KNOWN
+
+
+def test_the_default_project_is_that_of_the_configuration(server, said, as_job, no_config: Path):
+    server.on("POST", "/jobs", said(201, as_job()))
+    (no_config / ".yard.toml").write_text(f'url = "{server.url}"\nproject = "vision"\n')
+    with Client.from_env() as client:
+        client.jobs.submit({"run": "x"})
+        client.jobs.submit(Job(command="x", project="nlp"))
+    assert [asked.json["project"] for asked in server.asked] == ["vision", "nlp"]
