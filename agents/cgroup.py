@@ -1,7 +1,7 @@
 """A part's control group, where the host lends one. Standard library only: the shim imports it.
 
-Only cgroup v2 is used: it alone ends a whole family in one step (``cgroup.kill``). Groups are made below the agent's own
-group. A host without a writable v2 tree is served by session and subreaper alone, and the node says so.
+Only cgroup v2 is used: it alone ends a whole family in one step (``cgroup.kill``). Groups are made below the agent's
+own group. A host without a writable v2 tree is served by session and subreaper alone, and the node says so.
 """
 
 import os

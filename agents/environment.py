@@ -1,8 +1,8 @@
 """The environment of a stage's process: who it is, where its folders are, which devices it may see.
 
 Pure. The user's variables come first and lose against what tells the truth about placement; the agent's own environment
-is passed on only by the short list ``INHERITED``, so that nothing of the privileged side leaks into a job and nothing of
-a job ever reaches the privileged side.
+is passed on only by the short list ``INHERITED``, so that nothing of the privileged side leaks into a job and nothing
+of a job ever reaches the privileged side.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VISIBLE: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where one part's files are. ``folder`` is the agent's; only ``work``, ``scratch`` and ``reports`` are the job's."""
+    """Where one part's files are. ``folder`` is the agent's; ``work``, ``scratch`` and ``reports`` are the job's."""
 
     folder: Path
 

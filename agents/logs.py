@@ -36,7 +36,7 @@ class Stream:
 
 
 class LogShipper:
-    """One node's logs. Many parts travel in one batch, each in turn, so that a flood of one does not hold up the others."""
+    """One node's logs. Many parts travel in one batch, in turn, so that a flood of one holds up no other."""
 
     def __init__(self, node: Node, server: Server) -> None:
         self.node = node

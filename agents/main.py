@@ -30,7 +30,8 @@ from agents.link import Link
 from agents.logs import LogShipper
 from agents.node import Node
 from agents.probes import simulated
-from agents.protocol import Enrolled
+from agents.protocol import Enrolled, Exit
+from agents.record import take, write_whole
 from agents.server import Server, ServerRefused
 from agents.telemetry import Meter
 from agents.warm_parent import WarmParent
@@ -92,7 +93,7 @@ def install_runtime(state: Path) -> Path | None:
 
 
 def lock(state: Path) -> int:
-    """Hold the state folder for this process. Raises ValueError when another agent has it."""
+    """Hold the state folder for as long as this process lives. Raises ValueError when another agent has it."""
     descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,19 +174,24 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
     return node
 
 
+def refuse(folder: str, reason: str) -> None:
+    """Record that a part's shim could not be forked; whoever looks at the part next finds it ended."""
+    if take(folder):
+        end = Exit(cause="LAUNCH_FAILED", detail=f"this host starts no more processes: {reason}")
+        write_whole(f"{folder}/exit.json", msgspec.to_builtins(end))
+
+
 def prefer_survival() -> None:
     """Have the kernel spare the agent when the host runs out of memory; only root may ask for that."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-900")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 
 
-async def run(options: argparse.Namespace) -> None:
-    state = Path(options.state).expanduser().resolve()
-    state.mkdir(mode=0o711, parents=True, exist_ok=True)
-    held = lock(state)
+async def run(options: argparse.Namespace, state: Path) -> None:
+    """Be every node of this process until told to end."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -200,6 +206,7 @@ async def run(options: argparse.Namespace) -> None:
         return cached[0]
 
     warm_parent = WarmParent(state / "shim.log")
+    warm_parent.on_refusal = refuse
     warm_parent.start()
     nodes: list[Node] = []
     try:
@@ -215,7 +222,6 @@ async def run(options: argparse.Namespace) -> None:
         for node in nodes:
             await node.close()
         warm_parent.close()
-        os.close(held)
 
 
 def label(text: str) -> tuple[str, str]:
@@ -249,8 +255,11 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("websockets").setLevel(logging.WARNING)
     prefer_survival()
+    state = Path(options.state).expanduser().resolve()
     try:
-        asyncio.run(run(options))
+        state.mkdir(mode=0o711, parents=True, exist_ok=True)
+        lock(state)
+        asyncio.run(run(options, state))
     except (ValueError, OSError, ServerRefused) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

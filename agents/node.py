@@ -183,9 +183,9 @@ class Node:
                     self.parts[part].wanted_rev = spec_rev
                 case core.Void(wanted):
                     self._void(wanted, Exit(stopped=True, detail="stopped before it started"))
-                case core.Recall(wanted, exit):
+                case core.Recall(wanted, end):
                     lost = Exit(cause="SUPERVISOR_LOST", detail="it was started on this node before, and is gone")
-                    self._void(wanted, exit or lost)
+                    self._void(wanted, end or lost)
                 case core.Forget(part):
                     self.parts[part].is_forgotten = True
         if held.keys() != self.held.keys():
@@ -251,11 +251,11 @@ class Node:
             self.journal.append(Signalled(part=part.intent.part, spec_rev=spec_rev))
             self.executor.signal(part.intent, signal)
 
-    def _void(self, wanted: Wanted, exit: Exit) -> None:
+    def _void(self, wanted: Wanted, end: Exit) -> None:
         part = Part(self._intent(wanted))
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
-        self._end(part, exit)
+        self._end(part, end)
 
     # -- sightings
 
@@ -281,12 +281,12 @@ class Node:
     async def _bury(self, part: Part) -> None:
         self._end(part, await asyncio.to_thread(self.executor.bury, part.intent))
 
-    def _end(self, part: Part, exit: Exit) -> None:
+    def _end(self, part: Part, end: Exit) -> None:
         if not part.is_live:
             return
         part.reports.poll()
-        part.phase, part.exit, part.is_busy = Phase.ENDED, exit, False
-        self.journal.append(Ended(part=part.intent.part, exit=exit))
+        part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
+        self.journal.append(Ended(part=part.intent.part, exit=end))
         self._spawn(self._settle_journal())
         self.changed.set()
         self.on_end(part)
@@ -301,7 +301,7 @@ class Node:
     # -- time
 
     async def tick(self) -> None:
-        """For ever: look at every live part, follow its reports, drop what was recorded. A bell only makes it sooner."""
+        """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
         while True:
             for part in list(self.parts.values()):
                 if part.is_live:

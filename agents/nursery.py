@@ -1,7 +1,7 @@
 """The nursery: a tiny warm process that forks shims, for a fork costs a millisecond and a fresh interpreter twelve.
 
-The agent starts one and writes the folder of each part to it, a line each. Shims belong to nobody: they live on when the
-nursery or the agent dies. When the agent's end of the socket closes, the nursery goes too.
+The agent starts one and writes the folder of each part to it, a line each. Shims belong to nobody: they live on when
+the nursery or the agent dies. When the agent's end of the socket closes, the nursery goes too.
 """
 
 import gc
@@ -42,7 +42,7 @@ def _become_shim(agent: socket.socket, folder: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         shim.run(folder)
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a forked child must never return into the loop above
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)

@@ -1,4 +1,4 @@
-"""What a stage tells of itself: the newest values and checkpoints, read from the file that ``switchyard.runtime`` appends to."""
+"""What a stage tells of itself: newest values and checkpoints, from the file that ``switchyard.runtime`` appends to."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class RunAs:
                 shift = 0
             if not status.st_mode >> shift & 1:
                 raise ValueError(
-                    f'stages run as {self.name}, who cannot enter "{step}"; give --state a folder that others may enter '
-                    f"(for example below /var/lib), run `chmod o+x {step}`, or run stages as yourself with --run-as self"
+                    f'stages run as {self.name}, who cannot enter "{step}"; give --state a folder that others may '
+                    f"enter (for example below /var/lib), run `chmod o+x {step}`, or use --run-as self"
                 )
 
 

@@ -92,7 +92,7 @@ class Channel:
         raise AssertionError("unreachable: the second try either answers or raises")
 
     def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
-        """The answer's body. Raises ServerRefused for a status above 299, OSError or HTTPException when nobody answers."""
+        """The answer's body. Raises ServerRefused above status 299, OSError or HTTPException when nobody answers."""
         answer = self._send(method, path, body, content_type)
         try:
             content = answer.read()

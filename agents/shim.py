@@ -1,14 +1,12 @@
 """The shim: one small process per part that starts the user's command, watches it and writes down how it ended.
 
-It outlives the agent and needs nothing of it: the order lies in ``order.json`` of the part's folder, and so does all that
-it tells (``shim.json``, ``exit.json``, the logs). Standard library only, and little of that, for there is one per part.
+It outlives the agent and needs nothing of it: the order lies in ``order.json`` of the part's folder, and so does all
+that it tells (``shim.json``, ``exit.json``, the logs). Standard library only, and little of it: there is one per part.
 
 ``taken`` is the at-most-once lock: whoever creates it decides whether the command ever runs. The shim keeps the agent's
 user; only the command drops privileges, so that a job cannot end its own supervisor on a host where the agent is root.
 """
 
-import ctypes
-import errno
 import json
 import os
 import resource
@@ -18,139 +16,16 @@ import sys
 import time
 
 from agents import cgroup, procfs
+from agents.command import make_folder, run_command
+from agents.prctl import CHILD_SUBREAPER, DUMPABLE, prctl
+from agents.record import read_whole, take, write_whole
+from agents.stream import Stream
 
-CHUNK = 65536
 CRITICAL_CAP_S = 60.0
 MEMORY_TICK_S = 0.5
 MEMORY_TICK_NEAR_S = 0.1
 STOP_TICK_S = 2.0
 RESTART_CODES = (85, 75)
-
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_NO_NEW_PRIVS = 38
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl was refused")
-
-
-def write_whole(path: str, content: dict, mode: int = 0o600, sync: bool = False) -> None:  # type: ignore[type-arg]
-    """Replace a JSON file in one step: a reader sees the old content or the new, never a piece."""
-    draft = f"{path}.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        os.write(descriptor, json.dumps(content).encode())
-        if sync:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(draft, path)
-    if sync:
-        folder = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def read_whole(path: str) -> dict | None:  # type: ignore[type-arg]
-    """The content of a JSON file; None when it is not there or not readable as JSON."""
-    try:
-        with open(path, "rb") as file:
-            content = json.loads(file.read())
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
-def take(folder: str) -> bool:
-    """Claim the right to decide whether the part's command runs; true for exactly one caller, ever."""
-    try:
-        lock = os.open(os.path.join(folder, "taken"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        return False
-    try:
-        os.write(lock, f"{os.getpid()} {procfs.start_time(os.getpid())}".encode())
-    finally:
-        os.close(lock)
-    return True
-
-
-class Stream:
-    """One output of the command: read always, kept up to a cap, with a marker wherever bytes were dropped."""
-
-    def __init__(self, source: int, path: str, cap_bytes: int) -> None:
-        self.source = source
-        self.cap_bytes = cap_bytes
-        self.kept = 0
-        self.capped = False
-        self.dropped = 0
-        self.sink = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.set_blocking(source, False)
-
-    def pump(self) -> bool:
-        """Move what is there; false at the end of the stream."""
-        try:
-            content = os.read(self.source, CHUNK)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        self._keep(content)
-        return bool(content)
-
-    def close_source(self) -> None:
-        if self.source >= 0:
-            os.close(self.source)
-            self.source = -1
-
-    def drain(self) -> None:
-        """Take what is left once nobody writes any more, then close."""
-        while self.source >= 0:
-            try:
-                content = os.read(self.source, CHUNK)
-            except OSError:
-                break
-            if not content:
-                break
-            self._keep(content)
-        self.close_source()
-        if self.dropped:
-            self._write(self._marker())
-        os.close(self.sink)
-
-    def _marker(self) -> bytes:
-        why = f"the cap of {self.cap_bytes} bytes is reached" if self.capped else "the disk did not take them"
-        return f"\n[switchyard: {self.dropped} bytes dropped here: {why}]\n".encode()
-
-    def _keep(self, content: bytes) -> None:
-        if self.capped:
-            self.dropped += len(content)
-            return
-        if self.dropped and self._write(self._marker()) > 0:
-            self.dropped = 0
-        fitting = content[: self.cap_bytes - self.kept]
-        wrote = 0 if self.dropped else self._write(fitting)
-        self.kept += wrote
-        self.dropped += len(content) - wrote
-        if len(fitting) < len(content):
-            self.capped = True
-            self._write(f"\n[switchyard: output beyond {self.cap_bytes} bytes is dropped]\n".encode())
-
-    def _write(self, content: bytes) -> int:
-        """Bytes written; fewer than given when the disk is full. Never raises: the command must not feel our disk."""
-        wrote = 0
-        try:
-            while wrote < len(content):
-                wrote += os.write(self.sink, content[wrote:])
-        except OSError:
-            pass
-        return wrote
 
 
 class Shim:
@@ -201,7 +76,7 @@ class Shim:
     # -- life
 
     def live(self) -> None:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(CHILD_SUBREAPER, 1)
         wake = self._listen()
         group = self.order.get("cgroup")
         try:
@@ -243,7 +118,7 @@ class Shim:
         """Start the command; answers a sentence when it could not be started."""
         try:
             for path in self.order.get("folders", []):
-                _make_folder(path, self.order.get("uid"), self.order.get("gid"))
+                make_folder(path, self.order.get("uid"), self.order.get("gid"))
         except OSError as error:
             return f'folder "{error.filename}" could not be made: {os.strerror(error.errno or 0)}'
         rank = self.order.get("rank", 0)
@@ -257,7 +132,7 @@ class Shim:
         except OSError as error:
             return f"this host starts no more processes: {os.strerror(error.errno or 0)}"
         if self.main == 0:
-            _run_command(self.order, out_writer, err_writer, word_writer, shim)
+            run_command(self.order, out_writer, err_writer, word_writer, shim)
         for descriptor in (out_writer, err_writer, word_writer):
             os.close(descriptor)
         cap = int(self.order.get("log_cap_bytes", 256 << 20))
@@ -502,101 +377,13 @@ def _empty(descriptor: int) -> None:
         pass
 
 
-def _make_folder(path: str, uid: int | None, gid: int | None) -> None:
-    """Make a folder and what leads to it; only a folder made here is given to the command's user."""
-    if os.path.isdir(path):
-        return
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    try:
-        os.mkdir(path, 0o755)
-    except FileExistsError:
-        return
-    if uid is not None and uid != os.geteuid():
-        os.chown(path, uid, gid if gid is not None else -1, follow_symlinks=False)
-
-
-def _drop(uid: int, gid: int, groups: list[int]) -> None:
-    """Become another user for good, and make sure of it."""
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
-        raise PermissionError(errno.EPERM, "the user did not change")
-    if uid != 0:
-        try:
-            os.setresuid(0, 0, 0)
-        except PermissionError:
-            pass
-        else:
-            raise PermissionError(errno.EPERM, "root could be regained")
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-
-
-def _run_command(order: dict, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
-    """In the child: become the command. Never returns; a refusal goes up ``word`` as a sentence."""
-    step = "its process could not be prepared"
-    try:
-        os.setsid()
-        if order.get("cgroup"):
-            cgroup.join(order["cgroup"])
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        _be_first_to_go()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        nofile = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
-        if order.get("cpus"):
-            os.sched_setaffinity(0, order["cpus"])
-        os.umask(0o022)
-        nothing = os.open("/dev/null", os.O_RDONLY)
-        for source, target in ((nothing, 0), (out, 1), (err, 2)):
-            os.dup2(source, target, inheritable=True)
-        if order.get("uid") is not None:
-            step = f"its user could not be changed to uid {order['uid']}"
-            _drop(order["uid"], order["gid"], order.get("groups", []))
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != shim:
-            os._exit(127)
-        step = f'its folder "{order["cwd"]}" could not be entered'
-        os.chdir(order["cwd"])
-        step = ""
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
-    except BaseException as error:
-        os.write(word, _refusal(order, step, error).encode(errors="replace"))
-    finally:
-        os._exit(127)
-
-
-def _be_first_to_go() -> None:
-    """Have the kernel pick the command, not its supervisors, when the host runs out of memory."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")
-    except OSError:
-        pass
-
-
-def _refusal(order: dict, step: str, error: BaseException) -> str:  # type: ignore[type-arg]
-    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
-    if step:
-        return f"{step}: {reason}"
-    command = order["argv"][0] if order["argv"] else ""
-    if isinstance(error, FileNotFoundError):
-        return f'command "{command}" was not found; PATH is {order["env"].get("PATH", "not set")}'
-    if isinstance(error, PermissionError):
-        return f'command "{command}" may not be executed by uid {os.getuid()}; is it marked as executable?'
-    if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return f'command "{command}" is neither a program nor a script with a #! line'
-    return f'command "{command}" could not be executed: {reason}'
-
-
 def run(folder: str) -> None:
     """Run the part whose order lies in ``folder``, unless somebody else has taken it."""
     order = read_whole(os.path.join(folder, "order.json"))
     if order is None or not take(folder):
         return
     try:
-        _prctl(_PR_SET_DUMPABLE, 0)
+        prctl(DUMPABLE, 0)
     except OSError:
         pass
     Shim(folder, order).live()

@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-from agents import cgroup, journal, procfs, shim
+from agents import cgroup, journal, procfs
 from agents.bundle import BundleCache
 from agents.executors.process import Ground, ProcessExecutor
 from agents.journal import Intent
+from agents.record import read_whole, take
 from agents.run_as import RunAs
 from agents.server import Server
 from agents.warm_parent import WarmParent
@@ -36,16 +37,16 @@ def _stop(executor: ProcessExecutor, intent: Intent, grace_s: float) -> None:
     folder = Path(intent.folder)
     if not folder.is_dir() or intent.boot_id != executor.ground.boot_id:
         return
-    shim.take(str(folder))
+    take(str(folder))
     executor.stop(intent, grace_s, "NODE_STOP")
     deadline = time.monotonic() + grace_s + 5
     while time.monotonic() < deadline:
-        record = shim.read_whole(f"{folder}/shim.json")
+        record = read_whole(f"{folder}/shim.json")
         if (folder / "exit.json").exists() or record is None or not procfs.is_alive(record["pid"], record["born"]):
             break
         time.sleep(0.02)
     if not (folder / "exit.json").exists():
-        record = shim.read_whole(f"{folder}/shim.json")
+        record = read_whole(f"{folder}/shim.json")
         if record is not None and procfs.is_alive(record["pid"], record["born"]):
             procfs.send(record["pid"], 9)
         executor.bury(intent)

@@ -10,11 +10,12 @@ import time
 
 import msgspec
 
-from agents import procfs, shim
+from agents import procfs
 from agents.host import HostView
 from agents.link import Link
 from agents.node import Node
 from agents.protocol import TELEMETRY_PATH, DeviceSample, PartSample, TelemetryBatch
+from agents.record import read_whole
 from agents.server import Channel, Server, ServerRefused
 
 log = logging.getLogger("switchyard.agent")
@@ -38,8 +39,7 @@ class Meter:
         """For ever."""
         looked_at = time.monotonic()
         while True:
-            period = self.node.timers.telemetry_s if self.node.live else REST_PERIOD_S
-            await asyncio.sleep(period * random.uniform(0.9, 1.1))
+            await self._pause()
             before = self.view.conditions(False)
             if time.monotonic() - looked_at > LOOK_AGAIN_S:
                 looked_at = time.monotonic()
@@ -51,12 +51,19 @@ class Meter:
                 self.node.changed.set()
             await self._send(devices, self._parts())
 
+    async def _pause(self) -> None:
+        """Wait for the next sample: a short while if anything runs, a long one at rest, cut short by a start."""
+        rest_until = time.monotonic() + REST_PERIOD_S * random.uniform(0.9, 1.1)
+        await asyncio.sleep(self.node.timers.telemetry_s * random.uniform(0.9, 1.1))
+        while not self.node.live and time.monotonic() < rest_until:  # noqa: ASYNC110 - cheaper than an event per start
+            await asyncio.sleep(1.0)
+
     def _parts(self) -> list[PartSample]:
         now = time.monotonic()
         samples = []
         after: dict[str, tuple[float, float]] = {}
         for part in self.node.live:
-            record = shim.read_whole(f"{part.intent.folder}/shim.json") if part.pid else None
+            record = read_whole(f"{part.intent.folder}/shim.json") if part.pid else None
             if not record:
                 continue
             family = procfs.descendants(record["pid"])

@@ -16,14 +16,13 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from agents.nursery import
 class WarmParent:
     """One nursery process. It gets a fixed environment: nothing of a job ever reaches it.
 
-    ``on_refusal(folder, reason)`` is called when a fork failed; ``on_death()`` when the nursery had to be replaced, since
-    folders may have been lost with it (asking again is harmless: a part can be taken only once).
+    ``on_refusal(folder, reason)`` is called when a fork failed. When the nursery died, folders may have been lost with
+    it: the executor asks again for what nobody took, which is harmless, for a part can be taken only once.
     """
 
     def __init__(self, log: Path) -> None:
         self.log = log
         self.on_refusal: Callable[[str, str], None] = lambda folder, reason: None
-        self.on_death: Callable[[], None] = lambda: None
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._queue: list[bytes] = []
@@ -83,7 +82,6 @@ class WarmParent:
             self.close()
             self.start()
             self._queue.clear()
-            self.on_death()
             return
         *lines, self._rest = (self._rest + content).split(b"\n")
         for line in lines:

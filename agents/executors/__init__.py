@@ -34,7 +34,7 @@ class Sighting:
 
 
 class Executor(Protocol):
-    """Starts parts and tells what became of them. The agent journals a part before ``prepare`` and asks nothing twice."""
+    """Starts parts and tells what became of them. A part is journalled before ``prepare``, and prepared once."""
 
     def prepare(self, wanted: Wanted, intent: Intent) -> None:
         """Make everything ready to launch. May block: it is called off the loop. Raises Unlaunchable."""

@@ -1,7 +1,7 @@
 """Runs a part as plain processes of this host, each under its own shim.
 
-The run folder is made with an exclusive mkdir: together with the journal it is the local at-most-once lock. ``order.json``
-is written last, so a folder with one is ready to launch, and only the shim that creates ``taken`` launches it.
+The run folder is made with an exclusive mkdir: together with the journal it is the local at-most-once lock.
+``order.json`` is written last, so a folder with one is ready to launch, and only the shim that creates ``taken`` does.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from agents import procfs, shim
+from agents import cgroup, procfs
 from agents.bundle import BundleCache, BundleUnusable
 from agents.environment import Places, environment
 from agents.executors import Sighting, Unlaunchable
 from agents.journal import Intent
 from agents.protocol import Exit, Phase, Wanted
+from agents.record import read_whole, write_whole
 from agents.run_as import RunAs
 from agents.warm_parent import WarmParent
 
@@ -68,7 +69,7 @@ class ProcessExecutor:
         try:
             self._furnish(places, spec.bundle)
             order = self._order(wanted, places)
-            shim.write_whole(str(places.folder / "order.json"), order)
+            write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
             raise Unlaunchable(str(error)) from error
         except OSError as error:
@@ -121,14 +122,14 @@ class ProcessExecutor:
 
     def look(self, intent: Intent) -> Sighting:
         folder = intent.folder
-        record = shim.read_whole(f"{folder}/shim.json")
+        record = read_whole(f"{folder}/shim.json")
         alive = (
             record is not None
             and record.get("boot_id") == self.ground.boot_id
             and procfs.is_alive(record["pid"], record["born"])
         )
         # In this order: a shim writes its exit file before it goes.
-        if ended := shim.read_whole(f"{folder}/exit.json"):
+        if ended := read_whole(f"{folder}/exit.json"):
             return Sighting(Phase.ENDED, exit=msgspec.convert(ended, Exit))
         if intent.boot_id != self.ground.boot_id:
             return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran"))
@@ -168,15 +169,15 @@ class ProcessExecutor:
 
     def stop(self, intent: Intent, grace_s: float, why: str) -> None:
         try:
-            shim.write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why})
+            write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why})
         except OSError:
             return
-        record = shim.read_whole(f"{intent.folder}/shim.json")
+        record = read_whole(f"{intent.folder}/shim.json")
         if record:
             _signal(record["pid"], record["born"], signal.SIGUSR1)
 
     def signal(self, intent: Intent, name: str) -> None:
-        record = shim.read_whole(f"{intent.folder}/shim.json")
+        record = read_whole(f"{intent.folder}/shim.json")
         number = signal.Signals.__members__.get(name)
         if record and record.get("main") and number is not None:
             _signal(record["main"], record["main_born"], number)
@@ -184,7 +185,7 @@ class ProcessExecutor:
     # -- ending
 
     def bury(self, intent: Intent) -> Exit:
-        record = shim.read_whole(f"{intent.folder}/shim.json") or {}
+        record = read_whole(f"{intent.folder}/shim.json") or {}
         born = record.get("main_born") or 0
         group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
 
@@ -193,15 +194,15 @@ class ProcessExecutor:
             if record.get("main") and born:
                 found |= set(procfs.of_session(record["main"], born))
             if group:
-                found |= {pid for pid in shim.cgroup.processes(group) if procfs.start_time(pid) is not None}
+                found |= {pid for pid in cgroup.processes(group) if procfs.start_time(pid) is not None}
             return sorted(found - {os.getpid()})
 
         if group:
-            shim.cgroup.kill(group)
+            cgroup.kill(group)
         left = procfs.end_all(survivors, _BURY_PATIENCE_S)
         if group:
-            shim.cgroup.remove(group)
-        if ended := shim.read_whole(f"{intent.folder}/exit.json"):
+            cgroup.remove(group)
+        if ended := read_whole(f"{intent.folder}/exit.json"):
             return msgspec.convert(ended, Exit)
         detail = "its supervisor ended without a word; what it had started was ended too"
         if not record:
@@ -211,7 +212,7 @@ class ProcessExecutor:
         stopped = os.path.exists(f"{intent.folder}/stop.json")
         end = Exit(cause="SUPERVISOR_LOST", detail=detail, stopped=stopped)
         try:
-            shim.write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)
+            write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)
         except OSError:
             pass
         return end

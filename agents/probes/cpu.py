@@ -29,7 +29,7 @@ class CpuProbe:
         nodes = self._numa_nodes(allowed)
         quota = self._cpu_quota()
         share = min(1.0, quota / len(allowed)) if quota else 1.0
-        total = sum(memory for _, memory in nodes.values()) or psutil.virtual_memory().total
+        total = _mem_total(_text(self.root / "proc/meminfo")) or psutil.virtual_memory().total
         limit = self._memory_limit()
         cut = min(1.0, limit / total) if limit else 1.0
         vendor, model = self._model()
@@ -47,7 +47,7 @@ class CpuProbe:
                     model=model,
                     index=index,
                     numa=numa,
-                    memory_bytes=int((memory or total) * cut),
+                    memory_bytes=int(memory * cut) if memory else int(total * cut / len(nodes)),
                     capacity_milli=max(10, int(len(cores) * 1000 * share)),
                     attributes={"cores": ",".join(map(str, cores))},
                 )
@@ -80,16 +80,20 @@ class CpuProbe:
     # -- sources
 
     @staticmethod
-    def _core_times() -> list[tuple[int, psutil._common.scputimes]]:  # type: ignore[name-defined]
+    def _core_times() -> list[tuple[int, psutil._common.scputimes]]:
         return list(enumerate(psutil.cpu_times(percpu=True)))
 
     def _numa_nodes(self, allowed: list[int]) -> dict[int, tuple[list[int], int]]:
         """NUMA node -> allowed cores and bytes; one node 0 with everything where the kernel tells none."""
         nodes: dict[int, tuple[list[int], int]] = {}
-        for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*"):
-            cores = [core for core in _core_list(_text(folder / "cpulist")) if core in allowed]
-            if cores:
-                nodes[int(folder.name[4:])] = (cores, _mem_total(_text(folder / "meminfo")))
+        found = {int(folder.name[4:]): folder for folder in (self.root / "sys/devices/system/node").glob("node[0-9]*")}
+        memory = {numa: _mem_total(_text(folder / "meminfo")) for numa, folder in found.items()}
+        # Memory plugged into a running virtual machine is missing in some kernels' per-node sums.
+        whole = _mem_total(_text(self.root / "proc/meminfo"))
+        scale = max(1.0, whole / sum(memory.values())) if sum(memory.values()) else 1.0
+        for numa, folder in found.items():
+            if cores := [core for core in _core_list(_text(folder / "cpulist")) if core in allowed]:
+                nodes[numa] = (cores, int(memory[numa] * scale))
         return nodes or {0: (allowed, 0)}
 
     def _groups(self) -> list[Path]:
@@ -113,7 +117,11 @@ class CpuProbe:
 
     def _memory_limit(self) -> int | None:
         texts = [_text(folder / "memory.max") for folder in self._groups()]
-        texts.append(_text(self.root / "sys/fs/cgroup/memory/memory.limit_in_bytes"))
+        for line in _text(self.root / "proc/self/cgroup").split("\n"):
+            _, controllers, own = (*line.split(":", 2), "", "")[:3]
+            if "memory" in controllers.split(","):
+                folder = self.root / "sys/fs/cgroup/memory"
+                texts += [_text(step / "memory.limit_in_bytes") for step in (folder, folder / own.strip("/"))]
         limits = [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
         return min(limits) if limits else None
 

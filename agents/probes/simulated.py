@@ -19,7 +19,7 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A machine: sockets of a CPU model with cores and memory each, and accelerators by model name of ``devices.toml``."""
+    """A machine: sockets of a CPU model with cores and memory each, and accelerators by name of ``devices.toml``."""
 
     short: str
     cpu_vendor: str

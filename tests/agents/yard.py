@@ -74,7 +74,9 @@ class Yard:
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        config = uvicorn.Config(self._application, log_level="error", lifespan="off", ws="websockets-sansio", interface="asgi3")
+        config = uvicorn.Config(
+            self._application, log_level="error", lifespan="off", ws="websockets-sansio", interface="asgi3"
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()

@@ -1,0 +1,17 @@
+"""``prctl``: what a process may ask of the kernel for itself. Standard library only: the shim imports it."""
+
+import ctypes
+import os
+
+PDEATHSIG = 1
+DUMPABLE = 4
+CHILD_SUBREAPER = 36
+NO_NEW_PRIVS = 38
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int) -> None:
+    """Set one option. Raises OSError when the kernel refuses."""
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,112 @@
+"""A real agent process against the model control plane, and the promise that no process stays behind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import journal, procfs
+from agents.record import read_whole
+from tests.agents.yard import TOKEN, Yard, yard
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Hands:
+    """One agent on one state folder; it may be killed and started again."""
+
+    def __init__(self, model: Yard, folder: Path, name: str) -> None:
+        self.yard = model
+        self.state = folder / "state"
+        self.name = name
+        self.environment = dict(os.environ)
+        self.options: list[str] = []
+        self._token = folder / "token"
+        self._token.write_text(TOKEN)
+        self._log = folder / "agent.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        """Start and wait until the agent of this start has reported."""
+        self.options = list(options) or self.options
+        command = [sys.executable, "-m", "agents", "--url", self.yard.url, "--state", str(self.state)]
+        command += ["--name", self.name, "--join-token-file", str(self._token), *self.options]
+        if "--run-as" not in self.options:
+            command += ["--run-as", "self"]
+        before = self.connections
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+        self.yard.wait(lambda: self.connections > before and self.yard.side(self.name).report)
+
+    @property
+    def connections(self) -> int:
+        return sum(side.connections for side in self.yard.sides.values())
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(15)
+        self.process = None
+        return code
+
+    def shim_of(self, part: str) -> dict[str, int]:
+        record = read_whole(f"{self.state}/parts/{part}/shim.json")
+        assert record is not None
+        return record
+
+    def parts(self) -> list[str]:
+        past, _ = journal.read(self.state / "journal.jsonl")
+        return [*past.intents, *past.gone]
+
+    def clear(self) -> None:
+        """End the agent and all that it started; whatever survives that fails the test."""
+        if self.process is not None:
+            self.end()
+        stop = [sys.executable, "-m", "agents", "stop-all", "--state", str(self.state), "--grace", "0"]
+        subprocess.run(stop, cwd=ROOT, check=True, capture_output=True, env=self.environment)
+        left = {part: found for part in self.parts() if (found := procfs.marked(part))}
+        for pid in itertools.chain(*left.values()):
+            procfs.send(pid, signal.SIGKILL)
+        assert not left, f"these parts left processes behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[Yard]:
+    with yard() as made:
+        yield made
+
+
+@pytest.fixture
+def hands(model: Yard, tmp_path: Path) -> Iterator[Hands]:
+    """An agent of its own, not started yet."""
+    made = Hands(model, tmp_path, f"node-{uuid.uuid4().hex[:8]}")
+    made.state.mkdir()
+    yield made
+    made.clear()
+
+
+@pytest.fixture(scope="module")
+def shared(model: Yard, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hands]:
+    """A running agent for all tests of a module that do not kill it."""
+    made = Hands(model, tmp_path_factory.mktemp("shared"), f"shared-{uuid.uuid4().hex[:8]}")
+    made.start()
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def part() -> Callable[[], str]:
+    """Names for parts, each new."""
+    return lambda: uuid.uuid4().hex

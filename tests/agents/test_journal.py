@@ -1,0 +1,140 @@
+"""The journal survives what happens to disks and processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents import journal
+from agents.journal import Ended, Gone, Intent, Journal, Line, Seen, Signalled, Started
+from agents.protocol import DeviceClaim, Exit
+
+parts = st.sampled_from(["p1", "p2", "p3"])
+lines: st.SearchStrategy[Line] = st.one_of(
+    st.builds(Started, st.integers(1, 9), st.sampled_from(["boot-1", "boot-2"])),
+    st.builds(Seen, st.integers(0, 9), st.sampled_from(["", "one"])),
+    st.builds(Intent, parts, st.just("a"), st.integers(1, 3), st.just("boot-1"), st.just("/parts/p")),
+    st.builds(Signalled, parts, st.integers(1, 3)),
+    st.builds(Ended, parts, st.builds(Exit, code=st.integers(0, 255), detail=st.text(max_size=5))),
+    st.builds(Gone, parts, st.just("a"), st.just(1), st.none()),
+)
+
+
+def told_by(written: list[Line]) -> journal.Past:
+    past = journal.Past()
+    for line in written:
+        past.take(line)
+    return past
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(lines, min_size=1, max_size=12), st.data())
+def test_a_journal_cut_anywhere_tells_a_prefix(tmp_path: Path, written: list[Line], data: st.DataObject) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.unlink(missing_ok=True)
+    first = Journal(path)
+    for line in written:
+        first.append(line)
+    first.close()
+    size = path.stat().st_size
+    kept = data.draw(st.integers(0, size))
+    whole = path.read_bytes()[:kept].count(b"\n")
+    os.truncate(path, kept)
+    again = Journal(path)
+    assert again.past == told_by(written[:whole])
+    again.append(Seen(generation=77))
+    again.close()
+    assert journal.read(path)[0] == told_by([*written[:whole], Seen(generation=77)])
+
+
+@given(st.lists(lines, max_size=20))
+def test_the_shortest_journal_tells_the_same(written: list[Line]) -> None:
+    past = told_by(written)
+    assert told_by(list(past.lines())) == past
+
+
+@given(st.lists(lines, max_size=20))
+def test_folding_everything_twice_forgets_nothing(written: list[Line]) -> None:
+    once, twice = told_by(written), told_by([*written, *written])
+    assert once.intents.keys() | once.gone.keys() == twice.intents.keys() | twice.gone.keys()
+
+
+def intent(part: str) -> Intent:
+    claim = DeviceClaim("GPU-0", "gpu", "nvidia", "H100", 0, 1000, 1 << 30)
+    return Intent(part, "a", 1, "boot", f"/parts/{part}", devices=[claim])
+
+
+async def test_what_was_synced_is_on_disk_before_sync_returns(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    held = Journal(path)
+
+    async def note(part: str) -> bool:
+        held.append(intent(part))
+        await held.sync()
+        return part in journal.read(path)[0].intents
+
+    assert all(await asyncio.gather(*(note(f"p{number}") for number in range(50))))
+    held.close()
+
+
+async def test_a_long_journal_is_compacted_and_forgets_nothing_that_counts(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    held = Journal(path)
+    held.append(intent("kept"))
+    for generation in range(40_000):
+        held.append(Seen(generation=generation))
+        if generation % 10_000 == 0:
+            await held.sync()
+    await held.sync()
+    assert path.stat().st_size < 100_000
+    held.append(intent("later"))
+    await held.sync()
+    past, _ = journal.read(path)
+    assert set(past.intents) == {"kept", "later"}
+    assert past.generation == 39_999
+    held.close()
+
+
+def test_only_the_newest_tombstones_are_kept() -> None:
+    past = told_by([Gone(f"p{number}") for number in range(journal.TOMBSTONES + 10)])
+    assert len(past.gone) == journal.TOMBSTONES
+    assert "p9" not in past.gone
+    assert f"p{journal.TOMBSTONES + 9}" in past.gone
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(folder)], capture_output=True)
+    if made.returncode:
+        pytest.skip("a full disk needs a mount (run the tests as root, or in a container with CAP_SYS_ADMIN)")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_on_a_full_disk_the_reserve_still_records_ends(small_disk: Path) -> None:
+    held = Journal(small_disk / "journal.jsonl")
+    held.append(intent("running"))
+    await held.sync()
+    filler = small_disk / "filler"
+    with pytest.raises(OSError, match="No space left"), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    for number in range(200):
+        held.append(Ended("running", Exit(code=number % 256, detail="x" * 50)))
+        await held.sync()
+    assert held.disk_pressure
+    assert journal.read(held.path)[0].ends["running"].code == 199
+    filler.unlink()
+    held.recheck_disk()
+    assert not held.disk_pressure
+    held.close()
