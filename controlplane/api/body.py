@@ -1,4 +1,4 @@
-"""Request bodies with bounds: a JSON or YAML text that is too large, too deep or too clever is refused before it is used."""
+"""Request bodies with bounds: a JSON or YAML text that is too large, too deep or too clever is refused unread."""
 
 from __future__ import annotations
 

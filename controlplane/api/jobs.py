@@ -240,9 +240,8 @@ class JobBatch(Resource):
         batch = taken(request, Batch)
         if not 1 <= len(batch.jobs) <= MOST_AT_ONCE:
             raise Refused(422, "invalid", f"jobs must hold 1 to {MOST_AT_ONCE:,} job files, not {len(batch.jobs):,}")
-        if len(batch.jobs) * 10 < MOST_AT_ONCE:
-            for each in batch.jobs:
-                check_bounds(each)
+        for each in batch.jobs:
+            check_bounds(each)
         jobs = service.submit_many(batch.jobs, signed_in(request))
         return Response(AcceptedBatch([Accepted(job.id, job.number) for job in jobs]), status=201)
 
@@ -268,11 +267,8 @@ class JobAction(Resource):
         user, why = signed_in(request), taken(request, Why)
         job = found(user, name)
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-            raise Refused(
-                403,
-                "permission_denied",
-                f"only {job.user.get_username()}, a lead of project {job.project.name} or staff may {self.action} this job",
-            )
+            who = f"{job.user.get_username()}, a lead of project {job.project.name}"
+            raise Refused(403, "permission_denied", f"only {who} or staff may {self.action} this job")
         if len(why.reason) > 500:
             raise Refused(422, "too_long", "reason must have at most 500 characters", errors=[_TOO_LONG])
         act = {"cancel": service.cancel, "hold": service.hold, "release": service.release}[self.action]

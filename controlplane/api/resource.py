@@ -10,13 +10,12 @@ import msgspec
 from django.http import HttpResponse
 from django.utils.cache import get_conditional_response
 from drf_spectacular.extensions import OpenApiSerializerExtension
-from drf_spectacular.plumbing import ResolvableComponent
+from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from controlplane.access.models import User
@@ -144,8 +143,8 @@ class StructSchema(OpenApiSerializerExtension):
         _, components = msgspec.json.schema_components([self.target], ref_template="#/components/schemas/{name}")
         for name, schema in components.items():
             if name != self.target.__name__:
-                component = ResolvableComponent(
-                    name=name, type=ResolvableComponent.SCHEMA, object=name, schema=_plain(schema)
+                component = ResolvedComponent(
+                    name=name, type=ResolvedComponent.SCHEMA, object=name, schema=_plain(schema)
                 )
                 auto_schema.registry.register_on_missing(component)
         return _plain(components[self.target.__name__])

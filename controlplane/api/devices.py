@@ -1,0 +1,200 @@
+"""Devices, with what holds them and what was last measured. Everybody who is signed in sees what there is."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+from django.db import connection
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api.page import page_of
+from controlplane.api.problem import Problem, not_found
+from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.fleet import models as rows
+from controlplane.jobs.models import Claim
+from scheduler.core.lifecycle import Health
+from scheduler.core.types import Mode
+
+# What was measured longer ago says nothing about now.
+FRESH = timedelta(seconds=60)
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """The newest measurement of a device; ``utilisation`` is a ratio from 0 to 1."""
+
+    utilisation: float | None
+    memory_used_bytes: int | None
+    power_w: float | None
+    temperature_c: float | None
+    at: datetime
+
+
+class OpenClaim(msgspec.Struct, frozen=True):
+    """A share that is held now. ``job`` and ``stage`` are null where you may not see the job."""
+
+    job: int | None
+    stage: str | None
+    project: str | None
+    user: str | None
+    milli: int
+    memory_bytes: int
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One schedulable unit of a node."""
+
+    uuid: str
+    node: str
+    kind: str
+    vendor: str
+    model: str
+    index: int
+    memory_bytes: int
+    capacity_milli: int
+    claimed_milli: int
+    claimed_memory_bytes: int
+    mode: Mode
+    health: Health
+    health_reason: str
+    simulated: bool
+    sample: Sample | None
+    claims: list[OpenClaim]
+
+
+class DevicePage(msgspec.Struct, frozen=True):
+    """One page of devices."""
+
+    results: list[Device]
+    next: str | None
+    previous: str | None
+
+
+class DeviceQuery(msgspec.Struct, frozen=True):
+    """What a list of devices may be narrowed by."""
+
+    kind: str = ""
+    node: str = ""
+    pool: str = ""
+    health: str = ""
+    q: str = ""
+    limit: int | None = None
+    cursor: str = ""
+
+
+DESCRIBED = {
+    "kind": "cpu, gpu, npu, ...",
+    "node": "Name of a node.",
+    "pool": "Name of a pool.",
+    "health": "Such as OK or UNHEALTHY.",
+    "q": "A part of the model's name.",
+    "limit": "At most so many, up to 500.",
+    "cursor": "From next or previous of an earlier answer.",
+}
+
+
+def newest_samples(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Sample]:
+    """The newest fresh measurement of each of these devices."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT d.id, s.utilisation, s.memory_used_bytes, s.power_w, s.temperature_c, s.at
+               FROM unnest(%s::uuid[]) AS d(id) CROSS JOIN LATERAL (
+                   SELECT * FROM fleet_device_sample WHERE device_id = d.id AND at > %s ORDER BY at DESC LIMIT 1) s""",
+            [list(ids), timezone.now() - FRESH],
+        )
+        return {row[0]: Sample(*row[1:]) for row in cursor.fetchall()}
+
+
+def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[OpenClaim]]:
+    """What holds these devices now; whose jobs this user may not see are counted without a name."""
+    held: dict[uuid.UUID, list[OpenClaim]] = defaultdict(list)
+    claims = Claim.objects.filter(device__in=list(ids), closed_at=None)
+    seen = set(
+        claims.filter(permissions.visible_jobs(user, "part__attempt__stage__job__")).values_list("id", flat=True)
+    )
+    columns = claims.order_by("id").values_list(
+        "id", "device_id", "milli", "memory_bytes", "part__attempt__stage__job__number", "part__attempt__stage__name",
+        "part__attempt__stage__job__project__name", "part__attempt__stage__job__user__username",
+    )  # fmt: skip
+    for claim_id, device_id, milli, memory_bytes, *whose in columns:
+        number, stage, project, owner = whose if claim_id in seen else (None,) * 4
+        held[device_id].append(OpenClaim(number, stage, project, owner, milli, memory_bytes))
+    return held
+
+
+def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
+    """These devices as this user sees them; their nodes must be loaded."""
+    devices = list(devices)
+    ids = [device.id for device in devices]
+    samples, claims = newest_samples(ids), open_claims(ids, user)
+    return [
+        Device(
+            uuid=device.uuid,
+            node=device.node.name,
+            kind=device.kind,
+            vendor=device.vendor,
+            model=device.model,
+            index=device.index,
+            memory_bytes=device.memory_bytes,
+            capacity_milli=device.capacity_milli,
+            claimed_milli=device.claimed_milli,
+            claimed_memory_bytes=device.claimed_memory_bytes,
+            mode=Mode(device.mode),
+            health=Health(device.health),
+            health_reason=device.health_reason,
+            simulated=device.simulated,
+            sample=samples.get(device.id),
+            claims=claims.get(device.id, []),
+        )
+        for device in devices
+    ]
+
+
+def present() -> QuerySet[rows.Device]:
+    """The devices that their nodes report."""
+    return rows.Device.objects.filter(present=True).select_related("node")
+
+
+class Devices(Resource):
+    """The list of devices."""
+
+    @extend_schema(
+        operation_id="devices_list", responses={200: DevicePage}, parameters=parameters(DeviceQuery, DESCRIBED)
+    )
+    def get(self, request: Request) -> Response:
+        """The devices of the cluster."""
+        query = asked(request, DeviceQuery)
+        chosen = present()
+        if query.kind:
+            chosen = chosen.filter(kind=query.kind)
+        if query.node:
+            chosen = chosen.filter(node__name=query.node)
+        if query.pool:
+            chosen = chosen.filter(node__pools__name=query.pool)
+        if query.health:
+            chosen = chosen.filter(health=query.health.upper())
+        if query.q:
+            chosen = chosen.filter(model__icontains=query.q)
+        page, links = page_of(chosen, request, "uuid", limit=query.limit, descending=False)
+        return Response(DevicePage(shown(page, signed_in(request)), **links))
+
+
+class OneDevice(Resource):
+    """One device."""
+
+    @extend_schema(operation_id="devices_get", responses={200: Device, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """A device by its uuid."""
+        device = rows.Device.objects.select_related("node").filter(uuid=name).first()
+        if device is None:
+            raise not_found("device")
+        return Response(shown([device], signed_in(request))[0])

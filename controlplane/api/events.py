@@ -1,0 +1,72 @@
+"""What happened to jobs, across all that the asking user may see."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.api.page import page_of
+from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.jobs import models as rows
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something that happened to a job."""
+
+    job: int
+    seq: int
+    at: datetime
+    kind: str
+    stage: str
+    attempt: int | None
+    actor: str
+    text: str
+    params: dict[str, Any]
+
+
+class FactPage(msgspec.Struct, frozen=True):
+    """One page of facts, newest first."""
+
+    results: list[Fact]
+    next: str | None
+    previous: str | None
+
+
+class FactQuery(msgspec.Struct, frozen=True):
+    """What the facts may be narrowed by."""
+
+    kind: str = ""
+    project: str = ""
+    limit: int | None = None
+    cursor: str = ""
+
+
+DESCRIBED = {
+    "kind": "Such as submitted, placed or completed.",
+    "project": "Name of a project.",
+    "limit": "At most so many, up to 500.",
+    "cursor": "From next or previous of an earlier answer.",
+}
+
+
+class Facts(Resource):
+    """The history of all jobs."""
+
+    @extend_schema(operation_id="events_list", responses={200: FactPage}, parameters=parameters(FactQuery, DESCRIBED))
+    def get(self, request: Request) -> Response:
+        """What happened, newest first."""
+        query, user = asked(request, FactQuery), signed_in(request)
+        facts = rows.Event.objects.filter(permissions.visible_jobs(user, "job__")).select_related("job")
+        if query.kind:
+            facts = facts.filter(kind=query.kind)
+        if query.project:
+            facts = facts.filter(job__project__name=query.project)
+        page, links = page_of(facts, request, "id", limit=query.limit, descending=True)
+        found = [Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, e.params) for e in page]
+        return Response(FactPage(found, **links))

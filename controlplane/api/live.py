@@ -1,0 +1,57 @@
+"""Reads an address of the API inside this process: what a browser's socket sends is what the same GET answers."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import Resolver404, resolve
+
+from controlplane.access.models import User
+
+PREFIX = "/api/v1/"
+LONGEST = 2000
+
+
+def read(address: str, user: User) -> tuple[int, str, bytes]:
+    """Status, ETag and JSON of a GET of ``address`` (a path with its query, under /api/v1) as this user.
+
+    A text (a log) comes as ``{"text": ..., "next_offset": ...}``. Never raises for a bad address: the status says so.
+    Blocks for the database: call it in a thread.
+    """
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc or not parts.path.startswith(PREFIX) or len(address) > LONGEST:
+        return 404, "", _problem("a topic is an address under /api/v1/")
+    try:
+        match = resolve(parts.path)
+    except Resolver404:
+        return 404, "", _problem("there is nothing at this address")
+    request = HttpRequest()
+    request.method, request.path, request.path_info = "GET", parts.path, parts.path
+    request.GET = QueryDict(parts.query)
+    request.META |= {"REQUEST_METHOD": "GET", "SERVER_NAME": _server_name(), "SERVER_PORT": "80"}
+    request.META["QUERY_STRING"] = parts.query
+    request.user = user
+    request.resolver_match = match
+    response = match.func(request, *match.args, **match.kwargs)
+    if hasattr(response, "render"):
+        response = response.render()
+    return response.status_code, response.get("ETag", ""), _json(response)
+
+
+def _server_name() -> str:
+    """A name of this server that its own check of hosts accepts."""
+    return next((host for host in settings.ALLOWED_HOSTS if not host.startswith((".", "*", "["))), "localhost")
+
+
+def _json(response: HttpResponse) -> bytes:
+    if not response.get("Content-Type", "").startswith("text/"):
+        return response.content
+    text = response.content.decode("utf-8", errors="replace")
+    return msgspec.json.encode({"text": text, "next_offset": int(response.get("X-Log-Next-Offset", 0))})
+
+
+def _problem(detail: str) -> bytes:
+    return msgspec.json.encode({"status": 404, "code": "not_found", "title": "Not Found", "detail": detail})

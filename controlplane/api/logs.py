@@ -1,0 +1,192 @@
+"""Logs of a job, as bytes from an offset: the source is never asked twice for the same byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.db import connection
+from django.db.models import F, Max
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.jobs import found
+from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.jobs import models as rows
+from controlplane.jobs.values import nearest
+
+USUAL_BYTES = 256 * 1024
+MOST_BYTES = 4 * 2**20
+MOST_LINES = 50_000
+# A line may be long; nobody's tail reads more than this to find the last ones.
+TAIL_BYTES = 8 * 2**20
+
+
+class LogStream(msgspec.Struct, frozen=True):
+    """One stream of one rank of an attempt, and how many bytes of it are here."""
+
+    stage: str
+    attempt: int
+    rank: int
+    stream: str
+    size_bytes: int
+
+
+class LogStreamList(msgspec.Struct, frozen=True):
+    """The streams of a job, in the order of its stages and attempts."""
+
+    results: list[LogStream]
+
+
+class LogQuery(msgspec.Struct, frozen=True):
+    """Which bytes of which stream. Without a stage: the one that started last; without an attempt: the newest."""
+
+    stage: str = ""
+    attempt: int | None = None
+    rank: int = 0
+    stream: str = "both"
+    offset: int | None = None
+    limit: int = USUAL_BYTES
+    tail: int | None = None
+
+
+DESCRIBED = {
+    "stage": "Name of a stage; by default the one that started last.",
+    "attempt": "Number of an attempt; by default the newest.",
+    "rank": "Rank of the node within the attempt.",
+    "stream": "out, err, or both in the order of their arrival.",
+    "offset": "Where to begin, in bytes of this stream.",
+    "limit": f"At most so many bytes, up to {MOST_BYTES:,}.",
+    "tail": "Begin so many lines before the end instead.",
+}
+
+
+class JobStreams(Resource):
+    """The log streams of a job."""
+
+    @extend_schema(operation_id="jobs_streams", responses={200: LogStreamList, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """Which streams there are, and their lengths."""
+        job = found(signed_in(request), name)
+        chunks = (
+            rows.LogChunk.objects.filter(part__attempt__stage__job=job)
+            .values_list("part__attempt__stage__name", "part__attempt__number", "part__rank", "stream")
+            .annotate(size_bytes=Max(F("offset") + F("size")))
+            .order_by("part__attempt__stage__index", "part__attempt__number", "part__rank", "stream")
+        )
+        return Response(LogStreamList([LogStream(*row) for row in chunks[:10_000]]))
+
+
+class JobLogs(Resource):
+    """The log of one rank of an attempt of a stage."""
+
+    @extend_schema(
+        operation_id="jobs_logs",
+        parameters=parameters(LogQuery, DESCRIBED),
+        responses={
+            (200, "text/plain"): OpenApiResponse(
+                OpenApiTypes.STR, "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on."
+            ),
+            404: Problem,
+        },
+    )
+    def get(self, request: Request, name: str) -> HttpResponse:
+        """The log's bytes from an offset on, or its last lines."""
+        query, job = asked(request, LogQuery), found(signed_in(request), name)
+        _check(query)
+        part = _part(job, query)
+        content, next_offset, size = (b"", 0, 0) if part is None else read(part, query)
+        response = HttpResponse(content, content_type="text/plain; charset=utf-8")
+        response["X-Log-Next-Offset"] = str(next_offset)
+        response["X-Log-Size"] = str(size)
+        # The page shows text in its own way; a browser that is sent here directly must never run what a job printed.
+        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+        response["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+def _check(query: LogQuery) -> None:
+    if query.stream not in {"out", "err", "both"}:
+        raise Refused(400, "invalid", "stream must be out, err or both")
+    if not 1 <= query.limit <= MOST_BYTES:
+        raise Refused(400, "invalid", f"limit must be a number of bytes from 1 to {MOST_BYTES:,}")
+    if query.tail is not None and not 0 <= query.tail <= MOST_LINES:
+        raise Refused(400, "invalid", f"tail must be a number of lines from 0 to {MOST_LINES:,}")
+    if (query.offset or 0) < 0 or query.rank < 0:
+        raise Refused(400, "invalid", "offset and rank must be 0 or more")
+
+
+def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
+    """The part whose log is asked for; None where the stage has not been tried yet. Raises 404 for a wrong name."""
+    attempts = rows.Attempt.objects.filter(stage__job=job)
+    if query.stage:
+        attempts = attempts.filter(stage__name=query.stage)
+    if query.attempt is not None:
+        attempts = attempts.filter(number=query.attempt)
+    attempt = attempts.order_by("-created_at", "-number").first()
+    if attempt is not None:
+        part = attempt.parts.filter(rank=query.rank).first()
+        if part is None:
+            raise not_found(f"rank {query.rank} in this attempt")
+        return part
+    names = list(job.stages.values_list("name", flat=True))
+    if query.stage and query.stage not in names:
+        raise Refused(
+            404, "not_found", f"job {job.number} has no stage {query.stage[:63]!r}; {nearest(query.stage, names)}"
+        )
+    if query.attempt is not None:
+        raise not_found(f"attempt {query.attempt}")
+    return None
+
+
+# Both streams together are read in the order of arrival, which is stable: a chunk is never inserted before another.
+_STARTS = """
+SELECT id, size, sum(size) OVER (ORDER BY id) - size AS start FROM jobs_logchunk
+WHERE part_id = %(part)s AND stream = ANY(%(streams)s)
+"""
+_RANGE = f"""
+SELECT c.data, s.start FROM ({_STARTS}) s JOIN jobs_logchunk c ON c.id = s.id
+WHERE s.start < %(end)s AND s.start + s.size > %(begin)s ORDER BY s.id
+"""
+
+
+def read(part: rows.Part, query: LogQuery) -> tuple[bytes, int, int]:
+    """The bytes asked for, the offset after them, and the size of all."""
+    streams = ["out", "err"] if query.stream == "both" else [query.stream]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT coalesce(sum(size), 0) FROM jobs_logchunk WHERE part_id = %s AND stream = ANY(%s)",
+            [part.id, streams],
+        )
+        size = int(cursor.fetchone()[0])
+        if query.tail is not None:
+            content = _bytes(cursor, part, streams, max(0, size - TAIL_BYTES), size)
+            content = last_lines(content, query.tail)[-max(query.limit, USUAL_BYTES) :]
+            return content, size, size
+        begin = min(query.offset or 0, size)
+        content = _bytes(cursor, part, streams, begin, begin + query.limit)
+        return content, begin + len(content), size
+
+
+def _bytes(cursor: Any, part: rows.Part, streams: list[str], begin: int, end: int) -> bytes:
+    cursor.execute(_RANGE, {"part": part.id, "streams": streams, "begin": begin, "end": end})
+    found = bytearray()
+    for data, start in cursor:
+        found += bytes(data)[max(0, begin - int(start)) : end - int(start)]
+    return bytes(found)
+
+
+def last_lines(content: bytes, count: int) -> bytes:
+    """The last ``count`` lines; a last line without its newline counts too."""
+    if count == 0:
+        return b""
+    end = len(content) - 1 if content.endswith(b"\n") else len(content)
+    for _ in range(count):
+        end = content.rfind(b"\n", 0, end)
+        if end < 0:
+            return content
+    return content[end + 1 :]

@@ -1,0 +1,186 @@
+"""Nodes and what runs on them; staff drain and resume them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db.models import Prefetch, Q, QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api import devices
+from controlplane.api.devices import Device
+from controlplane.api.idempotency import idempotent
+from controlplane.api.jobs import Why
+from controlplane.api.page import page_of
+from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
+from controlplane.fleet import models as rows
+from controlplane.fleet import service
+from controlplane.pools.models import Pool
+from scheduler.core.lifecycle import NodeState
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A machine that runs an agent."""
+
+    id: uuid.UUID
+    name: str
+    state: NodeState
+    reason: str
+    pools: list[str]
+    simulated: bool
+    runs_as: str
+    isolation: str
+    agent_version: str
+    hostname: str
+    os: str
+    arch: str
+    memory_bytes: int
+    last_report_at: datetime | None
+    conditions: dict[str, Any]
+    labels: dict[str, str]
+    devices: list[Device]
+
+
+class NodePage(msgspec.Struct, frozen=True):
+    """One page of nodes, by name."""
+
+    results: list[Node]
+    next: str | None
+    previous: str | None
+
+
+class NodeQuery(msgspec.Struct, frozen=True):
+    """What a list of nodes may be narrowed by."""
+
+    state: str = ""
+    pool: str = ""
+    q: str = ""
+    limit: int | None = None
+    cursor: str = ""
+
+
+DESCRIBED = {
+    "state": "Such as READY or LOST.",
+    "pool": "Name of a pool.",
+    "q": "A part of the name.",
+    "limit": "At most so many, up to 500.",
+    "cursor": "From next or previous of an earlier answer.",
+}
+
+
+def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
+    """These nodes with their devices, as this user sees them; their pools must be prefetched."""
+    nodes = list(nodes)
+    by_node: dict[str, list[Device]] = defaultdict(list)
+    for device in devices.shown(
+        devices.present().filter(node__in=[node.id for node in nodes]).order_by("kind", "index"), user
+    ):
+        by_node[device.node].append(device)
+    return [
+        Node(
+            id=node.id,
+            name=node.name,
+            state=NodeState(node.state),
+            reason=node.reason,
+            pools=sorted(pool.name for pool in node.pools.all()),
+            simulated=node.simulated,
+            runs_as=node.runs_as,
+            isolation=node.isolation,
+            agent_version=node.agent_version,
+            hostname=node.hostname,
+            os=node.os,
+            arch=node.arch,
+            memory_bytes=node.memory_bytes,
+            last_report_at=node.last_report_at,
+            conditions=node.conditions,
+            labels=node.labels,
+            devices=by_node[node.name],
+        )
+        for node in nodes
+    ]
+
+
+def all_nodes() -> QuerySet[rows.Node]:
+    """The nodes with their pools."""
+    return rows.Node.objects.prefetch_related(Prefetch("pools", Pool.objects.only("name")))
+
+
+def found(name: str) -> rows.Node:
+    """The node with this name or id; raises 404."""
+    query = Q(name=name)
+    try:
+        query |= Q(id=uuid.UUID(name))
+    except ValueError:
+        pass  # a name, then
+    node = all_nodes().filter(query).first()
+    if node is None:
+        raise not_found(f"node {name[:63]}")
+    return node
+
+
+class Nodes(Resource):
+    """The list of nodes."""
+
+    @extend_schema(operation_id="nodes_list", responses={200: NodePage}, parameters=parameters(NodeQuery, DESCRIBED))
+    def get(self, request: Request) -> Response:
+        """The nodes of the cluster with their devices."""
+        query, chosen = asked(request, NodeQuery), all_nodes()
+        if query.state:
+            chosen = chosen.filter(state__in=query.state.upper().split(","))
+        if query.pool:
+            chosen = chosen.filter(pools__name=query.pool)
+        if query.q:
+            chosen = chosen.filter(name__icontains=query.q)
+        page, links = page_of(chosen, request, "name", limit=query.limit, descending=False)
+        return Response(NodePage(shown(page, signed_in(request)), **links))
+
+
+class OneNode(Resource):
+    """One node."""
+
+    @extend_schema(operation_id="nodes_get", responses={200: Node, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """A node by its name or id."""
+        return Response(shown([found(name)], signed_in(request))[0])
+
+
+class NodeAction(Resource):
+    """Drain or resume a node. Only staff."""
+
+    scope = "admin"
+    action = ""
+
+    @idempotent
+    def post(self, request: Request, name: str) -> Response:
+        """Acts on the node and answers with how it stands then."""
+        user, why = signed_in(request), taken(request, Why)
+        if not permissions.is_staff(user):
+            raise Refused(403, "permission_denied", f"only staff may {self.action} a node")
+        node = found(name)
+        {"drain": service.drain, "resume": service.resume}[self.action](
+            node, user.get_username(), why.reason.strip()[:200]
+        )
+        return Response(shown([found(node.name)], user)[0])
+
+
+def _action(word: str, promise: str) -> type[NodeAction]:
+    return extend_schema(
+        operation_id=f"nodes_{word}",
+        request=Why,
+        responses={200: Node, 403: Problem, 404: Problem, 409: Problem},
+        description=promise,
+    )(type(f"Node{word.capitalize()}", (NodeAction,), {"action": word, "__doc__": promise}))
+
+
+NodeDrain = _action("drain", "Lets what runs finish and places nothing new. A reason is required.")
+NodeResume = _action("resume", "Gives a drained node work again.")

@@ -1,0 +1,397 @@
+"""The cluster at a glance: tiles, the map of devices, the queue, what runs, and what needs somebody's attention.
+
+What there is and how busy it is, everybody who is signed in sees; which job it is, only who may see that job.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+from django.db import connection
+from django.db.models import Count, F, Min
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api import devices as device_rows
+from controlplane.api.job_rows import ExpectedStart
+from controlplane.api.resource import Resource, signed_in
+from controlplane.fleet import models as fleet
+from controlplane.jobs import demand
+from controlplane.jobs import models as rows
+from controlplane.jobs.values import spoken
+from controlplane.pools.models import Pool
+from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
+
+MOST_SIGNS = 7
+MOST_RUNNING = 100
+NEXT_STARTS = 5
+# A device that somebody holds and nobody uses: below this share for so long.
+IDLE_BELOW = 0.02
+IDLE_FOR = timedelta(minutes=15)
+BLOCKED_FOR = timedelta(hours=1)
+STARTING_FOR = timedelta(minutes=5)
+
+
+class Tile(msgspec.Struct, frozen=True):
+    """Devices of one kind and model, counted in ``unit`` (cores for CPUs). ``used_mean`` is of the allocated ones."""
+
+    kind: str
+    model: str
+    unit: str
+    total: float
+    healthy: float
+    allocated: float
+    used_mean: float | None
+    held_idle: float
+    offline: float
+    simulated: bool
+
+
+class MapDevice(msgspec.Struct, frozen=True):
+    """One cell of the map. ``u`` is the utilisation from 0 to 1; ``job`` is null where you may not see it.
+
+    ``state`` is free, allocated, held_idle, unhealthy, draining or offline.
+    """
+
+    uuid: str
+    index: int
+    kind: str
+    model: str
+    u: float | None
+    state: str
+    job: int | None
+    project: str | None
+    milli: int
+    capacity: int
+    simulated: bool
+
+
+class MapNode(msgspec.Struct, frozen=True):
+    """One row of the map."""
+
+    name: str
+    state: NodeState
+    pools: list[str]
+    simulated: bool
+    devices: list[MapDevice]
+
+
+class NextStart(msgspec.Struct, frozen=True):
+    """A waiting stage that is expected to start soon."""
+
+    number: int
+    name: str
+    stage: str
+    asks: str
+    expected_start: ExpectedStart | None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """How long the queue is, over all projects, and which of your stages are expected to start first."""
+
+    waiting: int
+    oldest_at: datetime | None
+    next: list[NextStart]
+
+
+class RunningStage(msgspec.Struct, frozen=True):
+    """A stage that holds devices."""
+
+    number: int
+    name: str
+    stage: str
+    state: str
+    project: str
+    user: str
+    asks: str
+    started_at: datetime | None
+    progress: float | None
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """Something that needs attention. ``level`` is critical, warning or note."""
+
+    level: str
+    title: str
+    detail: str
+    href: str
+    action: str
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Jobs of the last 24 hours and nodes, by state, over all projects."""
+
+    jobs: dict[str, int]
+    nodes: dict[str, int]
+    devices: dict[str, int]
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The cluster at a glance."""
+
+    profile: str
+    tiles: list[Tile]
+    nodes: list[MapNode]
+    queue: Queue
+    running: list[RunningStage]
+    attention: list[Sign]
+    counts: Counts
+
+
+@dataclass(slots=True)
+class _Cell:
+    row: fleet.Device
+    shown: MapDevice
+
+
+class OverviewNow(Resource):
+    """The cluster at a glance."""
+
+    @extend_schema(operation_id="overview", responses={200: Overview})
+    def get(self, request: Request) -> Response:
+        """Tiles, the map of devices, the queue, what runs, and what needs attention."""
+        return Response(overview(signed_in(request)))
+
+
+def overview(user: User) -> Overview:
+    """The cluster as this user may see it."""
+    nodes = list(fleet.Node.objects.prefetch_related("pools"))
+    cells = _cells(nodes, user)
+    queue, running = _queue(user), _running(user)
+    by_node: dict[uuid.UUID, list[MapDevice]] = defaultdict(list)
+    for cell in cells:
+        by_node[cell.row.node_id].append(cell.shown)
+    since = timezone.now() - timedelta(days=1)
+    jobs = rows.Job.objects.filter(submitted_at__gte=since).order_by().values_list("state").annotate(Count("id"))
+    profiles = dict(Pool.objects.values_list("name", "profile"))
+    return Overview(
+        profile=profiles.get("default") or next(iter(profiles.values()), ""),
+        tiles=_tiles(cells),
+        nodes=[
+            MapNode(
+                node.name,
+                NodeState(node.state),
+                sorted(pool.name for pool in node.pools.all()),
+                node.simulated,
+                by_node[node.id],
+            )
+            for node in nodes
+        ],
+        queue=queue,
+        running=running,
+        attention=_attention(nodes, cells, user),
+        counts=Counts(
+            jobs=dict(jobs),
+            nodes=dict(Counter(node.state for node in nodes)),
+            devices=dict(Counter(cell.shown.state for cell in cells)),
+        ),
+    )
+
+
+def _cells(nodes: list[fleet.Node], user: User) -> list[_Cell]:
+    states = {node.id: NodeState(node.state) for node in nodes}
+    devices = list(fleet.Device.objects.filter(present=True).order_by("kind", "index"))
+    ids = [device.id for device in devices]
+    samples, claims = device_rows.newest_samples(ids), device_rows.open_claims(ids, user)
+    idle = _held_idle()
+    cells = []
+    for device in devices:
+        sample = samples.get(device.id)
+        largest = max(claims.get(device.id, ()), key=lambda claim: claim.milli, default=None)
+        cells.append(
+            _Cell(
+                device,
+                MapDevice(
+                    uuid=device.uuid,
+                    index=device.index,
+                    kind=device.kind,
+                    model=device.model,
+                    u=sample.utilisation if sample else None,
+                    state=_state(device, states[device.node_id], idle),
+                    job=largest.job if largest else None,
+                    project=largest.project if largest else None,
+                    milli=device.claimed_milli,
+                    capacity=device.capacity_milli,
+                    simulated=device.simulated,
+                ),
+            )
+        )
+    return cells
+
+
+def _state(device: fleet.Device, node: NodeState, idle: set[uuid.UUID]) -> str:
+    if node in {NodeState.LOST, NodeState.JOINING}:
+        return "offline"
+    if device.health not in USABLE_HEALTH:
+        return "unhealthy"
+    if node in {NodeState.DRAINING, NodeState.DRAINED}:
+        return "draining"
+    if device.claimed_milli == 0:
+        return "free"
+    return "held_idle" if device.id in idle else "allocated"
+
+
+def _held_idle() -> set[uuid.UUID]:
+    """Accelerators that have been held for long and hardly used all that time."""
+    now = timezone.now()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT c.device_id FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id AND d.kind <> 'cpu'
+               WHERE c.closed_at IS NULL AND c.opened_at < %(since)s AND (
+                   SELECT max(s.utilisation) < %(below)s FROM fleet_device_sample s
+                   WHERE s.device_id = c.device_id AND s.at > %(since)s)""",
+            {"since": now - IDLE_FOR, "below": IDLE_BELOW},
+        )
+        return {row[0] for row in cursor.fetchall()}
+
+
+def _tiles(cells: Iterable[_Cell]) -> list[Tile]:
+    groups: dict[tuple[str, str, bool], list[MapDevice]] = defaultdict(list)
+    for cell in cells:
+        shown = cell.shown
+        groups[shown.kind, shown.model, shown.simulated].append(shown)
+    order = {"cpu": 0, "gpu": 1, "npu": 2}
+    return [
+        _tile(*key, groups[key])
+        for key in sorted(groups, key=lambda key: (key[2], order.get(key[0], 9), key[0], key[1]))
+    ]
+
+
+def _tile(kind: str, model: str, simulated: bool, devices: list[MapDevice]) -> Tile:
+    def size(device: MapDevice) -> float:
+        # A CPU is counted by its cores; anything else is one device, whatever of it is taken.
+        return device.capacity / 1000 if kind == "cpu" else 1.0
+
+    def count(*states: str) -> float:
+        return round(sum(size(device) for device in devices if device.state in states), 3)
+
+    total = round(sum(size(device) for device in devices), 3)
+    used = [(device.u, size(device)) for device in devices if device.milli and device.u is not None]
+    weight = sum(each for _, each in used)
+    return Tile(
+        kind=kind,
+        model=model,
+        unit="cores" if kind == "cpu" else "devices",
+        total=total,
+        healthy=round(total - count("offline", "unhealthy"), 3),
+        allocated=round(sum(size(device) * device.milli / device.capacity for device in devices if device.capacity), 3),
+        used_mean=round(sum(u * each for u, each in used if u is not None) / weight, 4) if weight else None,
+        held_idle=count("held_idle"),
+        offline=count("offline"),
+        simulated=simulated,
+    )
+
+
+def _queue(user: User) -> Queue:
+    waiting = rows.Stage.objects.filter(state__in=WAITING)
+    totals = waiting.aggregate(count=Count("id"), oldest_at=Min("eligible_at"))
+    # Only stages in the timetable can start next, and there are few of them however long the queue is.
+    planned = waiting.filter(permissions.visible_jobs(user, "job__")).exclude(expected=None).select_related("job")
+    soonest = planned.order_by("expected__low_at", "job__number")[:NEXT_STARTS]
+    return Queue(
+        waiting=totals["count"],
+        oldest_at=totals["oldest_at"],
+        next=[
+            NextStart(
+                stage.job.number,
+                stage.job.name,
+                stage.name,
+                demand.spoken(stage.request),
+                ExpectedStart(stage.expected["low_at"], stage.expected["high_at"], stage.expected["basis"]),
+            )
+            for stage in soonest
+        ],
+    )
+
+
+def _running(user: User) -> list[RunningStage]:
+    active = rows.Stage.objects.filter(permissions.visible_jobs(user, "job__"), state__in=ACTIVE)
+    chosen = active.select_related("job__project", "job__user").order_by(F("started_at").desc(nulls_first=True), "id")
+    return [
+        RunningStage(
+            number=stage.job.number,
+            name=stage.job.name,
+            stage=stage.name,
+            state=stage.state,
+            project=stage.job.project.name,
+            user=stage.job.user.get_username(),
+            asks=demand.spoken(stage.request),
+            started_at=stage.started_at,
+            progress=_share(stage.progress),
+        )
+        for stage in chosen[:MOST_RUNNING]
+    ]
+
+
+def _share(progress: dict[str, float] | None) -> float | None:
+    if not progress or not progress.get("total") or progress.get("step") is None:
+        return None
+    return round(min(1.0, max(0.0, progress["step"] / progress["total"])), 4)
+
+
+def _attention(nodes: list[fleet.Node], cells: list[_Cell], user: User) -> list[Sign]:
+    """What needs somebody, the worst first."""
+    signs = [*_signs_of_nodes(nodes), *_signs_of_devices(nodes, cells), *_signs_of_stages(user)]
+    order = {"critical": 0, "warning": 1, "note": 2}
+    return sorted(signs, key=lambda sign: order[sign.level])[:MOST_SIGNS]
+
+
+def _signs_of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
+    for node in nodes:
+        href = f"/nodes/{node.name}"
+        if node.state == NodeState.LOST:
+            detail = node.reason or "it does not report any more"
+            yield Sign("critical", f"Node {node.name} is lost", detail, href, "Look at the node")
+        elif node.state == NodeState.SUSPECT:
+            detail = node.reason or "its reports are late"
+            yield Sign("warning", f"Node {node.name} is late", detail, href, "Look at the node")
+        elif node.state == NodeState.DRAINING:
+            yield Sign("note", f"Node {node.name} is draining", node.reason, href, "Look at the node")
+        if node.conditions.get("disk_pressure"):
+            detail = "it starts nothing new until there is room"
+            yield Sign("warning", f"The disk of node {node.name} is full", detail, href, "Look at the node")
+
+
+def _signs_of_devices(nodes: list[fleet.Node], cells: list[_Cell]) -> Iterable[Sign]:
+    names = {node.id: node.name for node in nodes}
+    for cell in cells:
+        name = f"{cell.row.kind.upper()} {cell.row.index} of {names[cell.row.node_id]}"
+        href = f"/devices/{cell.row.uuid}"
+        if cell.shown.state == "unhealthy":
+            yield Sign("critical", f"{name} is {cell.row.health}", cell.row.health_reason, href, "Look at the device")
+        elif cell.shown.state == "held_idle":
+            holder = f"#{cell.shown.job}" if cell.shown.job else "a job"
+            where = f"/jobs/{cell.shown.job}" if cell.shown.job else href
+            minutes = int(IDLE_FOR.total_seconds() // 60)
+            yield Sign(
+                "warning", f"{name} is held and idle", f"{holder} has not used it for {minutes} minutes", where, "Look"
+            )
+
+
+def _signs_of_stages(user: User) -> Iterable[Sign]:
+    now, mine = timezone.now(), permissions.visible_jobs(user, "job__")
+    stuck = rows.Stage.objects.filter(
+        mine, state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR
+    )
+    for stage in stuck.select_related("job").order_by("job__number")[:2]:
+        yield Sign(
+            "warning",
+            f"{stage.name} of #{stage.job.number} is slow to start",
+            f"it was placed more than {spoken(STARTING_FOR.total_seconds())} ago and does not run yet",
+            f"/jobs/{stage.job.number}",
+            "Look at the job",
+        )
+    head = rows.Stage.objects.filter(mine, state="PENDING", eligible_at__lt=now - BLOCKED_FOR).select_related("job")
+    for stage in head.order_by("-job__priority", "eligible_at")[:1]:
+        reason = stage.reasons[0].get("text", "") if stage.reasons else "it has not been looked at yet"
+        title = f"{stage.name} of #{stage.job.number} has waited for more than {spoken(BLOCKED_FOR.total_seconds())}"
+        yield Sign("warning", title, reason, f"/jobs/{stage.job.number}", "See why")

@@ -1,0 +1,65 @@
+"""Quotas of projects, and how much of each is held now."""
+
+from __future__ import annotations
+
+import msgspec
+from django.db.models import Sum
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.api.resource import Resource, signed_in
+from controlplane.jobs.models import Claim
+from controlplane.pools import models as rows
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """A project's right to devices of a kind, in devices (CPU: cores); null is without limit."""
+
+    project: str
+    kind: str
+    nominal: float | None
+    borrowing_limit: float | None
+    lending_limit: float | None
+    held: float
+
+
+class QuotaList(msgspec.Struct, frozen=True):
+    """The quotas of the projects that you may know of."""
+
+    results: list[Quota]
+
+
+class Quotas(Resource):
+    """The list of quotas."""
+
+    @extend_schema(operation_id="quotas_list", responses={200: QuotaList})
+    def get(self, request: Request) -> Response:
+        """What each of your projects may hold, and holds."""
+        projects = permissions.visible_projects(signed_in(request))
+        quotas = rows.Quota.objects.filter(project__in=projects).select_related("project")
+        held = {
+            (project, kind): milli / 1000
+            for project, kind, milli in Claim.objects.filter(
+                closed_at=None, part__attempt__stage__job__project__in=projects
+            )
+            .order_by()
+            .values_list("part__attempt__stage__job__project", "device__kind")
+            .annotate(milli=Sum("milli"))
+        }
+        return Response(
+            QuotaList(
+                [
+                    Quota(
+                        project=quota.project.name,
+                        kind=quota.kind,
+                        nominal=quota.nominal,
+                        borrowing_limit=quota.borrowing_limit,
+                        lending_limit=quota.lending_limit,
+                        held=held.get((quota.project_id, quota.kind), 0.0),
+                    )
+                    for quota in quotas
+                ]
+            )
+        )

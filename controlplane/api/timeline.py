@@ -1,0 +1,227 @@
+"""Who has held which device, holds it, and will hold it by the timetable: lanes and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api.problem import Problem, Refused
+from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.fleet.models import Device
+from controlplane.jobs import models as rows
+from scheduler.core.lifecycle import FINAL, WAITING
+
+MOST_LANES = 1000
+MOST_SEGMENTS = 5000
+MOST_PLANNED = 2000
+LONGEST = timedelta(days=31)
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One device; lanes are ordered by node, kind and index."""
+
+    device: str
+    node: str
+    kind: str
+    model: str
+    index: int
+    capacity_milli: int
+    simulated: bool
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A share of a device over a span. ``job`` and what belongs to it are null where you may not see the job.
+
+    ``state`` is the stage's while it holds the device, and how the attempt ended afterwards: COMPLETED or its cause.
+    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end.
+    """
+
+    lane: str
+    job: int | None
+    name: str | None
+    stage: str | None
+    kind: str | None
+    attempt: int | None
+    project: str | None
+    user: str | None
+    state: str
+    cause: str
+    milli: int
+    start_at: datetime
+    end_at: datetime | None
+    expected_end_at: datetime | None
+    planned: bool
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """Lanes and segments of a span. ``truncated`` tells that there is more than fits: ask for less time or one pool."""
+
+    now: datetime
+    from_at: datetime
+    to_at: datetime
+    lanes: list[Lane]
+    segments: list[Segment]
+    truncated: bool
+
+
+class TimelineQuery(msgspec.Struct, frozen=True):
+    """The span, and which nodes."""
+
+    from_: str = msgspec.field(default="", name="from")
+    to: str = ""
+    pool: str = ""
+
+
+DESCRIBED = {
+    "from": "Begin, RFC 3339, or seconds relative to now such as -3600 (the default).",
+    "to": "End, likewise; 3600 by default.",
+    "pool": "Name of a pool; all by default.",
+}
+
+
+class TimelineNow(Resource):
+    """The timeline of devices."""
+
+    @extend_schema(
+        operation_id="timeline",
+        responses={200: Timeline, 400: Problem},
+        parameters=parameters(TimelineQuery, DESCRIBED),
+    )
+    def get(self, request: Request) -> Response:
+        """Lanes and segments: past, present and planned."""
+        query, now = asked(request, TimelineQuery), timezone.now()
+        begin, end = _moment(query.from_, -3600, now), _moment(query.to, 3600, now)
+        if not begin < end <= begin + LONGEST:
+            raise Refused(400, "invalid", f"from must be before to, by at most {LONGEST.days} days")
+        return Response(timeline(signed_in(request), begin, end, query.pool, now))
+
+
+def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
+    if not text:
+        return now + timedelta(seconds=fallback_s)
+    try:
+        return now + timedelta(seconds=float(text))
+    except (ValueError, OverflowError):
+        pass  # not a number of seconds, then a date
+    try:
+        at = parse_datetime(text.replace(" ", "+"))
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise Refused(
+            400, "invalid", "from and to must be seconds relative to now, or times such as 2027-01-31T18:00:00Z"
+        )
+    return at.astimezone(UTC)
+
+
+def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetime) -> Timeline:
+    """The timeline of this span as this user may see it."""
+    devices = Device.objects.filter(present=True).select_related("node").order_by("node__name", "kind", "index")
+    if pool:
+        devices = devices.filter(node__pools__name=pool)
+    chosen = list(devices[: MOST_LANES + 1])
+    lanes = {device.id: device for device in chosen[:MOST_LANES]}
+    held = _held(user, lanes, begin, end)
+    planned = _planned(user, lanes, begin, end)
+    return Timeline(
+        now=now,
+        from_at=begin,
+        to_at=end,
+        lanes=[
+            Lane(d.uuid, d.node.name, d.kind, d.model, d.index, d.capacity_milli, d.simulated) for d in lanes.values()
+        ],
+        segments=held[:MOST_SEGMENTS] + planned[:MOST_PLANNED],
+        truncated=len(chosen) > MOST_LANES or len(held) > MOST_SEGMENTS or len(planned) > MOST_PLANNED,
+    )
+
+
+def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime) -> list[Segment]:
+    """What held these devices within the span; the newest first where there is more than fits."""
+    within = Q(opened_at__lt=end) & (Q(closed_at=None) | Q(closed_at__gt=begin))
+    claims = rows.Claim.objects.filter(within, device__in=list(lanes)).order_by("-opened_at", "id")
+    claims = claims[: MOST_SEGMENTS + 1]
+    found = list(claims.select_related("part__attempt__stage__job__project", "part__attempt__stage__job__user"))
+    jobs = {claim.part.attempt.stage.job_id for claim in found}
+    seen = set(rows.Job.objects.filter(permissions.visible_jobs(user), id__in=jobs).values_list("id", flat=True))
+    return [_segment(claim, lanes[claim.device_id], claim.part.attempt.stage.job_id in seen) for claim in found]
+
+
+def _segment(claim: rows.Claim, device: Device, known: bool) -> Segment:
+    attempt = claim.part.attempt
+    stage, job = attempt.stage, attempt.stage.job
+    start_at = claim.part.started_at or claim.opened_at
+    open_ = claim.closed_at is None
+    expected_s = (attempt.estimate or {}).get("p50_s")
+    return Segment(
+        lane=device.uuid,
+        job=job.number if known else None,
+        name=job.name if known else None,
+        stage=stage.name if known else None,
+        kind=stage.kind if known else None,
+        attempt=attempt.number if known else None,
+        project=job.project.name if known else None,
+        user=job.user.get_username() if known else None,
+        state=stage.state if open_ and stage.state not in FINAL else (attempt.cause or "COMPLETED"),
+        cause=attempt.cause,
+        milli=claim.milli,
+        start_at=start_at,
+        end_at=claim.closed_at,
+        expected_end_at=start_at + timedelta(seconds=expected_s) if open_ and expected_s else None,
+        planned=False,
+    )
+
+
+def _planned(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime) -> list[Segment]:
+    """What the timetable has for these devices within the span, the soonest first."""
+    by_text = {str(each): device for each, device in lanes.items()}
+    waiting = rows.Stage.objects.filter(state__in=WAITING, planned__isnull=False).select_related(
+        "job__project", "job__user"
+    )
+    # Times are stored as RFC 3339 in UTC, which sorts as text does.
+    chosen = waiting.order_by(F("planned__start_at"), "id")[: MOST_PLANNED + 1]
+    seen = set(
+        rows.Job.objects.filter(permissions.visible_jobs(user), id__in={stage.job_id for stage in chosen}).values_list(
+            "id", flat=True
+        )
+    )
+    found: list[Segment] = []
+    for stage in chosen:
+        start_at, end_at = parse_datetime(stage.planned["start_at"]), parse_datetime(stage.planned["end_at"])
+        if start_at is None or end_at is None or start_at >= end or end_at <= begin:
+            continue
+        known = stage.job_id in seen
+        chosen_lanes = [by_text[each] for each in stage.planned.get("devices", ()) if each in by_text]
+        found += [_promise(stage, device, known, start_at, end_at) for device in chosen_lanes]
+    return found
+
+
+def _promise(stage: rows.Stage, device: Device, known: bool, start_at: datetime, end_at: datetime) -> Segment:
+    asks = {ask["kind"]: ask["milli"] for way in reversed(stage.request["alternatives"]) for ask in way["asks"]}
+    return Segment(
+        lane=device.uuid,
+        job=stage.job.number if known else None,
+        name=stage.job.name if known else None,
+        stage=stage.name if known else None,
+        kind=stage.kind if known else None,
+        attempt=None,
+        project=stage.job.project.name if known else None,
+        user=stage.job.user.get_username() if known else None,
+        state=stage.state,
+        cause="",
+        milli=asks.get(device.kind, 1000),
+        start_at=start_at,
+        end_at=end_at,
+        expected_end_at=None,
+        planned=True,
+    )

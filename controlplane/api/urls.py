@@ -1,0 +1,81 @@
+"""The addresses of the API, all under /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api import (
+    attempts,
+    bundles,
+    decisions,
+    devices,
+    events,
+    jobs,
+    logs,
+    metrics,
+    nodes,
+    overview,
+    pools,
+    priority_classes,
+    projects,
+    quotas,
+    timeline,
+    whoami,
+)
+from controlplane.api.problem import not_found
+from controlplane.api.resource import Resource
+
+
+class Nothing(Resource):
+    """Answers where there is nothing, as a problem document like everywhere else."""
+
+    schema = None
+
+    def dispatch_any(self, request: Request, rest: str = "") -> Response:
+        """Says that there is nothing here."""
+        raise not_found(f"address /api/v1/{rest[:80]}")
+
+    get = post = put = patch = delete = dispatch_any
+
+
+urlpatterns = [
+    path("bundles", bundles.Bundles.as_view()),
+    re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
+    path("jobs", jobs.Jobs.as_view()),
+    path("jobs/batch", jobs.JobBatch.as_view()),
+    path("jobs/<str:name>", jobs.OneJob.as_view()),
+    path("jobs/<str:name>/cancel", jobs.JobCancel.as_view()),
+    path("jobs/<str:name>/hold", jobs.JobHold.as_view()),
+    path("jobs/<str:name>/release", jobs.JobRelease.as_view()),
+    path("jobs/<str:name>/why", jobs.JobReasons.as_view()),
+    path("jobs/<str:name>/events", attempts.JobFacts.as_view()),
+    path("jobs/<str:name>/attempts", attempts.JobAttempts.as_view()),
+    path("jobs/<str:name>/checkpoints", attempts.JobCheckpoints.as_view()),
+    path("jobs/<str:name>/streams", logs.JobStreams.as_view()),
+    path("jobs/<str:name>/logs", logs.JobLogs.as_view()),
+    path("jobs/<str:name>/metrics", metrics.JobMetrics.as_view()),
+    path("nodes", nodes.Nodes.as_view()),
+    path("nodes/<str:name>", nodes.OneNode.as_view()),
+    path("nodes/<str:name>/drain", nodes.NodeDrain.as_view()),
+    path("nodes/<str:name>/resume", nodes.NodeResume.as_view()),
+    path("devices", devices.Devices.as_view()),
+    path("devices/<path:name>", devices.OneDevice.as_view()),
+    path("pools", pools.Pools.as_view()),
+    path("pools/<str:name>", pools.OnePool.as_view()),
+    path("projects", projects.Projects.as_view()),
+    path("projects/<str:name>", projects.OneProject.as_view()),
+    path("quotas", quotas.Quotas.as_view()),
+    path("priority-classes", priority_classes.PriorityClasses.as_view()),
+    path("overview", overview.OverviewNow.as_view()),
+    path("timeline", timeline.TimelineNow.as_view()),
+    path("events", events.Facts.as_view()),
+    path("decisions", decisions.Decisions.as_view()),
+    path("version", whoami.ServerVersion.as_view()),
+    path("whoami", whoami.WhoAmI.as_view()),
+    path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    re_path(r"^(?P<rest>.*)$", Nothing.as_view()),
+]
