@@ -44,8 +44,7 @@ def _poll() -> None:
     """Runs the cycle itself where nobody has run one lately, and the periodic duties likewise."""
     from django.db import close_old_connections
 
-    from controlplane.live import watch
-    from controlplane.live import loop
+    from controlplane.live import loop, watch
 
     while not _stopping.wait(POLL_S):
         try:

@@ -29,6 +29,7 @@ STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
 CLUSTER = Cluster(STATE / "postgres", STATE, durable=False)
 BROKER = Broker(STATE, STATE)
 
+(STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
 for name in [name for name in os.environ if name.startswith("YARD_") and name not in {"YARD_CHROMIUM", "YARD_SKIPS"}]:
     del os.environ[name]
@@ -40,6 +41,15 @@ os.environ |= {
     "DJANGO_SETTINGS_MODULE": "controlplane.settings",
 }
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Load Django's apps before tests are collected; a run of pure suites does without (``-p no:django``)."""
+    if config.pluginmanager.hasplugin("django"):
+        import django
+
+        django.setup()
 
 
 @dataclass(frozen=True)

@@ -103,14 +103,16 @@ def heard(node: Node, report: Report) -> bool:
         changed_conditions = True
     else:
         changed_conditions = False
+    conflict = ""
     if report.inventory.full is not None:
-        _take_inventory(node, report.inventory.full, report.inventory.hash)
+        conflict = _take_inventory(node, report.inventory.full, report.inventory.hash)
     if (
         (node.state == NodeState.JOINING and node.inventory_hash)
         or node.state == NodeState.SUSPECT
         or (node.state == NodeState.LOST and node.good_reports >= GOOD_REPORTS)
     ):
         _enter(node, NodeState.READY, "")
+    node.reason = conflict or node.reason
     if changed_conditions:
         _mark_devices(node, report.conditions)
     node.save()
@@ -127,7 +129,8 @@ def _enter(node: Node, state: NodeState, reason: str) -> None:
     node.reason = reason[:300]
 
 
-def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> None:
+def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
+    """Takes over what the node found; returns a sentence where a part of it belongs to another node."""
     node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
@@ -148,7 +151,8 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> None:
     gone = [device for uuid_, device in known.items() if uuid_ not in seen]
     Device.objects.filter(id__in=[d.id for d in gone]).update(present=False, health=Health.LOST)
     if taken:
-        node.reason = f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
+        return f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
+    return ""
 
 
 def _take_device(node: Node, device: Device | None, found: Any) -> None:
@@ -187,13 +191,14 @@ def drain(node: Node, actor: str, reason: str) -> Node:
 
 def resume(node: Node, actor: str, reason: str = "") -> Node:
     """Gives a drained node work again; it is READY once it reports."""
-    state = NodeState.READY if node.last_report_at else NodeState.JOINING
-    return _administer(node, state, "")
+    return _administer(node, None, "")
 
 
-def _administer(node: Node, state: NodeState, reason: str) -> Node:
+def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
+        if state is None:
+            state = NodeState.READY if locked.last_report_at else NodeState.JOINING
         if locked.state == NodeState.LOST and state != NodeState.DRAINING:
             raise Refusal(f"node {locked.name} is LOST; it is READY again once its agent reports")
         _enter(locked, state, reason)

@@ -1,0 +1,94 @@
+"""What must always hold in the record, each as a query that finds what breaks it.
+
+Run after every test and by the housekeeping of a live cluster: a row that comes back is a bug, and names itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import connection
+
+
+@dataclass(frozen=True, slots=True)
+class Invariant:
+    """``query`` returns the rows that break it; each row's first column tells where."""
+
+    id: str
+    says: str
+    query: str
+
+
+INVARIANTS: Final = (
+    Invariant(
+        "I1",
+        "a stage has at most one live attempt, and has one exactly while it is active",
+        """SELECT s.id::text || ' is ' || s.state FROM jobs_stage s
+           LEFT JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
+           GROUP BY s.id HAVING count(a.id) <> CASE WHEN s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')
+                                                    THEN 1 ELSE 0 END""",
+    ),
+    Invariant(
+        "I2",
+        "no device is claimed beyond what it has, and its sums are those of its open claims",
+        """SELECT d.uuid FROM fleet_device d LEFT JOIN jobs_claim c ON c.device_id = d.id AND c.closed_at IS NULL
+           GROUP BY d.id HAVING coalesce(sum(c.milli), 0) <> d.claimed_milli
+               OR coalesce(sum(c.memory_bytes), 0) <> d.claimed_memory_bytes
+               OR d.claimed_milli > d.capacity_milli OR d.claimed_memory_bytes > d.memory_bytes""",
+    ),
+    Invariant(
+        "I3",
+        "a final job has one final event, and only final stages",
+        """SELECT '#' || j.number FROM jobs_job j
+           WHERE j.state IN ('COMPLETED', 'FAILED', 'CANCELLED') AND (
+               (SELECT count(*) FROM jobs_event e WHERE e.job_id = j.id AND e.stage = ''
+                AND e.kind IN ('completed', 'failed', 'cancelled')) <> 1
+               OR EXISTS (SELECT 1 FROM jobs_stage s WHERE s.job_id = j.id
+                          AND s.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')))""",
+    ),
+    Invariant(
+        "I4",
+        "the chunks of a log stream follow each other without gap or overlap",
+        """SELECT part_id::text || ' ' || rank || '.' || stream FROM (
+               SELECT part_id, rank, stream, "offset", lag("offset" + size, 1, 0::bigint)
+                   OVER (PARTITION BY part_id, rank, stream ORDER BY "offset") AS due FROM jobs_logchunk) c
+           WHERE "offset" <> due""",
+    ),
+    Invariant(
+        "I9",
+        "an ended part holds nothing, an open claim belongs to a part that lives",
+        """SELECT c.id::text FROM jobs_claim c JOIN jobs_part p ON p.id = c.part_id
+           WHERE (c.closed_at IS NULL) <> (p.ended_at IS NULL)""",
+    ),
+    Invariant(
+        "I10",
+        "an attempt has ended exactly when all its parts have",
+        """SELECT a.id::text FROM jobs_attempt a JOIN jobs_part p ON p.attempt_id = a.id
+           GROUP BY a.id HAVING bool_and(p.ended_at IS NOT NULL) <> (a.ended_at IS NOT NULL)""",
+    ),
+    Invariant(
+        "I11",
+        "no claim ends before it begins, and no attempt either",
+        """SELECT id::text FROM jobs_claim WHERE closed_at < opened_at
+           UNION ALL SELECT id::text FROM jobs_attempt WHERE ended_at < created_at""",
+    ),
+    Invariant(
+        "I12",
+        "the events of a job are numbered from 1 without a gap",
+        """SELECT '#' || j.number FROM jobs_job j LEFT JOIN jobs_event e ON e.job_id = j.id
+           GROUP BY j.id HAVING count(e.id) <> j.event_seq OR coalesce(max(e.seq), 0) <> j.event_seq""",
+    ),
+)
+
+
+def broken() -> list[str]:
+    """A sentence for each invariant that does not hold, with the first rows that break it; empty where all is well."""
+    found = []
+    with connection.cursor() as cursor:
+        for invariant in INVARIANTS:
+            cursor.execute(invariant.query)
+            rows = [str(row[0]) for row in cursor.fetchmany(5)]
+            if rows:
+                found.append(f"{invariant.id}: {invariant.says}; broken by {', '.join(rows)}")
+    return found

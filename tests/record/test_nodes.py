@@ -1,0 +1,218 @@
+"""Nodes that join, fall silent, come back, drain, or are copied."""
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+
+from agents.protocol import Conditions, DeviceError, Phase
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Device, Heartbeat, Node
+from controlplane.jobs import record
+from controlplane.live import watch
+from tests.record.yard import Agent, Yard, cpu, stage, states
+
+
+def silence(node: Node, seconds: float) -> None:
+    """Lets the node's last report lie that far back."""
+    Node.objects.filter(id=node.id).update(last_report_at=F("last_report_at") - timedelta(seconds=seconds))
+
+
+def look(*, after_outage: bool = False) -> None:
+    """One watch; without an outage this side has been looking all the time."""
+    Heartbeat.objects.all().delete()
+    if not after_outage:
+        watch.claim("watch", 0)
+        Heartbeat.objects.update(at=F("at") - timedelta(seconds=2))
+        Heartbeat.objects.create(name="amnesty", at=Heartbeat.objects.get(name="watch").at - timedelta(hours=1))
+    watch.watch()
+
+
+def state(agent: Agent) -> str:
+    return str(Node.objects.get(id=agent.node.id).state)
+
+
+def test_a_join_token_works_as_often_as_it_says_and_not_longer(yard: Yard) -> None:
+    token = fleet.make_join_token(yard.pool)
+    fleet.enrol(token, "a")
+    with pytest.raises(fleet.Refusal, match="used up"):
+        fleet.enrol(token, "b")
+    expired = fleet.make_join_token(yard.pool, life=timedelta(seconds=-1))
+    with pytest.raises(fleet.Refusal, match="expired"):
+        fleet.enrol(expired, "c")
+    with pytest.raises(fleet.Refusal, match="lower-case"):
+        fleet.enrol(fleet.make_join_token(yard.pool), "../etc")
+
+
+def test_nobody_takes_the_name_of_a_running_node(yard: Yard) -> None:
+    yard.agent("a")
+    with pytest.raises(fleet.Refusal, match="is here already"):
+        fleet.enrol(fleet.make_join_token(yard.pool), "a")
+
+
+def test_a_credential_proves_one_node(yard: Yard) -> None:
+    node, credential = fleet.enrol(fleet.make_join_token(yard.pool), "a")
+    other, _ = fleet.enrol(fleet.make_join_token(yard.pool), "b")
+    assert fleet.authenticate(f"Node {node.id}:{credential}") == node
+    for header in (f"Node {other.id}:{credential}", f"Node {node.id}:x", f"Bearer {credential}", "", "Node x:y"):
+        assert fleet.authenticate(header) is None
+
+
+def test_a_silent_node_is_suspect_then_lost_and_gets_no_work(yard: Yard) -> None:
+    agent = yard.agent("a")
+    silence(agent.node, 20)
+    look()
+    assert state(agent) == "SUSPECT"
+    job = yard.submit()
+    yard.cycle()
+    assert stage(job).reasons[0]["code"] == "NodesUnavailable"
+    silence(agent.node, 40)
+    look()
+    assert state(agent) == "LOST"
+    for expected in ("LOST", "LOST", "READY"):
+        agent.report()
+        assert state(agent) == expected
+    yard.cycle()
+    assert agent.start() == ["main"]
+
+
+def test_after_an_outage_of_its_own_the_control_plane_declares_nobody_lost(yard: Yard) -> None:
+    agent = yard.agent("a")
+    silence(agent.node, 600)
+    look(after_outage=True)
+    assert state(agent) == "SUSPECT"
+
+
+def test_under_wait_a_lost_node_costs_no_running_stage(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.start()
+    for seconds in (20, 1000):
+        silence(agent.node, seconds)
+        look()
+    assert state(agent) == "LOST"
+    assert states(job)["main"] == "RUNNING"
+    for _ in range(3):
+        agent.report()
+    agent.end(stage(job))
+    assert states(job)["job"] == "COMPLETED"
+
+
+def test_under_requeue_the_old_attempt_is_given_up_only_after_lease_and_grace(yard: Yard) -> None:
+    a, b = yard.agent("a"), None
+    job = yard.submit(on_node_lost="requeue", preemption={"grace": 20})
+    yard.cycle()
+    a.start()
+    part = next(iter(a.here))
+    silence(a.node, 50)
+    look()
+    look()
+    assert state(a) == "LOST"
+    assert states(job)["main"] == "RUNNING"
+    silence(a.node, 45)  # lease 60 + grace 20 + 10 have passed since the last answered report
+    look()
+    assert states(job)["main"] == "PENDING"
+    assert stage(job).attempts.get().cause == "NODE_FAIL"
+    b = yard.agent("b")
+    yard.cycle()
+    assert b.start() == ["main"]
+    # The first node comes back with the process that nobody believes in any more: it must end.
+    answer = a.report()
+    assert [(order.part, order.do) for order in answer.leftovers] == [(part, "stop")]
+    assert states(job)["main"] == "RUNNING"
+    b.end(stage(job))
+    assert states(job)["job"] == "COMPLETED"
+
+
+def test_when_most_nodes_fall_silent_at_once_nothing_is_requeued(yard: Yard) -> None:
+    agents = [yard.agent(name) for name in "abcd"]
+    job = yard.submit(on_node_lost="requeue")
+    yard.cycle()
+    for agent in agents:
+        agent.start()
+        silence(agent.node, 1000)
+    look()
+    look()
+    assert [state(agent) for agent in agents] == ["LOST"] * 4
+    assert states(job)["main"] == "RUNNING"
+
+
+def test_an_older_process_of_the_same_node_is_fenced(yard: Yard) -> None:
+    agent = yard.agent("a")
+    agent.start_seq = 2
+    assert not agent.report().fenced
+    assert agent.report(start_seq=1).fenced
+    assert Node.objects.get(id=agent.node.id).start_seq == 2
+
+
+def test_drain_lets_what_runs_finish(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job, later = yard.submit(cpus=2), yard.submit(cpus=2)
+    yard.cycle()
+    agent.start()
+    with pytest.raises(fleet.Refusal, match="reason"):
+        fleet.drain(agent.node, "ada", " ")
+    fleet.drain(agent.node, "ada", "new fans")
+    look()
+    assert state(agent) == "DRAINING"
+    agent.end(stage(job) if states(job)["main"] == "RUNNING" else stage(later))
+    look()
+    yard.cycle()
+    assert state(agent) == "DRAINED"
+    assert agent.start() == []
+    fleet.resume(agent.node, "ada")
+    yard.cycle()
+    assert agent.start() == ["main"]
+
+
+def test_a_device_error_takes_that_device_out_and_no_other(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a"), cpu("a2"))
+    agent.report(conditions=Conditions(device_errors=[DeviceError(uuid="cpu-a2", code="XID 79")]))
+    health = dict(Device.objects.values_list("uuid", "health"))
+    assert health["cpu-a2"] == "UNHEALTHY"
+    assert health["cpu-a"] == "OK"
+
+
+def test_a_device_of_another_node_is_not_taken_over(yard: Yard) -> None:
+    yard.agent("a", cpu("shared"))
+    b = yard.agent("b", cpu("shared"), cpu("b"))
+    assert sorted(b.node.devices.values_list("uuid", flat=True)) == ["cpu-b"]
+    assert "belong to another node" in Node.objects.get(id=b.node.id).reason
+
+
+def test_one_rank_of_a_gang_ends_the_others(yard: Yard) -> None:
+    a, b = yard.agent("a"), yard.agent("b")
+    job = yard.submit(nodes=2)
+    yard.cycle()
+    assert a.start() == b.start() == ["main"]
+    orders = a.look()
+    attempt = stage(job).attempts.get()
+    assert attempt.parts.count() == 2
+    assert orders
+    a.end(stage(job), code=1)
+    (order,) = b.look()
+    assert (order.do, order.why) == ("stop", "EXIT_CODE")
+    assert states(job)["main"] == "STOPPING"
+    b.end(stage(job), stopped=True)
+    assert states(job) == {"job": "FAILED", "main": "FAILED"}
+
+
+def test_the_gang_knows_its_nodes_and_one_meeting_point(yard: Yard) -> None:
+    a, b = yard.agent("a"), yard.agent("b")
+    yard.submit(nodes=2)
+    yard.cycle()
+    specs = [order.spec for agent in (a, b) for order in agent.look()]
+    assert {spec.rank for spec in specs if spec} == {0, 1}
+    assert len({(spec.master_addr, spec.master_port, *spec.nodes) for spec in specs if spec}) == 1
+
+
+def test_contact_lost_is_told_and_nothing_else_changes(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.start()
+    record.mark_contact([agent.node.id], lost=True)
+    assert stage(job).attempts.get().contact_lost_at is not None
+    agent.set(stage(job), Phase.RUNNING)
+    assert states(job)["main"] == "RUNNING"

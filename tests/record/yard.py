@@ -1,0 +1,147 @@
+"""A small live cluster without agents: rows made through the services, agents played by hand-written reports."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from agents import protocol
+from agents.protocol import Desired, Exit, Here, Inventory, InventoryRef, Phase, Report
+from controlplane.access.models import Project, User
+from controlplane.fleet import service as fleet
+from controlplane.fleet import world
+from controlplane.fleet.models import Node
+from controlplane.jobs import record, service
+from controlplane.jobs.models import Job, Stage
+from controlplane.live import desired
+from controlplane.live.store import LiveStore, clock
+from controlplane.pools.models import Pool, PriorityClass
+from scheduler import profiles
+from scheduler.core.cycle import Cycle, run
+
+GIB = 2**30
+
+
+def cpu(name: str, cores: int = 2, memory_gib: int = 8) -> protocol.Device:
+    return protocol.Device(
+        uuid=f"cpu-{name}",
+        kind="cpu",
+        vendor="GenuineIntel",
+        model="Xeon",
+        index=0,
+        memory_bytes=memory_gib * GIB,
+        capacity_milli=cores * 1000,
+    )
+
+
+def gpu(name: str, index: int = 0, model: str = "NVIDIA H100 80GB HBM3") -> protocol.Device:
+    return protocol.Device(
+        uuid=f"GPU-{name}-{index}", kind="gpu", vendor="NVIDIA", model=model, index=index, memory_bytes=80 * GIB
+    )
+
+
+@dataclass
+class Agent:
+    """Plays one node: keeps what it runs and reports it."""
+
+    node: Node
+    devices: list[protocol.Device]
+    boot_id: str = "boot-1"
+    start_seq: int = 1
+    here: dict[str, Here] = field(default_factory=dict)
+    seq: Any = field(default_factory=lambda: itertools.count(1))
+    desired: Desired | None = None
+
+    def report(self, *, start_seq: int | None = None, conditions: protocol.Conditions | None = None) -> record.Answer:
+        inventory = Inventory(
+            hostname=self.node.name,
+            os="Linux",
+            arch="x86_64",
+            cpus=2,
+            memory_bytes=8 * GIB,
+            isolation="none",
+            runs_as="nobody",
+            devices=self.devices,
+        )
+        message = Report(
+            proto=1,
+            agent="1.0.0",
+            boot_id=self.boot_id,
+            start_seq=self.start_seq if start_seq is None else start_seq,
+            seq=next(self.seq),
+            seen_generation=self.desired.generation if self.desired else 0,
+            inventory=InventoryRef(hash=str(hash(repr(self.devices))), full=inventory),
+            here=list(self.here.values()),
+            conditions=conditions or protocol.Conditions(),
+        )
+        answer = record.report(self.node.id, message)
+        for part in answer.forget:
+            self.here.pop(part, None)
+        return answer
+
+    def look(self) -> list[protocol.Wanted]:
+        """The orders as they stand."""
+        self.desired = desired.compose(self.node.id, {part: item.phase for part, item in self.here.items()})
+        return self.desired.wanted
+
+    def start(self) -> list[str]:
+        """Begins all that is wanted and reports it running; returns the names of the stages."""
+        names = []
+        for wanted in self.look():
+            if wanted.do == "run" and wanted.part not in self.here:
+                assert wanted.spec is not None
+                self.here[wanted.part] = Here(
+                    part=wanted.part, attempt=wanted.attempt, epoch=wanted.epoch, phase=Phase.RUNNING, pid=100
+                )
+                names.append(wanted.spec.stage)
+        self.report()
+        return names
+
+    def set(self, stage: Stage, phase: Phase, **changes: Any) -> record.Answer:
+        """Reports the live part of ``stage`` on this node in another phase."""
+        part = stage.attempts.get(ended_at=None).parts.get(node=self.node)
+        fields = {"part": str(part.id), "attempt": str(part.attempt_id), "epoch": part.epoch, "pid": 100}
+        self.here[str(part.id)] = Here(**{**fields, **changes}, phase=phase)
+        return self.report()
+
+    def end(self, stage: Stage, code: int = 0, **fields: Any) -> record.Answer:
+        """Reports the live part of ``stage`` ended."""
+        cause = fields.pop("cause", "" if code == 0 else "EXIT_CODE")
+        return self.set(stage, Phase.ENDED, exit=Exit(code=code, cause=cause, **fields))
+
+
+class Yard:
+    """The cluster: a user, a project, a pool, and as many agents as a test asks for."""
+
+    def __init__(self, storage: str = "/shared") -> None:
+        self.user = User.objects.create(username="ada", is_staff=True)
+        self.project = Project.objects.create(name="default")
+        self.pool = Pool.objects.create(name="default", storage_path=storage)
+        for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):
+            PriorityClass.objects.create(name=name, value=value)
+        self.store = LiveStore()
+
+    def agent(self, name: str, *devices: protocol.Device) -> Agent:
+        node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
+        agent = Agent(node, list(devices) or [cpu(name)])
+        agent.report()
+        world.recent_nodes(within_s=-1)
+        return agent
+
+    def submit(self, **spec: Any) -> Job:
+        if "stages" not in spec:
+            spec.setdefault("run", "true")
+        return service.submit({"name": "job", **spec}, self.user)
+
+    def cycle(self, now: float | None = None) -> Cycle:
+        return run(self.store, profiles.named, clock() if now is None else now)
+
+
+def stage(job: Job, name: str = "main") -> Stage:
+    return job.stages.get(name=name)
+
+
+def states(job: Job) -> dict[str, str]:
+    job.refresh_from_db()
+    return {"job": job.state, **dict(job.stages.values_list("name", "state"))}
