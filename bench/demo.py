@@ -25,12 +25,7 @@ def measure() -> Figures:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return Figures(
-        {
-            "first_page_s": cold[0],
-            "job_done_s": cold[1],
-            "warm_first_page_s": warm[0],
-            "warm_job_done_s": warm[1],
-        },
+        {"first_page_s": cold[0], "job_done_s": cold[1], "warm_first_page_s": warm[0], "warm_job_done_s": warm[1]},
         ["from the first command in a fresh clone; cold: nothing of the packages is on the machine"],
     )
 

@@ -50,7 +50,7 @@ def part(process: psutil.Process) -> str:
     ):
         if sign in command:
             return name
-    return process.name()
+    return str(process.name())
 
 
 @contextmanager

@@ -6,16 +6,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import secrets
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from deploy.local.home import write_private
-from deploy.local.service import ROOT
+from deploy.prepare import prepare as make_first_records
 
 
 def make_secrets(folder: Path) -> int:
@@ -33,23 +31,11 @@ def make_secrets(folder: Path) -> int:
 
 def prepare(folder: Path) -> int:
     """Bring the tables up to date, make the first records, and leave the agents' join token in ``folder``."""
-    manage("migrate", "--no-input")
-    storage = os.environ.get("YARD_HOME", "/var/lib/switchyard") + "/shared"
-    first = json.loads(manage("bootstrap", "--json", "--storage", storage))
+    first = make_first_records(os.environ.get("YARD_HOME", "/var/lib/switchyard") + "/shared")
     write_private(folder / "agent.join", first["join_token"] + "\n")
     public = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
     print(f"Sign in once at {public}{first['sign_in_path']}", flush=True)
     return 0
-
-
-def manage(*arguments: str) -> str:
-    """Run a management command; its complaints go to standard error. Ends this program where it fails."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise SystemExit(done.returncode)
-    return done.stdout
 
 
 def recent(file: Path, seconds: float) -> int:

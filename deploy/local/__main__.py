@@ -20,11 +20,7 @@ def main() -> int:
     up.add_options(up_parser)
     demo_parser = commands.add_parser("demo", help="start the stack, run the example fine-tune and show it")
     up.add_options(demo_parser)
-    demo_parser.add_argument(
-        "--exit",
-        action="store_true",
-        help="stop after the job and exit with the job's code",
-    )
+    demo_parser.add_argument("--exit", action="store_true", help="stop after the job and exit with the job's code")
     arguments = parser.parse_args()
     if arguments.command == "demo":
         from deploy.local import demo

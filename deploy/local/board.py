@@ -131,7 +131,7 @@ def picture(job: Job, logs: Sequence[str], address: str, notes: Sequence[str]) -
         ("progress", {"no_wrap": True}),
         ("elapsed", {"justify": "right", "no_wrap": True}),
     ):
-        table.add_column(name, **options)  # type: ignore[arg-type]
+        table.add_column(name, **options)
     for stage in job["stages"]:
         elapsed = elapsed_s(stage, now)
         place = Text(where(stage))

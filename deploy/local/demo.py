@@ -154,7 +154,8 @@ class Demo:
 def model_file(outputs: Path, job: dict[str, Any]) -> Path | None:
     """Return the weights that the job's last training stage left below ``outputs``; None where there are none."""
     for stage in reversed([stage for stage in job["stages"] if stage["kind"] == "train"]):
-        found = [path for path in (outputs / stage["name"] / "outputs").rglob("*") if path.suffix in MODEL_SUFFIXES]
+        folder: Path = outputs / stage["name"] / "outputs"
+        found = [path for path in folder.rglob("*") if path.suffix in MODEL_SUFFIXES]
         if found:
             return max(found, key=lambda path: path.stat().st_size)
     return None

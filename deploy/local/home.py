@@ -6,6 +6,7 @@ The folder is ``YARD_HOME`` or ``~/.switchyard``::
     run/       sockets, lock, what runs now    valkey/    working folder of the broker
     log/       one file per part               blobs/     bundles by sha256
     shared/    checkpoints and outputs         agents/    one folder per agent
+    static/    files of the pages, where somebody collects them
     client.toml   address and token for ``yard``, 0600
 """
 
@@ -28,7 +29,7 @@ from deploy.local.leash import NOBODY
 # lock file, ".s.PGSQL.5432.lock".
 _LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.5432.lock")
 
-FOLDERS = ("secrets", "run", "log", "blobs", "shared", "agents", "valkey")
+FOLDERS = ("secrets", "run", "log", "blobs", "shared", "agents", "valkey", "static")
 
 
 class HomeUnusable(Exception):

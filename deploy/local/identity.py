@@ -38,17 +38,7 @@ def choose(home: Home) -> StageUser:
     for folder in opened:
         folder.chmod(0o711)
     trial = subprocess.run(
-        leashed(
-            [
-                sys.executable,
-                "-c",
-                _TRIAL,
-                str(ROOT),
-                str(home.agents / "."),
-                str(home.shared),
-            ],
-            user="nobody",
-        ),
+        leashed([sys.executable, "-c", _TRIAL, str(ROOT), str(home.agents / "."), str(home.shared)], user="nobody"),
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,

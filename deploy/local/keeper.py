@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
-from deploy.local import identity
+from deploy.local import identity, parts
+from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.lock import AlreadyRunning, Lock, Running
+from deploy.local.port import NoPort, answers, free_port
 from deploy.local.postgres import Cluster, PostgresUnavailable
 from deploy.local.service import ROOT, Service, leashed, open_log, stop_all
 from deploy.local.stages import stop_stages
@@ -37,11 +36,6 @@ LAST_BACKOFF_S = 30.0
 STEADY_AFTER_S = 60.0  # a part that lived this long starts again at once when it dies
 
 EXIT_ALREADY_RUNNING = 3
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class Stop(Exception):
-    """The launcher, or a signal, asks for the end."""
 
 
 class CannotStart(Exception):
@@ -69,14 +63,14 @@ class Keeper:
 
     def run(self) -> int:
         """Bring the stack up, keep it, take it down; return the exit status."""
-        self.listen()
+        self.ears = Ears()
         try:
             self.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             with Lock(self.home):
                 try:
                     self.bring_up()
                     while True:
-                        self.wait(self.restart_the_dead())
+                        self.ears.wait(self.restart_the_dead())
                 except Stop:
                     return 0
                 finally:
@@ -84,41 +78,9 @@ class Keeper:
         except AlreadyRunning:
             self.say("already")
             return EXIT_ALREADY_RUNNING
-        except (
-            CannotStart,
-            HomeUnusable,
-            PostgresUnavailable,
-            ValkeyUnavailable,
-            OSError,
-        ) as error:
+        except (CannotStart, HomeUnusable, NoPort, PostgresUnavailable, ValkeyUnavailable, OSError) as error:
             self.say("trouble", text=str(error))
         return 1
-
-    # -- listening and waiting --------------------------------------------------------------------------------------
-
-    def listen(self) -> None:
-        """Turn signals and the end of standard input into something that :meth:`wait` sees."""
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(0, selectors.EVENT_READ, self.hear_launcher)
-        self.wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self.selector.register(self.wake, selectors.EVENT_READ, self.hear_signal)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for number in (*STOP_SIGNALS, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)
-
-    def hear_launcher(self) -> None:
-        """The launcher writes nothing: its end closes the pipe."""
-        if not os.read(0, 512):
-            raise Stop
-
-    def hear_signal(self) -> None:
-        if set(os.read(self.wake, 512)) & set(STOP_SIGNALS):
-            raise Stop
-
-    def wait(self, timeout_s: float | None) -> None:
-        """Sleep until something happens or ``timeout_s`` is over. Raises :class:`Stop` when the end is asked for."""
-        for key, _ in self.selector.select(timeout_s):
-            key.data()
 
     def wait_until(self, ready: Callable[[], bool], service: Service, patience_s: float) -> None:
         """Wait for ``service`` to be ready; raises :class:`CannotStart` with its last words when it ends instead."""
@@ -128,7 +90,7 @@ class Keeper:
             if status is not None or time.monotonic() > deadline:
                 what = f"ended with status {status}" if status is not None else f"is not ready after {patience_s:.0f} s"
                 raise CannotStart(f"{service.name} {what}; {service.log} ends with:\n{service.last_lines()}")
-            self.wait(0.03)
+            self.ears.wait(0.03)
 
     def say(self, event: str, **facts: Any) -> None:
         """Tell the launcher; a launcher that is gone is noticed by :meth:`wait`."""
@@ -147,21 +109,15 @@ class Keeper:
         self.home.prepare()
         port = free_port(self.options.port)
         if port != self.options.port:
-            self.say(
-                "say",
-                text=f"port {self.options.port} is taken; the dashboard is on port {port}",
-            )
+            self.say("say", text=f"port {self.options.port} is taken; the dashboard is on port {port}")
         self.url = f"http://127.0.0.1:{port}"
         self.start_stores()
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
-        self.manage("tables", "migrate", "--no-input", "--verbosity", "0")
-        first = json.loads(self.manage("records", "bootstrap", "--json", "--storage", str(self.home.shared)))
-        write_private(
-            self.home.client_file,
-            f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n',
-        )
-        web = self.start_web(port)
-        self.start_worker()
+        # The web server takes as long to load as the tables take to make; nobody knows its address yet.
+        web = self.start(parts.web(self.home, port, self.environment))
+        first = self.make_records()
+        write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
+        self.start(parts.worker(self.home, self.environment))
         user = identity.choose(self.home)
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
@@ -217,7 +173,7 @@ class Keeper:
         cluster = Cluster(self.home.postgres, self.home.sockets)
         user = cluster.owner() if cluster.exists else cluster.user
         while not cluster.exists:
-            status, output = self.attend(cluster.begin_making(self.environment, user))
+            status, output = self.ears.attend(cluster.begin_making(self.environment, user))
             if not cluster.finish_making(status, output, user):
                 user = "nobody"
         cluster.clear_stale_lock()
@@ -226,98 +182,16 @@ class Keeper:
         self.wait_until(cluster.is_ready, server, 120)
         return cluster.url
 
-    def start_web(self, port: int) -> Service:
-        """Start the web server: REST, pages, and the sockets of agents and browsers."""
-        options = {
-            "host": "127.0.0.1",
-            "port": str(port),
-            "ws": "websockets-sansio",
-            "ws-per-message-deflate": "false",
-            "lifespan": "off",
-            "log-level": "warning",
-            "timeout-graceful-shutdown": "3",
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            "controlplane.asgi:application",
-            "--no-access-log",
-        ]
-        for name, value in options.items():
-            command += [f"--{name}", value]
-        return self.start(
-            Service(
-                "web",
-                command,
-                {**self.environment, "YARD_DB_POOL": "8"},
-                self.home.logs / "web.log",
-            )
-        )
-
-    def start_worker(self) -> Service:
-        """Start the one process that runs cycles and slow tasks, with the beat inside."""
-        command = [
-            *(
-                sys.executable,
-                "-m",
-                "celery",
-                "--app",
-                "controlplane",
-                "--quiet",
-                "worker",
-            ),
-            *("--beat", "--schedule", str(self.home.run / "beat")),
-            *("--pool", "threads", "--concurrency", "3", "--queues", "cycle,slow"),
-            *(
-                "--without-gossip",
-                "--without-mingle",
-                "--without-heartbeat",
-                "--loglevel",
-                "WARNING",
-            ),
-        ]
-        return self.start(Service("worker", command, self.environment, self.home.logs / "worker.log"))
-
     def start_agents(self, first: dict[str, str], user: identity.StageUser) -> None:
         """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices."""
         if user.why:
             self.say("say", text=user.why)
-        self.start_agent("local", socket.gethostname(), first["join_token"], "--run-as", user.run_as)
-        if self.options.simulate:
+        environment, run_as = self.environment, user.run_as
+        name = socket.gethostname()
+        self.start(parts.agent(self.home, self.url, name, first["join_token"], run_as, environment))
+        if nodes := self.options.simulate:
             token = first["simulated_join_token"]
-            self.start_agent(
-                "simulated",
-                "sim",
-                token,
-                "--run-as",
-                user.run_as,
-                "--simulate",
-                self.options.simulate,
-            )
-
-    def start_agent(self, folder: str, name: str, join_token: str, *more: str) -> None:
-        """Start one agent process; it keeps its credential, so the token only matters the first time."""
-        state = self.home.agents / folder
-        state.mkdir(mode=0o700 if "self" in more else 0o711, exist_ok=True)
-        token_file = self.home.run / f"{folder}.join"
-        write_private(token_file, join_token + "\n")
-        command = [
-            *(
-                sys.executable,
-                "-m",
-                "agents",
-                "--url",
-                self.url,
-                "--state",
-                str(state),
-                "--name",
-                name,
-            ),
-            *("--join-token-file", str(token_file), *more),
-        ]
-        label = "agent" if folder == "local" else f"agent-{folder}"
-        self.start(Service(label, command, self.environment, self.home.logs / f"{label}.log"))
+            self.start(parts.simulating_agent(self.home, self.url, nodes, token, run_as, environment))
 
     # -- small pieces of up ---------------------------------------------------------------------------------------
 
@@ -333,13 +207,14 @@ class Keeper:
     def step(self, name: str) -> Step:
         return Step(self, name)
 
-    def manage(self, step: str, *arguments: str) -> str:
-        """Run a management command and return what it printed; raises :class:`CannotStart` when it fails."""
-        with self.step(step):
-            log = open_log(self.home.logs / "manage.log")
+    def make_records(self) -> dict[str, str]:
+        """Bring the tables up to date; return the first secrets. Raises :class:`CannotStart` when that fails."""
+        with self.step("tables"):
+            path = self.home.logs / "prepare.log"
+            log = open_log(path)
             try:
                 process = subprocess.Popen(
-                    leashed([sys.executable, str(ROOT / "manage.py"), *arguments]),
+                    leashed([sys.executable, "-m", "deploy.prepare", str(self.home.shared)]),
                     env=self.environment,
                     cwd=ROOT,
                     stdin=subprocess.DEVNULL,
@@ -349,33 +224,12 @@ class Keeper:
                 )
             finally:
                 os.close(log)
-            status, output = self.attend(process)
+            status, output = self.ears.attend(process)
             if status != 0:
-                said = (self.home.logs / "manage.log").read_text(errors="replace").splitlines()[-12:]
-                raise CannotStart(f"manage.py {arguments[0]} ended with status {status}:\n" + "\n".join(said))
-            return output
-
-    def attend(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-        """Wait for a short command, yet hear the call to stop; return its status and output."""
-        assert process.stdout is not None
-        output, chunks = process.stdout.fileno(), list[bytes]()
-
-        def collect() -> None:
-            chunks.append(os.read(output, 65536))
-            if not chunks[-1]:
-                self.selector.unregister(output)
-
-        self.selector.register(output, selectors.EVENT_READ, collect)
-        try:
-            while output in self.selector.get_map() or process.poll() is None:
-                self.wait(0.2)
-        finally:
-            if output in self.selector.get_map():
-                self.selector.unregister(output)
-            end(process)
-        return process.returncode, b"".join(chunks).decode(errors="replace")
-
-    # -- keep -----------------------------------------------------------------------------------------------------
+                said = "\n".join(path.read_text(errors="replace").splitlines()[-12:])
+                raise CannotStart(f"the tables cannot be made (status {status}); {path} ends with:\n{said}")
+            first: dict[str, str] = json.loads(output)
+            return first
 
     def restart_the_dead(self) -> float | None:
         """Start each dead service whose time has come; return seconds until the next one's time, None without any."""
@@ -389,13 +243,7 @@ class Keeper:
                 delay_s = 0.0 if steady else self.backoff_s.get(service.name, FIRST_BACKOFF_S)
                 self.backoff_s[service.name] = FIRST_BACKOFF_S if steady else min(delay_s * 2, LAST_BACKOFF_S)
                 self.again_at[service.name] = now + delay_s
-                self.say(
-                    "restart",
-                    name=service.name,
-                    status=status,
-                    delay_s=delay_s,
-                    log=str(service.log),
-                )
+                self.say("restart", name=service.name, status=status, delay_s=delay_s, log=str(service.log))
             if self.again_at[service.name] <= now:
                 del self.again_at[service.name]
                 service.start()
@@ -406,8 +254,7 @@ class Keeper:
     def take_down(self) -> None:
         """Stop everything in the reverse order of need: agents and their stages, then web and worker, then stores."""
         # From here on a call to stop changes nothing: each step has its own deadline.
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
+        self.ears.close()
         named = {service.name: service for service in self.services}
         agents = [service for name, service in named.items() if name.startswith("agent")]
         stores = [named[name] for name in ("valkey", "postgres") if name in named]
@@ -423,10 +270,7 @@ class Keeper:
     def stop_stages(self) -> None:
         """Stop what the agents started; say where that did not succeed."""
         for state in stop_stages(self.home):
-            self.say(
-                "say",
-                text=f"not all stages of {state} could be stopped; see {self.home.logs / 'agent-stop.log'}",
-            )
+            self.say("say", text=f"not all stages of {state} could be stopped; see {self.home.logs / 'agent-stop.log'}")
 
 
 @dataclass
@@ -443,53 +287,7 @@ class Step:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
-            self.keeper.say(
-                "step",
-                name=self.name,
-                took_s=round(time.monotonic() - self.began_at, 2),
-            )
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that a short command and what it forked are gone."""
-    if process.poll() is None:
-        for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, None)):
-            try:
-                os.killpg(process.pid, number)
-                process.wait(patience_s)
-                break
-            except ProcessLookupError:
-                process.wait()
-                break
-            except subprocess.TimeoutExpired:
-                continue
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def free_port(wanted: int) -> int:
-    """Return ``wanted`` or the next port of 127.0.0.1 that is free."""
-    for port in range(wanted, min(wanted + 200, 65536)):
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise CannotStart(f"no port from {wanted} on is free on 127.0.0.1; name another one with --port")
-
-
-def answers(port: int) -> bool:
-    """Tell whether the control plane answers on ``port``."""
-    link = HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        link.request("GET", "/api/v1/version")
-        return link.getresponse().status < 500
-    except (OSError, HTTPException):
-        return False
-    finally:
-        link.close()
+            self.keeper.say("step", name=self.name, took_s=round(time.monotonic() - self.began_at, 2))
 
 
 def main(options: Sequence[str]) -> int:

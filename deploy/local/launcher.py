@@ -78,13 +78,7 @@ class Stack:
         log = open_log(self._home.path / "keeper.log")
         try:
             self._keeper = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "deploy.local",
-                    "keep",
-                    json.dumps(asdict(self._options)),
-                ],
+                [sys.executable, "-m", "deploy.local", "keep", json.dumps(asdict(self._options))],
                 env={**os.environ, "YARD_HOME": str(self._home.path)},
                 cwd=ROOT,
                 stdin=subprocess.PIPE,

@@ -35,13 +35,7 @@ def main(arguments: list[str]) -> None:
     if os.getppid() != int(parent):
         raise SystemExit(1)
     # A background shell job ignores these for all its children; a part must be stoppable by them.
-    for number in (
-        signal.SIGINT,
-        signal.SIGQUIT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGPIPE,
-    ):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
@@ -53,24 +47,14 @@ def enter_user_namespace(libc: ctypes.CDLL) -> None:
     """Move into a user namespace where the present user and group appear as 65534."""
     uid, gid = os.getuid(), os.getgid()
     if libc.unshare(CLONE_NEWUSER) != 0:
-        print(
-            f"user namespaces are not allowed here: {os.strerror(ctypes.get_errno())}",
-            file=sys.stderr,
-        )
+        print(f"user namespaces are not allowed here: {os.strerror(ctypes.get_errno())}", file=sys.stderr)
         raise SystemExit(EXIT_CANNOT_MAP)
     try:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{NOBODY} {uid} 1"),
-            ("gid_map", f"{NOBODY} {gid} 1"),
-        ):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{NOBODY} {uid} 1"), ("gid_map", f"{NOBODY} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     except OSError as error:
-        print(
-            f"user namespaces are not allowed here: {error.strerror}: {error.filename}",
-            file=sys.stderr,
-        )
+        print(f"user namespaces are not allowed here: {error.strerror}: {error.filename}", file=sys.stderr)
         raise SystemExit(EXIT_CANNOT_MAP) from None
 
 

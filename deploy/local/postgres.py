@@ -106,23 +106,8 @@ class Cluster:
         # Trust is enough on the socket: it lies in a folder that only this user may enter.
         return leashed(
             [
-                *(
-                    str(binaries() / "initdb"),
-                    "--pgdata",
-                    str(self._unfinished),
-                    "--username",
-                    ROLE,
-                ),
-                *(
-                    "--auth",
-                    "trust",
-                    "--encoding",
-                    "UTF8",
-                    "--locale-provider",
-                    "builtin",
-                    "--locale",
-                    "C.UTF-8",
-                ),
+                *(str(binaries() / "initdb"), "--pgdata", str(self._unfinished), "--username", ROLE),
+                *("--auth", "trust", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
                 *("--no-instructions",),
                 *(() if self.durable else ("--no-sync",)),
             ],
@@ -192,10 +177,7 @@ class Cluster:
         """Return how the server of an existing cluster runs, after a check that these binaries can serve it."""
         version = (self.folder / "PG_VERSION").read_text().strip()
         offered = subprocess.run(
-            [str(binaries() / "postgres"), "--version"],
-            capture_output=True,
-            text=True,
-            check=True,
+            [str(binaries() / "postgres"), "--version"], capture_output=True, text=True, check=True
         ).stdout.split()[-1]
         if offered.split(".")[0] != version:
             raise PostgresUnavailable(
@@ -251,9 +233,7 @@ class Cluster:
 
         try:
             with psycopg.connect(
-                f"postgresql://{ROLE}@/postgres?host={self.sockets}",
-                connect_timeout=2,
-                autocommit=True,
+                f"postgresql://{ROLE}@/postgres?host={self.sockets}", connect_timeout=2, autocommit=True
             ) as connection:
                 found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
                 if found is None:

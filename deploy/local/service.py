@@ -21,26 +21,12 @@ LOG_LIMIT_BYTES = 8 << 20
 User = Literal["self", "mapped", "nobody"]
 
 
-def leashed(
-    command: Sequence[str],
-    *,
-    user: User = "self",
-    death_signal: signal.Signals = signal.SIGTERM,
-) -> list[str]:
+def leashed(command: Sequence[str], *, user: User = "self", death_signal: signal.Signals = signal.SIGTERM) -> list[str]:
     """Return ``command`` so that it runs as ``user`` and gets ``death_signal`` when the calling process ends.
 
     The kernel ties this to the *thread* that starts the command: start it from one that lives as long as the process.
     """
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        str(LEASH),
-        death_signal.name,
-        user,
-        str(os.getpid()),
-        *command,
-    ]
+    return [sys.executable, "-I", "-S", str(LEASH), death_signal.name, user, str(os.getpid()), *command]
 
 
 def open_log(path: Path) -> int:

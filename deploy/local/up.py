@@ -21,21 +21,24 @@ def port(text: str) -> int:
     raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
 
 
+def simulated(text: str) -> str:
+    """Read what to simulate, as the agent reads it."""
+    from agents.probes.simulated import parse
+
+    try:
+        parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``up`` and ``demo`` have in common."""
-    parser.add_argument(
-        "--port",
-        type=port,
-        default=DEFAULT_PORT,
-        help="TCP port on 127.0.0.1 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--fresh",
-        action="store_true",
-        help="delete what earlier runs kept, and start anew",
-    )
+    parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="TCP port on 127.0.0.1 (default: %(default)s)")
+    parser.add_argument("--fresh", action="store_true", help="delete what earlier runs kept, and start anew")
     parser.add_argument(
         "--simulate",
+        type=simulated,
         default="",
         metavar="NODES",
         help="add nodes with simulated devices, e.g. 4xdgx-h100,2xatlas-800",

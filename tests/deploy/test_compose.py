@@ -94,12 +94,7 @@ def understood_by_celery(arguments: list[str]) -> None:
 
 def every_option_exists(program: list[str], arguments: list[str]) -> None:
     shown = subprocess.run(
-        [sys.executable, "-m", *program, "--help"],
-        cwd=ROOT,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-m", *program, "--help"], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=True
     ).stdout
     for name in arguments:
         if name.startswith("--"):

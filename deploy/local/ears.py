@@ -1,0 +1,88 @@
+"""How the keeper waits: for time, for its children, for short commands, and always for the call to stop."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Stop(Exception):
+    """The launcher, or a signal, asks for the end."""
+
+
+class Ears:
+    """Hears the launcher (whose end closes standard input), signals, and the output of short commands.
+
+    One per process, in its main thread. Signals never interrupt: they are heard while :meth:`wait` waits.
+    """
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(0, selectors.EVENT_READ, self._hear_launcher)
+        self._wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._wake, selectors.EVENT_READ, self._hear_signal)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (*STOP_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+
+    def close(self) -> None:
+        """Hear no call to stop any more."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _hear_launcher(self) -> None:
+        if not os.read(0, 512):
+            raise Stop
+
+    def _hear_signal(self) -> None:
+        if set(os.read(self._wake, 512)) & set(STOP_SIGNALS):
+            raise Stop
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Sleep until something happens or ``timeout_s`` is over. Raises :class:`Stop` when the end is asked for."""
+        for key, _ in self._selector.select(timeout_s):
+            key.data()
+
+    def attend(self, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Wait for a short command; return its status and output. It leads its own process group.
+
+        Raises :class:`Stop`; the command and what it forked are gone then.
+        """
+        assert process.stdout is not None
+        output, chunks = process.stdout.fileno(), list[bytes]()
+
+        def collect() -> None:
+            chunks.append(os.read(output, 65536))
+            if not chunks[-1]:
+                self._selector.unregister(output)
+
+        self._selector.register(output, selectors.EVENT_READ, collect)
+        try:
+            while output in self._selector.get_map() or process.poll() is None:
+                self.wait(0.2)
+        finally:
+            if output in self._selector.get_map():
+                self._selector.unregister(output)
+            _end(process)
+        return process.returncode, b"".join(chunks).decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Make sure that a short command and what it forked are gone."""
+    if process.poll() is None:
+        for number, patience_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, None)):
+            try:
+                os.killpg(process.pid, number)
+                process.wait(patience_s)
+                break
+            except ProcessLookupError:
+                process.wait()
+                break
+            except subprocess.TimeoutExpired:
+                continue
+    if process.stdout is not None:
+        process.stdout.close()

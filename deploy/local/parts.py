@@ -1,0 +1,72 @@
+"""The commands of the stack's own parts: web server, worker and agents."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.local.home import Home, write_private
+from deploy.local.service import Service
+
+Environment = Mapping[str, str]
+
+
+def web(home: Home, port: int, environment: Environment) -> Service:
+    """The web server: REST, pages, and the sockets of agents and browsers; on loopback only."""
+    options = {
+        "host": "127.0.0.1",
+        "port": str(port),
+        "ws": "websockets-sansio",
+        "ws-per-message-deflate": "false",
+        "lifespan": "off",
+        "log-level": "warning",
+        "timeout-graceful-shutdown": "3",
+    }
+    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--no-access-log"]
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    return Service("web", command, {**environment, "YARD_DB_POOL": "8"}, home.logs / "web.log")
+
+
+def worker(home: Home, environment: Environment) -> Service:
+    """The one process that runs cycles and slow tasks, with the beat inside."""
+    command = [
+        *(sys.executable, "-m", "celery", "--app", "controlplane", "--quiet", "worker"),
+        *("--beat", "--schedule", str(home.run / "beat")),
+        *("--pool", "threads", "--concurrency", "3", "--queues", "cycle,slow"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
+    ]
+    return Service("worker", command, environment, home.logs / "worker.log")
+
+
+def agent(home: Home, url: str, name: str, token: str, run_as: str, environment: Environment) -> Service:
+    """This machine's own agent. It keeps its credential, so the join token only matters the first time."""
+    return _agent("agent", home.agents / "local", url, name, token, run_as, [], home, environment)
+
+
+def simulating_agent(home: Home, url: str, nodes: str, token: str, run_as: str, environment: Environment) -> Service:
+    """One agent process that hosts all nodes with simulated devices."""
+    more = ["--simulate", nodes]
+    return _agent("agent-simulated", home.agents / "simulated", url, "sim", token, run_as, more, home, environment)
+
+
+def _agent(
+    service: str,
+    state: Path,
+    url: str,
+    name: str,
+    token: str,
+    run_as: str,
+    more: list[str],
+    home: Home,
+    environment: Environment,
+) -> Service:
+    state.mkdir(mode=0o700 if run_as == "self" else 0o711, exist_ok=True)
+    token_file = home.run / f"{service}.join"
+    write_private(token_file, token + "\n")
+    command = [
+        *(sys.executable, "-m", "agents", "--url", url, "--state", str(state), "--name", name),
+        *("--join-token-file", str(token_file), "--run-as", run_as, *more),
+    ]
+    return Service(service, command, environment, home.logs / f"{service}.log")
