@@ -70,11 +70,26 @@ def run_command(order: dict, out: int, err: int, word: int, shim: int) -> None: 
         step = f'its folder "{order["cwd"]}" could not be entered'
         os.chdir(order["cwd"])
         step = ""
-        os.execvpe(order["argv"][0], order["argv"], order["env"])
+        _execute(order["argv"], order["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
         os.write(word, _refusal(order, step, error).encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def _execute(argv: list[str], env: dict[str, str]) -> None:
+    """``execvpe`` that imports nothing: the user who is now in charge may not be able to read our Python."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for folder in env.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            failure = error
+    raise failure
 
 
 def _be_first_to_go() -> None:

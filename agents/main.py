@@ -36,6 +36,7 @@ from agents.server import Server, ServerRefused
 from agents.telemetry import Meter
 from agents.warm_parent import WarmParent
 
+LOG_CAP_BYTES = 256 << 20
 log = logging.getLogger("switchyard.agent")
 
 
@@ -146,6 +147,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
         run_as=whose,
         runtime=install_runtime(state),
         cgroup=group,
+        log_cap_bytes=int(os.environ.get("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES)),
     )
     found: dict[str, probes.Probe] = (
         {"simulated": simulated.SimulatedProbe(member.name, member.shape)}

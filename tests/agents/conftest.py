@@ -15,7 +15,7 @@ import pytest
 
 from agents import journal, procfs
 from agents.record import read_whole
-from tests.agents.yard import TOKEN, Yard, yard
+from tests.agents.yard import TOKEN, Side, Yard, yard
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,14 +41,19 @@ class Hands:
         command += ["--name", self.name, "--join-token-file", str(self._token), *self.options]
         if "--run-as" not in self.options:
             command += ["--run-as", "self"]
-        before = self.connections
+        before = {side.name: side.connections for side in self.sides}
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
-        self.yard.wait(lambda: self.connections > before and self.yard.side(self.name).report)
+        self.yard.wait(lambda: self.sides and all(self._is_up(side, before.get(side.name, 0)) for side in self.sides))
 
     @property
-    def connections(self) -> int:
-        return sum(side.connections for side in self.yard.sides.values())
+    def sides(self) -> list[Side]:
+        """The control plane's side of every node that this agent is."""
+        return [side for side in self.yard.sides.values() if side.name.startswith(self.name)]
+
+    @staticmethod
+    def _is_up(side: Side, connections: int) -> bool:
+        return side.connections > connections and side.report is not None
 
     @property
     def log(self) -> str:

@@ -1,0 +1,241 @@
+"""What outlives what: agents, shims and machines end in every order, and the record stays true."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agents import procfs
+from agents.protocol import Phase
+from agents.record import read_whole
+from tests.agents.conftest import ROOT, Hands
+from tests.agents.yard import order, stop
+
+Names = Callable[[], str]
+
+COUNT = "i=0; while [ $i -lt {limit} ]; do echo $i; i=$((i+1)); sleep 0.01; done"
+
+
+def running(hands: Hands, name: str, *argv: str, **spec: object) -> tuple[int, int]:
+    """Start a part and answer its process, once it runs."""
+    hands.yard.want(hands.name, order(name, *argv, **spec))
+    here = hands.yard.phase(hands.name, name, Phase.RUNNING)
+    assert here.pid is not None
+    assert here.pid_start is not None
+    return here.pid, here.pid_start
+
+
+def wait_gone(pid: int, born: int) -> None:
+    deadline = time.monotonic() + 15
+    while procfs.is_alive(pid, born):
+        assert time.monotonic() < deadline, f"pid {pid} is still there"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_parts_live_on_and_are_adopted_as_the_same_processes(hands: Hands, part: Names, how: int) -> None:
+    hands.start()
+    names = [part() for _ in range(5)]
+    before = {name: running(hands, name, "sh", "-c", COUNT.format(limit=100000)) for name in names}
+    hands.end(how)
+    assert all(procfs.is_alive(*process) for process in before.values())
+    hands.start()
+    for name, process in before.items():
+        here = hands.yard.phase(hands.name, name, Phase.RUNNING)
+        assert (here.pid, here.pid_start) == process
+    report = hands.yard.side(hands.name).report
+    assert report is not None
+    assert report.start_seq == 2
+    hands.yard.want(hands.name, *(stop(name, 1.0) for name in names))
+    for name in names:
+        end = hands.yard.ended(hands.name, name).exit
+        assert end is not None
+        assert (end.signal, end.stopped) == (signal.SIGTERM, True)
+
+
+def test_an_end_that_no_agent_saw_is_known_and_its_log_has_no_gap(hands: Hands, part: Names) -> None:
+    hands.start()
+    name = part()
+    process = running(hands, name, "sh", "-c", COUNT.format(limit=60) + "; exit 7")
+    hands.yard.wait(lambda: hands.yard.logs[(name, 0, "out")])
+    hands.end(signal.SIGKILL)
+    wait_gone(*process)
+    hands.start()
+    end = hands.yard.ended(hands.name, name).exit
+    assert end is not None
+    assert (end.code, end.cause) == (7, "EXIT_CODE")
+    whole = "".join(f"{number}\n" for number in range(60)).encode()
+    hands.yard.wait(lambda: hands.yard.logs[(name, 0, "out")] == whole)
+
+
+def test_a_part_whose_shim_is_killed_ends_as_supervisor_lost_with_all_it_started(hands: Hands, part: Names) -> None:
+    hands.start()
+    name = part()
+    script = "(setsid sleep 300 &) ; setsid sleep 301 & sleep 302"
+    process = running(hands, name, "sh", "-c", script)
+    shim = hands.shim_of(name)
+    procfs.send(shim["pid"], signal.SIGKILL)
+    end = hands.yard.ended(hands.name, name).exit
+    assert end is not None
+    assert end.cause == "SUPERVISOR_LOST"
+    assert not procfs.is_alive(*process)
+    assert procfs.marked(name) == []
+
+
+def test_shim_and_agent_killed_together_leave_no_process_behind(hands: Hands, part: Names) -> None:
+    hands.start()
+    name = part()
+    running(hands, name, "sh", "-c", "setsid sleep 300 & sleep 301")
+    shim = hands.shim_of(name)
+    hands.end(signal.SIGKILL)
+    procfs.send(shim["pid"], signal.SIGKILL)
+    wait_gone(shim["pid"], shim["born"])
+    hands.start()
+    end = hands.yard.ended(hands.name, name).exit
+    assert end is not None
+    assert end.cause == "SUPERVISOR_LOST"
+    assert procfs.marked(name) == []
+
+
+def test_a_dead_nursery_is_replaced(hands: Hands, part: Names) -> None:
+    hands.start()
+    first, second = part(), part()
+    running(hands, first, "sleep", "300")
+    assert hands.process is not None
+    for pid in procfs.descendants(hands.process.pid):
+        if b"agents.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != hands.shim_of(first)["pid"]:
+            procfs.send(pid, signal.SIGKILL)
+    running(hands, second, "sleep", "300")
+    assert procfs.marked(first) != []
+
+
+def test_after_a_reboot_nothing_is_rerun_and_every_part_is_told(hands: Hands, part: Names, tmp_path: Path) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("first-boot\n")
+    hands.environment["AGENT_BOOT_ID_PATH"] = str(boot)
+    hands.start()
+    name, done = part(), part()
+    pid, born = running(hands, name, "sleep", "300")
+    hands.yard.forget = False
+    hands.yard.want(hands.name, order(done, "sh", "-c", "exit 4"))
+    hands.yard.ended(hands.name, done)
+    hands.end(signal.SIGKILL)
+    shim = hands.shim_of(name)
+    procfs.send(shim["pid"], signal.SIGKILL)
+    wait_gone(pid, born)
+    boot.write_text("second-boot\n")
+    hands.start()
+    end = hands.yard.ended(hands.name, name).exit
+    assert end is not None
+    assert end.cause == "NODE_REBOOT"
+    told = hands.yard.phase(hands.name, done, Phase.ENDED).exit
+    assert told is not None
+    assert told.code == 4
+    assert procfs.marked(name) == []
+    hands.yard.forget = True
+
+
+def test_a_second_agent_on_the_same_folder_is_refused(hands: Hands) -> None:
+    hands.start()
+    command = [sys.executable, "-m", "agents", "--url", hands.yard.url, "--state", str(hands.state), "--run-as", "self"]
+    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert second.returncode == 1
+    assert f'state folder "{hands.state}" is in use by the agent with pid' in second.stderr
+
+
+def test_plain_http_to_another_host_is_refused(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "agents",
+        "--url",
+        "http://192.0.2.1",
+        "--state",
+        str(tmp_path),
+        "--run-as",
+        "self",
+    ]
+    refused = subprocess.run(
+        [*command, "--join-token-file", "-"], cwd=ROOT, input="token\n", capture_output=True, text=True, check=False
+    )
+    assert refused.returncode == 1
+    assert "only over https://" in refused.stderr
+
+
+def test_the_credential_is_kept_private_and_enrolment_happens_once(hands: Hands) -> None:
+    hands.start()
+    known = read_whole(str(hands.state / "node.json"))
+    assert (hands.state / "node.json").stat().st_mode & 0o777 == 0o600
+    hands.end()
+    hands.start()
+    assert read_whole(str(hands.state / "node.json")) == known
+
+
+def test_a_deaf_control_plane_costs_no_part_and_what_happened_is_told_later(hands: Hands, part: Names) -> None:
+    hands.start()
+    name, other = part(), part()
+    running(hands, name, "sh", "-c", "sleep 0.5; exit 9")
+    process = running(hands, other, "sleep", "300")
+    hands.yard.is_deaf = True
+    try:
+        deadline = time.monotonic() + 15
+        while not (hands.state / "parts" / name / "exit.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        hands.yard.is_deaf = False
+    end = hands.yard.ended(hands.name, name).exit
+    assert end is not None
+    assert end.code == 9
+    assert procfs.is_alive(*process)
+
+
+def test_stop_all_ends_everything_without_an_agent(hands: Hands, part: Names) -> None:
+    hands.start("--simulate", "laptop,laptop")
+    sides = [f"{hands.name}-laptop-1", f"{hands.name}-laptop-2"]
+    hands.yard.wait(lambda: all(hands.yard.side(side).report for side in sides))
+    names = {side: part() for side in sides}
+    for side, name in names.items():
+        hands.yard.want(side, order(name, "sh", "-c", "setsid sleep 300 & sleep 301"))
+        hands.yard.phase(side, name, Phase.RUNNING)
+    hands.end(signal.SIGKILL)
+    command = [sys.executable, "-m", "agents", "stop-all", "--state", str(hands.state), "--grace", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "2 part(s) stopped" in done.stderr
+    assert [procfs.marked(name) for name in names.values()] == [[], []]
+
+
+def test_an_output_flood_is_capped_with_a_marker_and_never_blocks(hands: Hands, part: Names) -> None:
+    hands.environment["YARD_AGENT_LOG_CAP_BYTES"] = str(1 << 20)
+    hands.start()
+    name = part()
+    hands.yard.want(hands.name, order(name, "sh", "-c", "head -c 50000000 /dev/zero; echo end >&2; exit 5"))
+    here = hands.yard.ended(hands.name, name)
+    assert here.exit is not None
+    assert here.exit.code == 5
+    assert here.logs["0.out"] < (1 << 20) + 500
+    hands.yard.wait(lambda: len(hands.yard.logs[(name, 0, "out")]) == here.logs["0.out"])
+    written = hands.yard.logs[(name, 0, "out")]
+    assert written[: 1 << 20] == bytes(1 << 20)
+    assert b"output beyond 1048576 bytes is dropped" in written
+    assert f"{50000000 - (1 << 20)} bytes dropped here".encode() in written
+
+
+def test_a_hundred_parts_are_adopted(hands: Hands, part: Names) -> None:
+    hands.start()
+    names = [part() for _ in range(100)]
+    hands.yard.want(hands.name, *(order(name, "sleep", "300") for name in names))
+    before = {name: hands.yard.phase(hands.name, name, Phase.RUNNING).pid for name in names}
+    hands.end(signal.SIGKILL)
+    hands.start()
+    hands.yard.wait(lambda: len(hands.yard.side(hands.name).here) == 100)
+    assert {name: hands.yard.phase(hands.name, name, Phase.RUNNING).pid for name in names} == before
+    hands.yard.want(hands.name, *(stop(name, 0.0) for name in names))
+    for name in names:
+        hands.yard.ended(hands.name, name)
