@@ -38,7 +38,9 @@ def node(name: str, gpus: int = 0, cores: int = 32, *, npus: int = 0, model: str
     return Node(name, name, more.pop("state", NodeState.READY), more.pop("pools", ("default",)), tuple(devices), **more)
 
 
-def way(gpus: int = 0, cores: float = 1, *, index: int = 0, milli: int = 1000, memory: int = 0, **ask: Any) -> Alternative:
+def way(
+    gpus: int = 0, cores: float = 1, *, index: int = 0, milli: int = 1000, memory: int = 0, **ask: Any
+) -> Alternative:
     """GPUs (or another kind) and CPU cores of one node."""
     kind = ask.pop("kind", "gpu")
     accelerators = (Ask(kind, gpus, milli, memory, **ask),) if gpus else ()

@@ -1,0 +1,234 @@
+"""A simulated world: an event heap around the same engine, store law and lifecycle table as the live one.
+
+Time is the time of the next event; chance comes from the seed alone, so that a world can be lived again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from scheduler.core import cycle, retry, speed
+from scheduler.core.feasible import never_fits
+from scheduler.core.lifecycle import Cause, NodeState, State
+from scheduler.core.profile import Profile
+from scheduler.core.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
+from scheduler.sim.store import Entry, MemoryStore
+from scheduler.sim.traces import Arrival
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """What may go otherwise than planned. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 knows
+    everything); ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` how often stages save
+    their work (0: never)."""
+
+    error: float = 0.0
+    node_mtbf_s: float = 0.0
+    repair_s: float = 3_600.0
+    checkpoint_s: float = 0.0
+    stop_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What a world came to: all stages, when it began and ended, how many cycles it took, and its accelerators."""
+
+    entries: tuple[Entry, ...]
+    began_at: float
+    ended_at: float
+    cycles: int
+    devices: int
+
+
+class World:
+    """One simulated cluster with its arrivals. ``every_s`` spaces cycles out: 0 runs one after every event."""
+
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        arrivals: Iterable[Arrival],
+        profile: Profile,
+        *,
+        seed: int = 0,
+        chance: Chance | None = None,
+        quotas: tuple[Quota, ...] = (),
+        weights: dict[str, float] | None = None,
+        speeds: dict[tuple[str, str], float] | None = None,
+        every_s: float = 0.0,
+    ) -> None:
+        self.chance = chance or Chance()
+        self.store = MemoryStore(nodes, (Pool("default", profile.name),), quotas, weights, speeds)
+        self.now = 0.0
+        self._profile, self._every_s = profile, every_s
+        self._dice = random.Random(seed)
+        self._true_s: dict[str, float] = {}
+        self._saved_s: dict[str, float] = {}
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._ticket = itertools.count()
+        self._wake_at = math.inf
+        self._cycles = 0
+        self._arrivals = sorted(arrivals, key=lambda one: (one.submit_s, one.id))
+        for number, one in enumerate(self._arrivals):
+            stage = self._stage(number + 1, one)
+            self.at(one.submit_s, partial(self._arrive, stage))
+        self._pending = len(self._arrivals)
+        if self.chance.node_mtbf_s > 0:
+            for node in sorted(self.store.nodes):
+                self._fail_later(node)
+
+    def at(self, when: float, happen: Callable[[], None]) -> None:
+        """Let something happen at ``when``; things of the same moment happen in the order in which they were named."""
+        heapq.heappush(self._heap, (when, next(self._ticket), happen))
+
+    def run(self, progress: Callable[[int, int], None] | None = None, until: float = math.inf) -> Lived:
+        """Live until nothing is left to do. ``progress`` hears of ended and of all stages."""
+        total, last_cycle = len(self._arrivals), -math.inf
+        while self._heap and self._heap[0][0] <= until and (self._pending or self.store.unfinished):
+            self.now = self._heap[0][0]
+            while self._heap and self._heap[0][0] <= self.now:
+                heapq.heappop(self._heap)[2]()
+            if self.now - last_cycle >= self._every_s:
+                self._cycle()
+                last_cycle = self.now
+            elif self._wake_at > last_cycle + self._every_s:
+                self._wake(last_cycle + self._every_s)
+            if progress and self._cycles % 256 == 0:
+                progress(total - self._pending - self.store.unfinished, total)
+        if progress:
+            progress(total - self._pending - self.store.unfinished, total)
+        entries = tuple(self.store.entries[name] for name in sorted(self.store.entries))
+        began_at = self._arrivals[0].submit_s if self._arrivals else 0.0
+        ends = [entry.ended_at for entry in entries if entry.ended_at is not None]
+        devices = sum(device.kind != "cpu" for device in self.store.devices.values())
+        return Lived(entries, began_at, max(ends, default=began_at), self._cycles, devices)
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def _cycle(self) -> None:
+        if self.chance.checkpoint_s > 0:
+            self._confirm_checkpoints()
+        self._wake_at = math.inf
+        done = cycle.run(self.store, lambda _: self._profile, self.now)
+        self._cycles += 1
+        for name in done.applied.started:
+            entry = self.store.entries[name]
+            if entry.running is None:
+                continue
+            self.store.began(name)
+            run_s = max(self._true_s[name] - self._saved_s.get(name, 0.0), 0.0) / self._rate(entry.running)
+            limit = entry.running.time_limit_s
+            if limit is not None and run_s > limit:
+                self.at(self.now + limit, partial(self._end, name, entry.epoch, Cause.TIMEOUT))
+            else:
+                self.at(self.now + run_s, partial(self._complete, name, entry.epoch))
+        for name in done.applied.evicted:
+            entry = self.store.entries[name]
+            self.at(self.now + self.chance.stop_s, partial(self._end, name, entry.epoch, Cause.PREEMPTED))
+        if done.plan.wake_at is not None:
+            self._wake(done.plan.wake_at)
+
+    def _wake(self, when: float) -> None:
+        if when < self._wake_at:
+            self._wake_at = when
+            self.at(when, lambda: None)
+
+    def _arrive(self, stage: Stage) -> None:
+        self._pending -= 1
+        if never_fits(stage, self.store.load(self.now)) is not None:
+            self.store.refuse(stage, self.now)
+        else:
+            self.store.submit(stage)
+
+    def _complete(self, name: str, epoch: int) -> None:
+        entry = self.store.entries[name]
+        if entry.epoch == epoch and entry.running is not None:
+            self.store.complete(name, self.now)
+
+    def _end(self, name: str, epoch: int, cause: Cause) -> None:
+        """An attempt ended before its work was done: what was saved stays, the rest is lost."""
+        entry = self.store.entries[name]
+        if entry.epoch != epoch or entry.running is None:
+            return
+        ran_s = self.now - entry.running.started_at
+        interval = self.chance.checkpoint_s
+        kept_s = math.floor(ran_s / interval) * interval if interval > 0 else 0.0
+        self._saved_s[name] = self._saved_s.get(name, 0.0) + kept_s * self._rate(entry.running)
+        entry.lost_device_s += (ran_s - kept_s) * self.store.width(entry.running)
+        if cause is Cause.PREEMPTED:
+            entry.preemptions += 1
+        verdict = retry.decide(
+            cause, entry.attempts, 1, preemptions=entry.preemptions, on_node_lost="requeue", backoff_s=10.0
+        )
+        work = entry.stage.estimate
+        done_s = kept_s * self._rate(entry.running)
+        left = Estimate(max(work.p50_s - done_s, 1.0), max(work.p90_s - done_s, 1.0), work.basis)
+        self.store.end(name, verdict, self.now, replace(entry.stage, estimate=left))
+        if verdict.backoff_s:
+            self.at(self.now + verdict.backoff_s, lambda: None)
+
+    def _fail_later(self, node: str) -> None:
+        self.at(self.now + self._dice.expovariate(1.0 / self.chance.node_mtbf_s), partial(self.lose, node))
+
+    def lose(self, node: str) -> None:
+        """The node is gone, with all that runs on it; it comes back after its repair."""
+        self.store.node(node, NodeState.LOST)
+        for name in self.store.running_on(node):
+            self._end(name, self.store.entries[name].epoch, Cause.NODE_FAIL)
+        self.at(self.now + self.chance.repair_s, partial(self._back, node))
+
+    def _back(self, node: str) -> None:
+        self.store.node(node, NodeState.READY)
+        if self.chance.node_mtbf_s > 0:
+            self._fail_later(node)
+
+    def _confirm_checkpoints(self) -> None:
+        interval = self.chance.checkpoint_s
+        for name, entry in self.store.entries.items():
+            running = entry.running
+            if running is not None and entry.state is State.RUNNING:
+                at = running.started_at + math.floor((self.now - running.started_at) / interval) * interval
+                if at > (running.checkpoint_at or running.started_at):
+                    self.store.checkpointed(name, at)
+
+    # -- what is true -----------------------------------------------------------------------------------------------
+
+    def _rate(self, running: Running) -> float:
+        """The true speed: a gang is as fast as its slowest device."""
+        devices = [self.store.devices[one.device] for rank in running.placement.grants for one in rank]
+        special = [device for device in devices if device.kind != "cpu"] or devices
+        return min(speed.speed(running.kind, running.precision, device, self.store.speeds) for device in special)
+
+    def _stage(self, number: int, one: Arrival) -> Stage:
+        true_s = self._true_s[one.id] = max(one.duration_s, 0.001)
+        error = self.chance.error
+        guess_s = one.expected_s or true_s * (math.exp(self._dice.gauss(0.0, error)) if error > 0 else 1.0)
+        estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), "a trace" if error else "the truth")
+        gpus, share = (math.floor(one.gpus), 1000) if one.gpus >= 1 else (1, round(one.gpus * 1000))
+        cpu = Ask("cpu", 1, max(10, round(one.cpus * 1000)), GIB)
+        asks = (Ask("gpu", gpus, share), cpu) if one.gpus > 0 else (cpu,)
+        return Stage(
+            id=one.id,
+            job=one.id,
+            number=number,
+            name=one.id,
+            project=one.project,
+            user=one.user,
+            pool="default",
+            kind=one.kind,
+            priority=one.priority,
+            submitted_at=one.submit_s,
+            eligible_at=one.submit_s,
+            alternatives=(Alternative(0, asks),),
+            estimate=estimate,
+            nodes=one.nodes,
+            time_limit_s=one.limit_s,
+            unmet=one.needs,
+        )
