@@ -10,7 +10,7 @@ import msgspec
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -282,13 +282,16 @@ _TOO_LONG = Refusal("/reason", "must have at most 500 characters", "too_long")
 
 
 def _action(word: str, promise: str) -> type[JobAction]:
-    return extend_schema(
+    described = extend_schema(
         operation_id=f"jobs_{word}",
         request=Why,
         responses={200: Job, 403: Problem, 404: Problem, 409: Problem},
         description=promise,
         parameters=[KEY],
-    )(type(f"Job{word.capitalize()}", (JobAction,), {"action": word, "__doc__": promise}))
+    )
+    return extend_schema_view(post=described)(
+        type(f"Job{word.capitalize()}", (JobAction,), {"action": word, "__doc__": promise})
+    )
 
 
 JobCancel = _action("cancel", "Ends the job for good; doing it twice is the same as once.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from django.db.models import Prefetch, Q, QuerySet
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -174,12 +174,15 @@ class NodeAction(Resource):
 
 
 def _action(word: str, promise: str) -> type[NodeAction]:
-    return extend_schema(
+    described = extend_schema(
         operation_id=f"nodes_{word}",
         request=Why,
         responses={200: Node, 403: Problem, 404: Problem, 409: Problem},
         description=promise,
-    )(type(f"Node{word.capitalize()}", (NodeAction,), {"action": word, "__doc__": promise}))
+    )
+    return extend_schema_view(post=described)(
+        type(f"Node{word.capitalize()}", (NodeAction,), {"action": word, "__doc__": promise})
+    )
 
 
 NodeDrain = _action("drain", "Lets what runs finish and places nothing new. A reason is required.")

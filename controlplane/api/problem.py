@@ -62,6 +62,15 @@ class Refused(Exception):
         self.errors = list(errors)
 
 
+class ProblemResponse(Response):
+    """A problem document, always JSON: also where the view itself would answer in another format."""
+
+    @property
+    def rendered_content(self) -> bytes:
+        self["Content-Type"] = "application/problem+json"
+        return msgspec.json.encode(self.data)
+
+
 def not_found(what: str) -> Refused:
     """The answer where there is nothing by that name, or nothing that this user may know of."""
     return Refused(404, "not_found", f"there is no {what} that you may see")
@@ -86,9 +95,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         errors=[Fault(each.pointer, each.detail, each.code) for each in refused.errors[:100]],
         hint=refused.hint,
     )
-    return Response(
-        problem, status=refused.status, headers=_headers(error, refused), content_type="application/problem+json"
-    )
+    return ProblemResponse(problem, status=refused.status, headers=_headers(error, refused))
 
 
 def _headers(error: Exception, refused: Refused) -> dict[str, str]:

@@ -141,13 +141,29 @@ class StructSchema(OpenApiSerializerExtension):
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         _, components = msgspec.json.schema_components([self.target], ref_template="#/components/schemas/{name}")
-        for name, schema in components.items():
-            if name != self.target.__name__:
+        for part in _parts(msgspec.inspect.type_info(self.target)):
+            name = part.__name__
+            if part is not self.target:
                 component = ResolvedComponent(
-                    name=name, type=ResolvedComponent.SCHEMA, object=name, schema=_plain(schema)
+                    name=name, type=ResolvedComponent.SCHEMA, object=part, schema=_plain(components[name])
                 )
                 auto_schema.registry.register_on_missing(component)
         return _plain(components[self.target.__name__])
+
+
+def _parts(kind: Any) -> set[type]:
+    """The structs and enumerations that a type is made of, itself included."""
+    found: set[type] = set()
+    left = [kind]
+    while left:
+        each = left.pop()
+        if isinstance(each, msgspec.inspect.StructType) and each.cls not in found:
+            left += [field.type for field in each.fields]
+        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.EnumType):
+            found.add(each.cls)
+        left += [getattr(each, name) for name in ("item_type", "key_type", "value_type") if hasattr(each, name)]
+        left += list(getattr(each, "types", ())) + list(getattr(each, "item_types", ()))
+    return found
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""Nodes, devices and join tokens in the administration. States and what agents report are shown, never edited."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from controlplane.fleet import service
+from controlplane.fleet.models import Device, JoinToken, Node
+from scheduler.core.lifecycle import NodeState
+
+
+@admin.register(Node)
+class NodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Nodes: which pools they belong to is decided here, everything else they say themselves."""
+
+    list_display = ["name", "state", "reason", "simulated", "agent_version", "last_report_at"]
+    list_filter = ["state", "simulated", "pools"]
+    search_fields = ["name", "hostname"]
+    filter_horizontal = ["pools"]
+    fields = [
+        "name", "pools", "labels", "state", "reason", "simulated", "address", "hostname", "os", "arch", "memory_bytes",
+        "runs_as", "isolation", "agent_version", "last_report_at", "conditions", "generation", "seen_generation",
+        "created_at",
+    ]  # fmt: skip
+    readonly_fields = [name for name in fields if name not in {"pools", "labels"}]
+    actions = ["drain", "resume"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Node | None = None) -> bool:
+        gone = obj is not None and obj.state in {NodeState.LOST, NodeState.DRAINED, NodeState.JOINING}
+        return gone and super().has_delete_permission(request, obj)
+
+    @admin.action(description=_("Drain: let what runs finish, place nothing new"), permissions=["change"])
+    def drain(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
+        """Drains the chosen nodes."""
+        for node in chosen:
+            self._do(request, node, lambda n=node: service.drain(n, str(request.user), "from the administration"))
+
+    @admin.action(description=_("Resume: give work again"), permissions=["change"])
+    def resume(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
+        """Resumes the chosen nodes."""
+        for node in chosen:
+            self._do(request, node, lambda n=node: service.resume(n, str(request.user)))
+
+    def _do(self, request: HttpRequest, node: Node, act: Any) -> None:
+        try:
+            changed = act()
+        except service.Refusal as error:
+            self.message_user(request, str(error), messages.ERROR)
+        else:
+            self.log_change(request, node, f"{changed.state}")
+            self.message_user(request, f"{changed.name}: {changed.state}", messages.SUCCESS)
+
+
+@admin.register(Device)
+class DeviceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Devices: how they are given out is decided here."""
+
+    list_display = [
+        "__str__",
+        "uuid",
+        "vendor",
+        "model",
+        "mode",
+        "health",
+        "claimed_milli",
+        "capacity_milli",
+        "present",
+    ]
+    list_filter = ["kind", "health", "mode", "present", "simulated"]
+    list_select_related = ["node"]
+    search_fields = ["uuid", "model", "node__name"]
+    fields = [
+        "node", "uuid", "kind", "vendor", "model", "index", "mode", "memory_bytes", "capacity_milli", "claimed_milli",
+        "claimed_memory_bytes", "numa", "simulated", "health", "health_reason", "present", "features", "attributes",
+        "links",
+    ]  # fmt: skip
+    readonly_fields = [name for name in fields if name != "mode"]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Device | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
+        """Writes the mode alone: what is claimed changes meanwhile, and not by this page."""
+        obj.save(update_fields=["mode"])
+
+
+class JoinTokenForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Which pool new nodes join with it, how many, and how long."""
+
+    hours = forms.FloatField(min_value=0.1, max_value=24 * 30, initial=1, label=_("Valid for hours"))
+
+    class Meta:
+        model = JoinToken
+        fields = ["pool", "uses_left"]
+
+
+@admin.register(JoinToken)
+class JoinTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Join tokens: made here, shown once, withdrawn by deleting them."""
+
+    form = JoinTokenForm
+    list_display = ["pool", "uses_left", "expires_at", "created_at"]
+    list_select_related = ["pool"]
+    fields = ["pool", "uses_left", "hours"]
+
+    def has_change_permission(self, request: HttpRequest, obj: JoinToken | None = None) -> bool:
+        return False
+
+    def get_fields(self, request: HttpRequest, obj: JoinToken | None = None) -> Any:
+        return ["pool", "uses_left", "hours"] if obj is None else ["pool", "uses_left", "expires_at", "created_at"]
+
+    def save_model(self, request: HttpRequest, obj: JoinToken, form: Any, change: bool) -> None:
+        """Makes the token and shows its secret, which is not kept."""
+        chosen = form.cleaned_data
+        secret = service.make_join_token(
+            chosen["pool"], uses=chosen["uses_left"], life=timedelta(hours=chosen["hours"])
+        )
+        made = JoinToken.objects.get(digest=service.digest(secret))
+        obj.__dict__.update(made.__dict__)
+        self.message_user(
+            request, _("The join token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING
+        )

@@ -1,0 +1,95 @@
+"""Jobs and their facts in the administration: to look at, never to edit. Ending one goes the same way as elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from controlplane.jobs import service
+from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stage
+
+
+class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Shows rows that only the record itself writes."""
+
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Job)
+class JobAdmin(ReadOnly):
+    """Jobs."""
+
+    list_display = ["number", "name", "project", "user", "pool", "priority", "state", "submitted_at", "ended_at"]
+    list_filter = ["state", "pool", "project"]
+    list_select_related = ["project", "user", "pool"]
+    search_fields = ["number", "name"]
+    actions = ["cancel"]
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        """Whoever may run the cluster may end a job."""
+        return bool(request.user.has_perm("jobs.change_job"))
+
+    @admin.action(description=_("Cancel"), permissions=["cancel"])
+    def cancel(self, request: HttpRequest, chosen: QuerySet[Job]) -> None:
+        """Cancels the chosen jobs."""
+        for job in chosen:
+            service.cancel(job, str(request.user), "from the administration")
+        self.message_user(request, _("Cancelled: %(count)d") % {"count": len(chosen)}, messages.SUCCESS)
+
+
+@admin.register(Stage)
+class StageAdmin(ReadOnly):
+    """Stages."""
+
+    list_display = ["__str__", "kind", "state", "cause", "attempt_count", "started_at", "ended_at"]
+    list_filter = ["state", "kind", "cause"]
+    list_select_related = ["job"]
+    search_fields = ["name", "job__number"]
+
+
+@admin.register(Attempt)
+class AttemptAdmin(ReadOnly):
+    """Attempts."""
+
+    list_display = ["__str__", "cause", "exit_code", "created_at", "started_at", "ended_at"]
+    list_filter = ["cause"]
+    list_select_related = ["stage__job"]
+
+
+@admin.register(Event)
+class EventAdmin(ReadOnly):
+    """What happened to jobs."""
+
+    list_display = ["at", "job", "kind", "stage", "actor", "text"]
+    list_filter = ["kind"]
+    list_select_related = ["job"]
+    ordering = ["-id"]
+
+
+@admin.register(Decision)
+class DecisionAdmin(ReadOnly):
+    """What the scheduler decided."""
+
+    list_display = ["at", "profile", "duration_ms", "waiting", "replanned"]
+    ordering = ["-id"]
+
+
+@admin.register(Bundle)
+class BundleAdmin(ReadOnly):
+    """Uploaded bundles."""
+
+    list_display = ["sha256", "size_bytes", "user", "created_at"]
+    list_select_related = ["user"]

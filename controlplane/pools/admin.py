@@ -1,0 +1,45 @@
+"""Pools, quotas and priority classes in the administration."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import admin
+
+from controlplane.pools.models import Pool, PriorityClass, Quota
+from scheduler.profiles import PROFILES
+
+
+class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Offers the profiles that there are."""
+
+    profile = forms.ChoiceField(choices=[(name, name) for name in PROFILES])
+
+    class Meta:
+        model = Pool
+        fields = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "stopped_by"]
+
+
+@admin.register(Pool)
+class PoolAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Pools and their limits."""
+
+    form = PoolForm
+    list_display = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "stopped_by"]
+    search_fields = ["name"]
+
+
+@admin.register(Quota)
+class QuotaAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """What each project may hold of each kind of device."""
+
+    list_display = ["project", "kind", "nominal", "borrowing_limit", "lending_limit"]
+    list_editable = ["nominal", "borrowing_limit", "lending_limit"]
+    list_filter = ["kind", "project"]
+    list_select_related = ["project"]
+
+
+@admin.register(PriorityClass)
+class PriorityClassAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Names for how urgent a job is."""
+
+    list_display = ["name", "value", "preemptible", "staff_only"]
