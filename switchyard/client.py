@@ -88,9 +88,9 @@ class Client:
     def whoami(self) -> dict[str, Any]:
         return dict(self.wire.get("/whoami"))
 
-    def devices(self) -> Iterator[dict[str, Any]]:
-        """All devices, page by page."""
-        return pages(self.wire, "/devices", {"limit": 500})
+    def devices(self, *, kind: str | None = None, node: str | None = None) -> Iterator[dict[str, Any]]:
+        """The devices, page by page, by kind or of one node."""
+        return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
     def preview(self, spec: Spec) -> dict[str, Any]:
         """Where and when ``spec`` would start, and what it would displace. Nothing is queued or sent along."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-
 PASSING = frozenset({429, 502, 503, 504})
 """HTTP statuses that say: not just now."""
 
@@ -52,5 +51,5 @@ class ApiProblem(SwitchyardError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same call may succeed in a moment; ``in_flight`` is the answer while an earlier try still runs."""
+        """Whether the same call may succeed in a moment; ``in_flight`` says that an earlier try still runs."""
         return self.status in PASSING or self.code == "in_flight"

@@ -18,6 +18,9 @@ EXAMPLES = """
 """
 
 
+USABLE = ("OK", "DEGRADED")
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", help="only this kind: cpu, gpu, npu, ...")
     parser.add_argument("--node", help="only those of this node")
@@ -27,19 +30,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        found = (d for d in client.devices() if _wanted(d, args))
+        found = (d for d in client.devices(kind=args.kind, node=args.node) if not args.free or _free(d))
         output.many(args, found, COLUMNS, name=lambda device: device["uuid"])
     return exits.OK
 
 
-def _wanted(device: Row, args: argparse.Namespace) -> bool:
-    free = (device.get("claimed_milli") or 0) < (device.get("capacity_milli") or 0) and device.get("health") in (
-        "OK",
-        "DEGRADED",
-    )
-    return (
-        args.kind in (None, device.get("kind")) and args.node in (None, device.get("node")) and (free or not args.free)
-    )
+def _free(device: Row) -> bool:
+    """Whether a stage could still claim a share of it."""
+    return (device.get("claimed_milli") or 0) < (device.get("capacity_milli") or 0) and device.get("health") in USABLE
 
 
 def sample(device: Row, key: str) -> float | None:
@@ -55,7 +53,8 @@ def memory(device: Row) -> str:
 
 def jobs(device: Row) -> str:
     """The stages that hold a share of it."""
-    return " ".join(f"{c.get('job')}/{c.get('stage')}" for c in device.get("claims") or [])
+    names = (f"{c['job']}/{c['stage']}" if c.get("job") else "(not yours to see)" for c in device.get("claims") or [])
+    return " ".join(dict.fromkeys(names))
 
 
 def _number(device: Row, key: str, unit: str) -> str:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard drain g07 --reason "fan swap, ticket 311"
-  yard drain g07 && yard nodes
-  yard drain g07 --json
+  yard drain g07 --reason "kernel update" && yard nodes
+  yard drain g07 --reason "slow link" --json
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", help="its name or id")
-    parser.add_argument("--reason", default="", help="why; it is recorded with the node")
+    parser.add_argument("--reason", required=True, help="why; others will ask, and it is recorded with the node")
     output.options(parser, formats=("json", "yaml"))
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         url = client.url
     path = config_path()
     write(path, url, token, args.profile or "", args.default_project)
-    name = clean.line(me.get("username") or me.get("user") or me.get("name") or "known")
+    name = clean.line(me["user"])
     print(f"you are {name} at {clean.line(url)}; kept in {path}")
     return exits.OK
 

@@ -1,7 +1,8 @@
 """Prints lists and objects: a table for people, stable text for programs.
 
-On a terminal a table is cut to its width and states are coloured; through a pipe nothing is cut, nothing is coloured
-and an empty cell is ``-``, so that columns can be counted. ``json`` is the JSON of the REST interface, unchanged.
+On a terminal a list is a table, cut to its width, with coloured states. Through a pipe it is one row a line with tabs
+between the cells, nothing cut or coloured, and ``-`` for an empty cell. ``json`` is the JSON of the REST interface,
+unchanged.
 """
 
 from __future__ import annotations
@@ -76,13 +77,14 @@ def many(
     args: argparse.Namespace, rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], object]
 ) -> int:
     """Prints a list in the format that was asked for; returns how many rows it had. ``-o name`` prints ``name``."""
-    style = args.output or "table"
+    style = args.output or ("table" if sys.stdout.isatty() else "plain")
     if style == "jsonl":
         count = 0
         for count, row in enumerate(rows, 1):  # noqa: B007 - the last count is the answer
             print(json.dumps(row, ensure_ascii=False), flush=True)
         return count
     found = list(rows)
+    chosen = [column for column in columns if style == "wide" or not column.wide]
     if style == "json":
         print(json.dumps(found, indent=2, ensure_ascii=False))
     elif style == "yaml":
@@ -90,13 +92,10 @@ def many(
     elif style == "name":
         for row in found:
             print(clean.line(name(row)))
+    elif style == "plain" or (style == "wide" and not sys.stdout.isatty()):
+        _plain(found, chosen, headers=not args.no_headers)
     else:
-        _table(
-            found,
-            [c for c in columns if style == "wide" or not c.wide],
-            headers=not args.no_headers,
-            cut=style != "wide",
-        )
+        _table(found, chosen, headers=not args.no_headers, cut=style == "table" and sys.stdout.isatty())
     return len(found)
 
 
@@ -114,17 +113,21 @@ def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]],
             print(written)
 
 
+def _plain(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool) -> None:
+    """One row a line, its cells apart by tabs: no cell holds one."""
+    if headers:
+        print("\t".join(column.title for column in columns))
+    for row in rows:
+        print("\t".join(clean.line(_text(column.of(row))) or "-" for column in columns))
+
+
 def _table(rows: Sequence[Row], columns: Sequence[Column], *, headers: bool, cut: bool) -> None:
-    tty = sys.stdout.isatty()
-    empty = "" if tty else "-"
-    cells = [[clean.line(_text(column.of(row))) or empty for column in columns] for row in rows]
-    if not cells and not tty:
-        return
-    lines = [[column.title for column in columns], *cells] if headers and (cells or not tty) else cells
+    lines = [[clean.line(_text(column.of(row))) for column in columns] for row in rows]
     if not lines:
         return
+    lines = [[column.title for column in columns], *lines] if headers else lines
     widths = [max(_width(line[at]) for line in lines) for at in range(len(columns))]
-    room = _columns() if tty and cut else None
+    room = _columns() if cut else None
     for number, line in enumerate(lines):
         padded = []
         for at, text in enumerate(line):

@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         if args.once or not sys.stdout.isatty():
-            args.output = "table"
+            args.output = None
             output.many(args, look(client, args), devices.COLUMNS, name=lambda device: device["uuid"])
             return exits.OK
         return _live(client, args)
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def look(client: Client, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The devices to show, in the order of their nodes."""
-    found = [d for d in client.devices() if args.kind in (None, d.get("kind")) and args.node in (None, d.get("node"))]
+    found = client.devices(kind=args.kind, node=args.node)
     return sorted(found, key=lambda d: (str(d.get("node")), d.get("kind") == "cpu", d.get("kind"), d.get("index") or 0))
 
 

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             with connect(args) as client:
                 found = client.version()
-                told |= {"server": found.get("version") or found.get("server"), "url": client.url}
+                told |= {"server": found.get("server"), "url": client.url}
         except Unreachable as error:
             told["unreachable"] = str(error)
     output.one(args, told, lambda: [clean.line(text) for text in _text(told)])

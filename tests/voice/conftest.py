@@ -57,9 +57,9 @@ class Server:
             def answer(self) -> None:
                 outer.answer(self)
 
-            do_GET = do_POST = do_HEAD = answer
+            do_GET = do_POST = do_HEAD = answer  # noqa: N815 - the names that the base class calls
 
-            def log_message(self, format: str, *args: Any) -> None:
+            def log_message(self, *args: Any) -> None:
                 """Says nothing."""
 
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), Door)

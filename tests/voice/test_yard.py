@@ -1,0 +1,501 @@
+"""The yard command from the outside: what it prints, where, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from switchyard.cli.main import main
+from switchyard.cli.verbs import SUMMARY
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def yard(server, monkeypatch, capsys):
+    """Runs the command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setenv("YARD_URL", server.url)
+    monkeypatch.setenv("YARD_TOKEN", "t")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def process(server, *words: str, **more) -> subprocess.Popen:
+    env = {**os.environ, "YARD_URL": server.url, "YARD_TOKEN": "t", "PYTHONPATH": str(ROOT)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True} | more
+    return subprocess.Popen([sys.executable, "-m", "switchyard", *words], env=env, **streams)
+
+
+# ---------------------------------------------------------------------------------------------------- asking for help
+
+
+def test_help_names_every_verb(yard):
+    code, out, _ = yard("--help")
+    assert code == 0
+    assert all(f"  {name} " in out for name in SUMMARY)
+
+
+@pytest.mark.parametrize("verb", SUMMARY)
+def test_every_verb_has_help_with_three_examples(yard, verb):
+    code, out, _ = yard(verb, "--help")
+    assert code == 0
+    examples = out.partition("examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    assert all("yard " in line for line in examples)
+    assert yard("help", verb)[1] == out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["pss"], "yard ps"),
+        (["squeue"], "yard ps"),
+        (["sbatch"], "yard submit"),
+        (["ps", "--usr", "x"], "--user"),
+        (["submit", "--"], "train.py"),
+        (["ps", "-s", "NOPE"], "ps --help"),
+        (["wait", "1", "--timeout", "soon"], "wait --help"),
+    ],
+)
+def test_a_slip_gets_a_suggestion_and_the_code_for_usage(yard, words, hint):
+    code, out, err = yard(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert hint in err.partition("hint:")[2]
+
+
+def test_no_verb_at_all_shows_help_and_does_nothing(yard, server):
+    assert yard()[0] == 0
+    assert server.asked == []
+
+
+# -------------------------------------------------------------------------------------------------- lists and formats
+
+
+@pytest.fixture
+def two_jobs(server, said, as_job):
+    rows = [
+        as_job(2, "RUNNING", name="行列 train"),
+        as_job(1, "PENDING", reason={"code": "Held", "text": "on hold by mia"}),
+    ]
+    server.on("GET", "/jobs", said(200, {"results": rows, "next": None}))
+    return rows
+
+
+def test_json_is_the_json_of_the_interface(yard, two_jobs):
+    assert json.loads(yard("ps", "--json")[1]) == two_jobs
+    assert [json.loads(line) for line in yard("ps", "-o", "jsonl")[1].splitlines()] == two_jobs
+
+
+def test_yaml_and_names(yard, two_jobs):
+    import yaml
+
+    assert yaml.safe_load(yard("ps", "-o", "yaml")[1]) == two_jobs
+    assert yard("ps", "-q")[1] == "2\n1\n"
+
+
+def test_a_pipe_gets_columns_that_can_be_counted_and_no_colour(yard, two_jobs):
+    _, out, _ = yard("ps")
+    header, first, second = (line.split("\t") for line in out.splitlines())
+    assert header == ["JOB", "NAME", "STATE", "PROJECT", "USER", "TIME", "DONE", "WHERE OR WHY"]
+    assert first[:4] == ["2", "行列 train", "RUNNING", "vision"]
+    assert (first[-1], second[-1]) == ("-", "on hold by mia")
+    assert "\x1b" not in out
+    assert yard("ps", "--no-headers")[1].splitlines() == out.splitlines()[1:]
+
+
+def test_a_table_is_aligned_whatever_the_width_of_its_letters(yard, two_jobs):
+    header, first, second = yard("ps", "-o", "table")[1].splitlines()
+    assert header.index("STATE") == second.index("PENDING") == first.index("RUNNING") + len("行列")
+
+
+def test_a_list_asks_for_what_the_options_say(yard, server, two_jobs):
+    yard("ps")
+    yard("ps", "-a", "-u", "all", "-p", "vision", "-s", "failed,canceled", "-n", "5")
+    mine, all_ = server.to("GET", "/jobs")
+    assert (mine.query["user"], "FAILED" in mine.query["state"], "PENDING" in mine.query["state"]) == (
+        "me",
+        False,
+        True,
+    )
+    assert (all_.query["state"], all_.query["project"], "user" in all_.query) == ("FAILED,CANCELLED", "vision", False)
+
+
+def test_a_cut_list_says_so(yard, two_jobs):
+    _, out, err = yard("ps", "-n", "1", "-q")
+    assert out == "2\n"
+    assert "newest 1" in err
+
+
+def test_an_empty_list_says_how_it_would_be_longer(yard, server, said):
+    server.on("GET", "/jobs", said(200, {"results": [], "next": None}))
+    code, out, err = yard("ps")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert "-a" in err
+
+
+def test_a_hostile_name_does_not_reach_the_terminal(yard, server, said, as_job):
+    evil = as_job(1, "PENDING", name="\x1b]0;owned\x07x\nerror: y", reason={"code": "Held", "text": "\x9b2Jgone"})
+    server.on("GET", "/jobs", said(200, {"results": [evil], "next": None}))
+    server.on("GET", "/jobs/1", said(200, evil))
+    server.on("GET", "/jobs/1/attempts", said(200, {"results": []}))
+    server.on("GET", "/jobs/1/why", said(200, {"number": 1, "state": "PENDING", "reason": None, "stages": []}))
+    for words in (["ps"], ["show", "1"], ["why", "1"]):
+        _, out, _ = yard(*words)
+        assert "\x1b" not in out
+        assert "\x9b" not in out
+        assert "owned" not in out
+        assert not any(line.startswith("error:") for line in out.splitlines())
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [(404, "not_found", 3), (403, "permission_denied", 4), (409, "illegal_transition", 5)],
+)
+def test_a_refusal_goes_to_standard_error_with_code_hint_and_trace(yard, server, as_problem, status, code, exit_code):
+    server.on("GET", "/jobs/7", as_problem(status, code, "no \x1b[31mway", hint="do else"))
+    found, out, err = yard("show", "7")
+    assert (found, out) == (exit_code, "")
+    assert err == f"error: no way ({code})\n  hint: do else\n  trace: abc123\n"
+
+
+def test_the_faults_of_a_job_file_are_listed(yard, server, as_problem):
+    faults = [{"pointer": "/cpuz", "detail": 'there is no key "cpuz" here; did you mean cpus?', "code": "unknown_key"}]
+    server.on("POST", "/jobs", as_problem(422, "invalid_spec", "the job file has a fault", errors=faults))
+    code, _, err = yard("submit", "--set", "cpuz=1", "--", "true")
+    assert code == 2
+    assert '/cpuz: there is no key "cpuz" here; did you mean cpus?' in err
+
+
+def test_nobody_there_is_code_six(yard, monkeypatch, server):
+    monkeypatch.setenv("YARD_URL", "http://127.0.0.1:9")
+    code, _, err = yard("ps")
+    assert code == 6
+    assert "127.0.0.1:9" in err
+
+
+def test_one_refusal_among_several_does_not_stop_the_rest(yard, server, said, as_job, as_problem):
+    server.on("POST", "/jobs/1/cancel", as_problem(409, "illegal_transition", "it has ended"))
+    server.on("POST", "/jobs/2/cancel", said(200, as_job(2, "CANCELLED")))
+    code, out, err = yard("cancel", "1", "2", "--reason", "wrong data")
+    assert code == 5
+    assert "job 2" in out
+    assert "it has ended" in err
+    assert server.to("POST", "/jobs/2/cancel")[0].json == {"reason": "wrong data"}
+
+
+# --------------------------------------------------------------------------------------------- submitting and waiting
+
+
+def test_submit_prints_the_number_and_nothing_else_when_quiet(yard, server, said, as_job):
+    server.on("POST", "/jobs", said(201, as_job(42)))
+    assert yard("submit", "-q", "--", "true")[:2] == (0, "42\n")
+    assert yard("submit", "--", "true")[1] == "submitted job 42 (hello)\n"
+    assert json.loads(yard("submit", "--json", "--", "true")[1])["number"] == 42
+
+
+def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_config):
+    (no_config / "train.py").write_text("")
+    found = {
+        "verdict": "queued",
+        "stages": [
+            {
+                "name": "main", "kind": "train", "starts_now": False, "why": "", "devices": [],
+                "reasons": [{"code": "CapacityInsufficient", "text": "needs 8 gpu; 2 are free", "acts": "nobody"}],
+                "funnel": [["ready", 4], ["8 gpu free", 0]], "expected_start": None,
+                "expected_s": {"p50": 60, "p90": 120, "basis": "learned"},
+            }
+        ],
+        "preempts": [],
+    }  # fmt: skip
+    server.on("POST", "/jobs", said(200, found))
+    code, out, _ = yard("submit", "--dry-run", "--devices", "gpu:8", "--", "python", "train.py")
+    assert code == 0
+    assert "would wait" in out
+    assert "needs 8 gpu" in out
+    assert "4 ready → 0 8 gpu free" in out
+    (asked,) = server.asked
+    assert asked.query == {"dry_run": "placement"}
+    assert "workdir" not in asked.json
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "code"), [("COMPLETED", None, 0), ("FAILED", 3, 3), ("CANCELLED", None, 8)]
+)
+def test_submit_wait_and_wait_exit_with_the_code_of_the_job(yard, server, said, as_job, state, exit_code, code):
+    ended = as_job(12, state)
+    ended["stages"][0] |= {"exit_code": exit_code, "cause": "EXIT_CODE" if exit_code else ""}
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12, "RUNNING")), said(200, ended))
+    assert yard("submit", "--wait", "--", "true")[0] == code
+    found, _, err = yard("wait", "12")
+    assert found == code
+    assert state in err
+
+
+def test_a_signal_is_found_in_the_attempts(yard, server, said, as_job):
+    ended = as_job(12, "FAILED")
+    ended["stages"][0] |= {"cause": "SIGNAL", "detail": "ended by signal 9"}
+    server.on("GET", "/jobs/12", said(200, ended))
+    server.on("GET", "/jobs/12/attempts", said(200, {"results": [{"stage": "main", "number": 1, "signal": 9}]}))
+    assert yard("wait", "12")[0] == 137
+
+
+def test_a_wait_that_runs_out_is_code_seven(yard, server, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(12, "RUNNING")))
+    code, _, err = yard("wait", "12", "--timeout", "0.05s")
+    assert code == 7
+    assert "goes on" in err
+
+
+# ----------------------------------------------------------------------------------------------------- output of jobs
+
+
+def streams(server, said, as_job, state="COMPLETED", out=b"hello\n", err=b"careful\n"):
+    held = {"out": out, "err": err}
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12, state)))
+    listed = [{"stage": "main", "attempt": 1, "rank": 0, "stream": s, "size_bytes": len(t)} for s, t in held.items()]
+    server.on("GET", "/jobs/12/streams", said(200, {"results": listed}))
+
+    def read(asked):
+        text = held[asked.query["stream"]][int(asked.query.get("offset", 0)) :]
+        return said(
+            200, text, {"Content-Type": "text/plain", "X-Log-Next-Offset": str(len(held[asked.query["stream"]]))}
+        )
+
+    server.on("GET", "/jobs/12/logs", read)
+
+
+def test_run_shows_both_streams_where_they_belong_and_exits_with_the_code(yard, server, said, as_job):
+    streams(server, said, as_job)
+    code, out, err = yard("run", "--", "true")
+    assert (code, out) == (0, "hello\n")
+    assert "careful\n" in err
+    assert "COMPLETED" in err
+
+
+def test_logs_are_cleaned_unless_raw(yard, server, said, as_job):
+    streams(server, said, as_job, out=b"\x1b]0;owned\x07\x1b[31mred\x1b[0m\n")
+    assert yard("logs", "12", "--stream", "out")[1] == "red\n"
+    assert yard("logs", "12", "--stream", "out", "--raw")[1] == "\x1b]0;owned\x07\x1b[31mred\x1b[0m\n"
+
+
+def test_logs_as_json_name_their_stream(yard, server, said, as_job):
+    streams(server, said, as_job)
+    found = [json.loads(line) for line in yard("logs", "12", "--json")[1].splitlines()]
+    assert [(piece["stream"], piece["text"]) for piece in found] == [("out", "hello\n"), ("err", "careful\n")]
+
+
+def test_a_stage_that_is_not_there_is_named_with_those_that_are(yard, server, said, as_job):
+    streams(server, said, as_job)
+    code, _, err = yard("logs", "12", "--stage", "nope")
+    assert code == 3
+    assert "main" in err
+
+
+def until(true) -> None:
+    for _ in range(2000):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not come to pass")
+
+
+def test_ctrl_c_without_a_terminal_cancels_the_job_of_a_run(server, said, as_job):
+    streams(server, said, as_job, state="RUNNING")
+    server.on(
+        "POST",
+        "/jobs/12/cancel",
+        lambda asked: streams(server, said, as_job, "CANCELLED") or said(200, as_job(12, "CANCELLED")),
+    )
+    running = process(server, "run", "--", "sleep", "60")
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 8
+    assert "cancels job 12" in err
+    assert len(server.to("POST", "/jobs/12/cancel")) == 1
+
+
+@pytest.mark.parametrize(("answer", "code", "cancels"), [("d\n", 130, 0), ("c\n", 8, 1)])
+def test_ctrl_c_on_a_terminal_asks_whether_to_detach_or_cancel(server, said, as_job, answer, code, cancels):
+    streams(server, said, as_job, state="RUNNING")
+    server.on(
+        "POST",
+        "/jobs/12/cancel",
+        lambda asked: streams(server, said, as_job, "CANCELLED") or said(200, as_job(12, "CANCELLED")),
+    )
+    ours, theirs = pty.openpty()
+    running = process(server, "run", "--", "sleep", "60", stdin=theirs, stdout=theirs, stderr=theirs, text=False)
+    os.close(theirs)
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    running.send_signal(signal.SIGINT)
+    seen = b""
+    while b"etach" not in seen:
+        seen += os.read(ours, 4096)
+    os.write(ours, answer.encode())
+    assert running.wait(timeout=30) == code
+    os.close(ours)
+    assert len(server.to("POST", "/jobs/12/cancel")) == cancels
+
+
+def test_ctrl_c_in_logs_only_detaches(server, said, as_job):
+    streams(server, said, as_job, state="RUNNING")
+    reading = process(server, "logs", "-f", "12")
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    time.sleep(0.1)
+    reading.send_signal(signal.SIGINT)
+    _, err = reading.communicate(timeout=30)
+    assert reading.returncode == 130
+    assert "goes on" in err
+    assert not [asked for asked in server.asked if asked.method == "POST"]
+
+
+def test_a_reader_that_stops_reading_is_no_error(server, said, as_job):
+    rows = [as_job(n) for n in range(500)]
+    server.on("GET", "/jobs", said(200, {"results": rows * 10, "next": None}))
+    listing = process(server, "ps", "-o", "jsonl", "-n", "5000")
+    assert listing.stdout
+    listing.stdout.readline()
+    listing.stdout.close()
+    assert listing.wait(timeout=30) == 128 + signal.SIGPIPE
+    assert listing.stderr
+    assert listing.stderr.read() == ""
+    listing.stderr.close()
+
+
+# -------------------------------------------------------------------------------------------- reasons, nodes, devices
+
+
+def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, said, as_job):
+    waiting = as_job(12, "PENDING")
+    reasons = [
+        {
+            "code": "CapacityInsufficient",
+            "text": "needs 8 gpu; the largest free share of a node is 2",
+            "acts": "nobody",
+            "params": {},
+        },
+        {"code": "PriorityBehind", "text": "3 stages are ahead", "acts": "nobody", "params": {}},
+    ]
+    told = {
+        "reasons": reasons, "funnel": [["nodes", 64], ["ready", 12]], "evaluated_at": "2026-11-21T03:00:00Z",
+        "planned": None, "expected_start": {
+            "low_at": "2026-11-21T14:20:00Z", "high_at": "2026-11-21T15:05:00Z", "basis": "declared limits"},
+    }  # fmt: skip
+    waiting["stages"][0] |= {**told, "reason": reasons[0]}
+    server.on("GET", "/jobs/12", said(200, waiting))
+    why = {
+        "number": 12,
+        "state": "PENDING",
+        "reason": reasons[0],
+        "stages": [{"stage": "main", "state": "PENDING", **told}],
+    }
+    server.on("GET", "/jobs/12/why", said(200, why))
+    _, out, _ = yard("why", "12")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert "needs 8 gpu" in lines["Primary"]
+    assert "no action needed" in lines["Primary"]
+    assert "3 stages are ahead" in lines["Also"]
+    assert "64 nodes → 12 ready" in lines["Filters"]
+    assert "declared limits" in lines["Next"]
+    assert json.loads(yard("why", "12", "--json")[1]) == why
+
+
+def device(uuid, **more):
+    return {
+        "uuid": uuid, "node": "g07", "kind": "gpu", "vendor": "nvidia", "model": "H100", "index": 0,
+        "memory_bytes": 80 << 30, "capacity_milli": 1000, "claimed_milli": 1000, "claimed_memory_bytes": 0, "mode": "shared", "health": "OK",
+        "health_reason": "", "simulated": False, "sample": None, "claims": [], **more,
+    }  # fmt: skip
+
+
+def test_a_value_that_nobody_measured_is_not_shown_as_zero(yard, server, said):
+    sample = {
+        "utilisation": 0.0,
+        "memory_used_bytes": 0,
+        "power_w": None,
+        "temperature_c": None,
+        "at": "2026-11-21T03:00:00Z",
+    }
+    rows = [device("a"), device("b", index=1, sample=sample, claims=[{"job": 12, "stage": "train", "milli": 1000}])]
+    server.on("GET", "/devices", said(200, {"results": rows, "next": None}))
+    header, unknown, measured = (line.split("\t") for line in yard("top", "--once")[1].splitlines())
+    at = header.index("BUSY")
+    assert (unknown[at], measured[at], measured[-1]) == ("-", "0%", "12/train")
+
+
+def test_simulated_devices_are_marked(yard, server, said):
+    server.on("GET", "/devices", said(200, {"results": [device("a", simulated=True)], "next": None}))
+    header, row = (line.split("\t") for line in yard("devices")[1].splitlines())
+    assert row[header.index("SIMULATED")] == "yes"
+
+
+def test_the_live_screens_draw_every_device(no_config):
+    from collections import defaultdict, deque
+
+    from rich.console import Console
+
+    from switchyard.cli import top
+
+    found = [device(str(n), node=f"g{n // 8}", index=n % 8, sample={"utilisation": n / 16}) for n in range(16)]
+    found[3] |= {"health": "LOST", "model": "\x1b]0;x\x07bad [red]name"}
+    past = defaultdict(lambda: deque([0.5, None], maxlen=4))
+    for height in (40, 6):
+        console = Console(width=150, height=height, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        console.print(top._screen(found, past, "http://x", 42.0, height))
+        text = console.export_text()
+        console.file.close()
+        assert "16 devices" in text
+        assert "no answer for 42s" in text
+        assert "g0" in text
+        assert "g1" in text
+        assert "owned" not in text
+    assert "x" in text.splitlines()[1]
+
+
+def test_a_drain_needs_a_reason(yard, server, said):
+    assert yard("drain", "g07")[0] == 2
+    server.on("POST", "/nodes/g07/drain", said(200, {"name": "g07", "state": "DRAINING"}))
+    assert yard("drain", "g07", "--reason", "fan swap")[:2] == (0, "node g07 DRAINING\n")
+    assert server.asked[-1].json == {"reason": "fan swap"}
+
+
+def test_version_tells_both_and_login_keeps_the_token(yard, server, said, monkeypatch):
+    server.on("GET", "/version", said(200, {"server": "0.1.0", "api": "v1"}))
+    server.on("GET", "/whoami", said(200, {"user": "mia", "name": "", "staff": False, "projects": []}))
+    assert server.url in yard("version")[1]
+    assert "mia" in yard("login", server.url)[1]
+    monkeypatch.delenv("YARD_URL")
+    monkeypatch.delenv("YARD_TOKEN")
+    yard("version")
+    assert server.asked[-1].headers["authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
+    _, out, _ = yard("completion", shell)
+    assert all(name in out for name in SUMMARY)
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=out, text=True, check=True)
+        script = out + '\nCOMP_WORDS=(yard wait --ti); COMP_CWORD=2; _yard; echo "${COMPREPLY[@]}"'
+        assert (
+            subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True).stdout == "--timeout\n"
+        )
