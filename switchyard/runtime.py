@@ -1,8 +1,8 @@
 """Tells a running stage where it runs and when to stop, and carries its progress and checkpoints to Switchyard.
 
 One file, standard library only, Python 3.9 or newer: the agent puts it on the stage's import path, so nothing has to be
-installed. The same script runs unchanged on a CPU, a GPU or an NPU, and outside Switchyard too: there the directories are
-the current one, ``should_stop()`` is false and reports go nowhere.
+installed. The same script runs unchanged on a CPU, a GPU or an NPU, and outside Switchyard too: there the directories
+are the current one, ``should_stop()`` is false and reports go nowhere.
 
     from switchyard import runtime
 
@@ -33,7 +33,10 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "EXIT_CHECKPOINTED",
@@ -55,19 +58,19 @@ EXIT_CHECKPOINTED = 85
 """The exit code that says: my state is saved, start me again."""
 
 MARKER = "yard-checkpoint.json"
-"""The file in the checkpoint directory that names the newest complete checkpoint; it appears by rename, whole or not."""
+"""The file in the checkpoint directory that names the newest complete checkpoint; it appears by rename."""
 
-REPORT_EVERY_S = 0.1
+REPORT_EVERY_S = 0.5
 """Reports closer together than this are merged into the next one, so that a fast loop costs the disk nothing."""
 
-LONGEST_TEXT = 500
+LONGEST_TEXT = 200
 
 _lock = threading.RLock()
-_warned = set()  # type: set[str]
-_told = {}  # type: Dict[str, Any]
+_warned: set[str] = set()
+_told: dict[str, Any] = {}
 _unsent = False
 _sent_at = -math.inf
-_phases = []  # type: list[Tuple[str, bool]]
+_phase = ("", False)
 _signalled = False
 
 
@@ -79,16 +82,16 @@ class Device:
     """The accelerator that this stage holds, or the CPU when it holds none.
 
     ``kind`` is ``cpu``, ``gpu``, ``npu`` or another registered kind, ``model`` its name. ``framework_device`` is what a
-    framework takes: ``"cuda:0"``, ``"npu:0"``, ``"xpu:0"``, ``"cpu"``; it is ``"cpu"`` for a simulated device, which computes
-    nothing. ``precisions`` are the number formats that the hardware computes in, best for training first.
+    framework takes: ``"cuda:0"``, ``"npu:0"``, ``"xpu:0"``, ``"cpu"``; it is ``"cpu"`` for a simulated device, which
+    computes nothing. ``precisions`` are the number formats that the hardware computes in, best for training first.
     ``memory_bytes`` is this stage's share, ``None`` when it was not told. ``count`` is the devices per node.
     """
 
     kind: str
     model: str
     framework_device: str
-    precisions: Tuple[str, ...]
-    memory_bytes: Optional[int]
+    precisions: tuple[str, ...]
+    memory_bytes: int | None
     count: int
     simulated: bool
 
@@ -115,7 +118,7 @@ def checkpoint_dir() -> str:
 
 
 def output_dir() -> str:
-    """The directory whose content later stages of the same job find under ``input_dir(<this stage>)``. Made if missing."""
+    """The directory that later stages of the same job find as ``input_dir(<this stage>)``. Made if missing."""
     return _directory("YARD_OUTPUT_DIR")
 
 
@@ -162,11 +165,11 @@ def stop_reason() -> str:
 # ---------------------------------------------------------------------------------------------------- what I have done
 
 
-def report(*, step: Optional[int] = None, total: Optional[int] = None, **values: object) -> None:
+def report(*, step: int | None = None, total: int | None = None, **values: object) -> None:
     """Tells how far the stage is, and any named values: numbers, short texts, or one-element arrays and tensors.
 
     Each line carries the newest of everything told so far, so that a lost line costs nothing. Cheap enough for every
-    step: at most ten lines a second are written, and the last one always is, at the latest when the process ends.
+    step: at most two lines a second are written, and the last one always is, at the latest when the process ends.
     """
     global _unsent
     with _lock:
@@ -187,13 +190,13 @@ def phase(name: str, critical: bool = False) -> _Phase:
 
     Works as a plain call, until the next phase, or as a ``with`` block, after which the former phase holds again.
     """
-    former = _phases[-1] if _phases else ("", False)
+    former = _phase
     _enter(name, critical)
     return _Phase(former)
 
 
 class _Phase:
-    def __init__(self, former: Tuple[str, bool]) -> None:
+    def __init__(self, former: tuple[str, bool]) -> None:
         self._former = former
 
     def __enter__(self) -> None:
@@ -215,20 +218,23 @@ def checkpoint(step: int, path: str) -> bool:
     with _lock:
         newer = _confirmed_by_later_attempt(directory)
         if newer is not None:
-            _warn("fenced", "attempt %s of this stage has confirmed a checkpoint; this older attempt confirms none" % newer)
+            _warn(
+                "fenced",
+                f"epoch {newer} of this stage has confirmed a checkpoint; this older epoch confirms none",
+            )
             return False
         try:
             _force_to_disk(whole)
             _replace(os.path.join(directory, MARKER), json.dumps(_marker(int(step), whole, directory)))
         except (OSError, ValueError) as error:
-            _warn("checkpoint", "checkpoint of step %s is not confirmed: %s" % (step, error))
+            _warn("checkpoint", f"checkpoint of step {step} is not confirmed: {error}")
             return False
         _send_report()
         _append({"checkpoint": {"step": int(step), "path": whole}})
     return True
 
 
-def latest_checkpoint() -> Optional[str]:
+def latest_checkpoint() -> str | None:
     """The path of the newest confirmed checkpoint, or ``None`` if there is none to resume from.
 
     What Switchyard names comes first, then the marker in the checkpoint directory. A path that is gone is skipped.
@@ -252,29 +258,32 @@ def _framework_device(kind: str, model: str) -> str:
     name = (os.environ.get("YARD_DEVICE_VENDOR", "") + " " + model).lower()
     if kind == "gpu":
         intel = any(word in name for word in ("intel", "arc ", "data center gpu max", "flex "))
-        return "%s:%d" % ("xpu" if intel else "cuda", index)  # PyTorch calls AMD's devices cuda too
+        return f"{'xpu' if intel else 'cuda'}:{index}"  # PyTorch calls AMD's devices cuda too
     if kind == "npu":
         for word, prefix in (("cambricon", "mlu"), ("mlu", "mlu"), ("gaudi", "hpu")):
             if word in name:
-                return "%s:%d" % (prefix, index)
-        return "npu:%d" % index
+                return f"{prefix}:{index}"
+        return f"npu:{index}"
     return "cpu"
 
 
-def _precisions(kind: str, model: str) -> Tuple[str, ...]:
+def _precisions(kind: str, model: str) -> tuple[str, ...]:
     name = model.upper().replace("-", "").replace(" ", "")
     if kind == "gpu":
         if any(old in name for old in ("V100", "P100", "P40", "T4", "RTX20", "GTX")):
             return ("fp16", "fp32", "int8")
-        if any(new in name for new in ("H100", "H200", "H800", "H20", "B100", "B200", "B300", "L40", "L4", "MI300", "MI325")):
+        if any(
+            new in name
+            for new in ("H100", "H200", "H800", "H20", "B100", "B200", "B300", "L40", "L4", "MI300", "MI325")
+        ):
             return ("bf16", "fp16", "fp8", "fp32", "int8")
         return ("bf16", "fp16", "fp32", "int8")
     if kind == "npu":
         return ("fp16", "int8") if "310" in name else ("bf16", "fp16", "fp32", "int8")
-    return ("fp32", "bf16", "int8")
+    return ("fp32", "int8")
 
 
-def _marker(step: int, path: str, directory: str) -> Dict[str, Any]:
+def _marker(step: int, path: str, directory: str) -> dict[str, Any]:
     # Relative where it can be: shared storage may be mounted elsewhere on the node that resumes.
     root = os.path.abspath(directory)
     inside = os.path.commonpath([root, path]) == root
@@ -288,11 +297,11 @@ def _marker(step: int, path: str, directory: str) -> Dict[str, Any]:
     }
 
 
-def _identity() -> Dict[str, Optional[str]]:
+def _identity() -> dict[str, str | None]:
     return {"job": os.environ.get("YARD_JOB_ID"), "stage": os.environ.get("YARD_STAGE")}
 
 
-def _confirmed_by_later_attempt(directory: str) -> Optional[int]:
+def _confirmed_by_later_attempt(directory: str) -> int | None:
     # After a network cut the same stage may run twice for a moment; the one that was given up must not win.
     mine = _number("YARD_EPOCH")
     marker = _read_object(os.path.join(directory, MARKER))
@@ -302,8 +311,9 @@ def _confirmed_by_later_attempt(directory: str) -> Optional[int]:
 
 
 def _enter(name: str, critical: bool) -> None:
+    global _phase
     with _lock:
-        _phases[:] = [(name, critical)]
+        _phase = (name, critical)
         _send_report()
         _append({"phase": {"name": name, "critical": bool(critical)}})
 
@@ -316,7 +326,7 @@ def _send_report() -> None:
         _sent_at = time.monotonic()
 
 
-def _append(line: Dict[str, Any]) -> None:
+def _append(line: dict[str, Any]) -> None:
     path = os.environ.get("YARD_REPORT_FILE")
     if not path:
         return
@@ -329,7 +339,7 @@ def _append(line: Dict[str, Any]) -> None:
         finally:
             os.close(file)
     except OSError as error:
-        _warn("report", "progress is not reported any more: %s" % error)
+        _warn("report", f"progress cannot be reported: {error}")
 
 
 def _plain(value: object) -> object:
@@ -360,7 +370,7 @@ def _files_below(path: str) -> Iterator[str]:
 
 
 def _replace(path: str, text: str) -> None:
-    file, temporary = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=os.path.dirname(path) or ".")
+    file, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
     try:
         with os.fdopen(file, "w") as stream:
             stream.write(text)
@@ -379,11 +389,11 @@ def _directory(variable: str) -> str:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        _warn(variable, "%s cannot be made: %s" % (path, error))
+        _warn(variable, f"{path} cannot be made: {error}")
     return path
 
 
-def _read_object(path: str) -> Dict[str, Any]:
+def _read_object(path: str) -> dict[str, Any]:
     try:
         with open(path, encoding="utf-8") as stream:
             found = json.load(stream)
@@ -392,7 +402,7 @@ def _read_object(path: str) -> Dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _number(variable: str) -> Optional[int]:
+def _number(variable: str) -> int | None:
     try:
         return int(os.environ.get(variable) or "")
     except ValueError:
@@ -403,7 +413,7 @@ def _warn(topic: str, sentence: str) -> None:
     if topic not in _warned:
         _warned.add(topic)
         with contextlib.suppress(Exception):
-            print("switchyard.runtime: %s" % sentence, file=sys.stderr, flush=True)
+            print(f"switchyard.runtime: {sentence}", file=sys.stderr, flush=True)
 
 
 atexit.register(_send_report)
