@@ -8,7 +8,6 @@ import os
 import resource
 import signal
 
-from agents import cgroup
 from agents.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
 
 
@@ -47,8 +46,6 @@ def run_command(order: dict, out: int, err: int, word: int, shim: int) -> None: 
     step = "its process could not be prepared"
     try:
         os.setsid()
-        if order.get("cgroup"):
-            cgroup.join(order["cgroup"])
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         _be_first_to_go()

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 
-from agents import cgroup, procfs
+from agents import birth, cgroup, procfs
 from agents.command import make_folder, run_command
 from agents.prctl import CHILD_SUBREAPER, DUMPABLE, prctl
 from agents.record import read_whole, take, write_whole
@@ -128,7 +128,7 @@ class Shim:
         self.began_at = procfs.boottime()
         shim = os.getpid()
         try:
-            self.main = os.fork()
+            self.main = birth.fork(self.order.get("cgroup"))
         except OSError as error:
             return f"this host starts no more processes: {os.strerror(error.errno or 0)}"
         if self.main == 0:

@@ -71,7 +71,7 @@ class Yard:
         self.logs: dict[tuple[str, int, str], bytes] = defaultdict(bytes)
         self.bundles: dict[str, bytes] = {}
         self.is_deaf = False
-        self._listener = socket.socket()
+        self._listener = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if told so
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         config = uvicorn.Config(
