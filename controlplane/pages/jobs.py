@@ -14,8 +14,6 @@ from controlplane.pages.shell import page, title_of
 
 FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
 PER_PAGE = 50
-WAITING = "PENDING,HELD"
-ACTIVE = "STARTING,RUNNING,STOPPING,SUSPENDED"
 
 
 def _views() -> list[dict[str, str]]:
@@ -23,8 +21,8 @@ def _views() -> list[dict[str, str]]:
     return [
         {"title": _("All"), "query": ""},
         {"title": _("Mine"), "query": "user=me"},
-        {"title": _("Waiting"), "query": urlencode({"state": WAITING})},
-        {"title": _("Active"), "query": urlencode({"state": ACTIVE})},
+        {"title": _("Waiting"), "query": urlencode({"state": "waiting"})},
+        {"title": _("Active"), "query": urlencode({"state": "STARTING,RUNNING,STOPPING,SUSPENDED"})},
         {"title": _("Failed"), "query": "state=FAILED"},
     ]
 

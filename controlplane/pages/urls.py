@@ -3,13 +3,16 @@
 from django.urls import path
 from django.views.i18n import set_language as choose_language
 
-from controlplane.pages import job, jobs, node, nodes, overview, sign_in, submit, timeline
+from controlplane.pages import device, job, jobs, node, nodes, overview, sign_in, submit, timeline
 
 urlpatterns = [
     path("", overview.show, name="overview"),
     path("jobs", jobs.show, name="jobs"),
     path("jobs/new", submit.show, name="submit"),
     path("jobs/<int:number>", job.show, name="job"),
+    path("jobs/<int:number>/log", job.log, name="job-log"),
+    path("jobs/new/parse", submit.parse, name="submit-parse"),
+    path("devices/<path:uuid>", device.show, name="device"),
     path("timeline", timeline.show, name="timeline"),
     path("nodes", nodes.show, name="nodes"),
     path("nodes/<slug:name>", node.show, name="node"),

@@ -1,0 +1,178 @@
+"""One job: how it stands, why it waits, what it did, what it measures and what it prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.access.permissions import may_end, visible_jobs
+from controlplane.jobs.models import Job, LogChunk, Part
+from controlplane.pages import gantt
+from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, places, step_text
+from controlplane.pages.reading import API, Answer, read
+from controlplane.pages.shell import page, title_of
+from controlplane.pages.words import reason_text
+
+EVENTS = 500
+
+
+def _row(request: HttpRequest, number: int) -> Job:
+    """The job's row, for its file and for who may end it; the API decides about everything else that is shown."""
+    row = Job.objects.filter(visible_jobs(request.user), number=number).first()  # type: ignore[arg-type]
+    if row is None:
+        raise Http404(_("There is no job #{number}, or you may not see it.").format(number=number))
+    return row
+
+
+def _events(request: HttpRequest, number: int) -> list[dict[str, Any]]:
+    """The newest facts first. The API tells the oldest first, so a long history is read to its end."""
+    answer = read(request, f"/jobs/{number}/events?limit={EVENTS}")
+    found = answer.body["results"]
+    for _turn in range(10):
+        if not answer.body.get("next"):
+            break
+        answer = read(request, answer.body["next"].removeprefix(API))
+        found = (found + answer.body["results"])[-EVENTS:]
+    return list(reversed(found))
+
+
+def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The stages as steps of the rail, each with its line of facts."""
+    steps = []
+    for stage in job["stages"]:
+        facts = []
+        if stage["state"] in ACTIVE and stage.get("progress"):
+            facts.append(step_text(stage["progress"]))
+        elif stage["state"] in WAITING:
+            facts.append(reason_text(stage.get("reason")))
+        elif stage["state"] == "FAILED":
+            facts.append(" · ".join(word for word in (stage["cause"], stage["detail"]) if word))
+        steps.append({**stage, "where": places(stage), "fact": next((fact for fact in facts if fact), "")})
+    return steps
+
+
+def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: list[dict[str, Any]]) -> dict[str, Any]:
+    """The attempts as a Gantt chart: one lane per attempt, and one per stage that has a plan and no attempt yet."""
+    lanes: list[str] = []
+    items: list[dict[str, Any]] = []
+    marks: list[dict[str, Any]] = []
+    for stage in job["stages"]:
+        own = [attempt for attempt in attempts if attempt["stage"] == stage["name"]]
+        for attempt in own:
+            lane = len(lanes)
+            lanes.append(f"{stage['name']} {attempt['number']}" if len(own) > 1 else stage["name"])
+            items += _attempt_bars(attempt, lane)
+            marks += [
+                {"lane": lane, "at": point["at"], "k": "checkpoint", "t": _("checkpoint, step {step}").format(step=f"{point['step']:,}")}
+                for point in checkpoints
+                if point["stage"] == stage["name"] and point["attempt"] == attempt["number"]
+            ]
+            if gantt.look(attempt) == "PREEMPTED":
+                marks.append({"lane": lane, "at": attempt["ended_at"], "k": "preempted", "t": attempt["cause"]})
+        if stage["state"] in WAITING and stage.get("planned"):
+            lane = len(lanes)
+            lanes.append(stage["name"])
+            plan = stage["planned"]
+            where = ", ".join(dict.fromkeys(device["node"] for device in plan["devices"]))
+            text = _("planned on {nodes}").format(nodes=where) if where else _("planned")
+            items.append({"lane": lane, "s": "PLANNED", "from": plan["start_at"], "to": plan["end_at"], "t": text})
+    return {"lanes": lanes, "items": items, "marks": marks, "height": 48 + 34 * max(1, len(lanes)), **gantt.window(items, timezone.now())}
+
+
+def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]:
+    """A short bar for the start and a long one for the run."""
+    where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
+    count = sum(1 for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu")
+    text = f"{where} · {count}" if count else where
+    tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(attempt)
+    bars = []
+    began = attempt["started_at"] or attempt["ended_at"]
+    if began and attempt["started_at"]:
+        bars.append({"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")})
+    start = attempt["started_at"] or attempt["created_at"]
+    return [*bars, {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}]
+
+
+@login_required
+def show(request: HttpRequest, number: int) -> HttpResponse:
+    row = _row(request, number)
+    answer = read(request, f"/jobs/{number}")
+    job: dict[str, Any] = answer.body
+    attempts = read(request, f"/jobs/{number}/attempts").body["results"]
+    checkpoints = read(request, f"/jobs/{number}/checkpoints").body["results"]
+    waiting = [stage for stage in job["stages"] if stage["state"] in WAITING and stage["reasons"]]
+    told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next((s for s in reversed(job["stages"]) if s["values"]), None)
+    current = doing(job)
+    return page(
+        request,
+        "job.html",
+        {
+            "job": job,
+            "doing": current,
+            "steps": _steps(job),
+            "waiting": waiting[:3],
+            "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
+            "told": told,
+            "values": [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)][:8],
+            "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]} if told else {},
+            "attempts": attempts,
+            "bars": _bars(job, attempts, checkpoints),
+            "checkpoints": checkpoints[:12],
+            "checkpoint_count": len(checkpoints),
+            "events": _events(request, number),
+            "spec": yaml.safe_dump(row.spec, sort_keys=False, allow_unicode=True),
+            "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
+            "is_final": job["state"] in FINAL,
+            "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),
+            "can_hold": any(stage["state"] == "PENDING" for stage in job["stages"]),
+            "effect": _effect(job),
+            "api": f"{API}/jobs/{number}",
+        },
+        place="jobs",
+        topics=[answer, Answer(f"{API}/jobs/{number}/checkpoints", "", None)],
+        every_s=2,
+        crumbs=[(title_of("jobs"), "/jobs"), (f"#{number}", "")],
+    )
+
+
+def _effect(job: Mapping[str, Any]) -> str:
+    """What a cancellation would stop, for the dialog."""
+    active = [stage for stage in job["stages"] if stage["state"] in ACTIVE]
+    if not active:
+        return _("Nothing of it runs. Its waiting stages will not start.")
+    devices = sum(1 for stage in active for part in stage["placed"] for device in part["devices"] if device["kind"] != "cpu")
+    names = ", ".join(stage["name"] for stage in active)
+    kept = next((stage["checkpoint"] for stage in active if stage.get("checkpoint")), None)
+    saved = _("its newest checkpoint is of step {step}").format(step=f"{kept['step']:,}") if kept else _("it has no checkpoint")
+    return _("Stops {stages} on {devices} devices; {saved}.").format(stages=names, devices=devices, saved=saved)
+
+
+@login_required
+def log(request: HttpRequest, number: int) -> StreamingHttpResponse:
+    """One log as a file, whole, however long it is. It is sent as a download: a browser never shows it as a page."""
+    row = _row(request, number)
+    asked = {key: request.GET.get(key, "") for key in ("stage", "attempt", "rank", "stream")}
+    if not (asked["attempt"].isdigit() and asked["rank"].isdigit()):
+        raise Http404(_("A log is named by stage, attempt, rank and stream."))
+    part = Part.objects.filter(
+        attempt__stage__job=row,
+        attempt__stage__name=asked["stage"],
+        attempt__number=int(asked["attempt"]),
+        rank=int(asked["rank"]),
+    ).first()
+    if part is None:
+        raise Http404(_("There is no such attempt."))
+    streams = [asked["stream"]] if asked["stream"] in {"out", "err"} else ["out", "err"]
+    chunks = LogChunk.objects.filter(part=part, stream__in=streams).order_by("id").values_list("data", flat=True)
+    pieces = (bytes(piece) for piece in chunks.iterator(chunk_size=16))
+    response = StreamingHttpResponse(pieces, content_type="text/plain; charset=utf-8")
+    name = "-".join(["job", str(number), *(value for value in asked.values() if value)])
+    safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
+    response["Content-Disposition"] = f'attachment; filename="{safe}.log"'
+    return response

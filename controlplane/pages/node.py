@@ -1,0 +1,46 @@
+"""One node: its devices, what runs on it, who runs it, and the two things staff may do with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+
+from controlplane.access.permissions import is_staff
+from controlplane.pages.nodes import by_kind, jobs_on
+from controlplane.pages.reading import API, read, read_or_none
+from controlplane.pages.shell import page, title_of
+
+
+def _notes(conditions: dict[str, Any]) -> list[str]:
+    """What is not as it should be, as sentences."""
+    notes = [str(note) for note in conditions.get("notes") or []]
+    notes += [f"{error.get('uuid', '')}: {error.get('code', '')} {error.get('detail', '')}" for error in conditions.get("device_errors") or []]
+    return notes
+
+
+@login_required
+def show(request: HttpRequest, name: str) -> HttpResponse:
+    answer = read(request, f"/nodes/{name}")
+    node = answer.body
+    numbers = jobs_on(node["devices"])
+    jobs = [found.body for number in numbers[:50] if (found := read_or_none(request, f"/jobs/{number}"))]
+    return page(
+        request,
+        "node.html",
+        {
+            "node": node,
+            "groups": by_kind(node["devices"]),
+            "jobs": jobs,
+            "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
+            "notes": _notes(node["conditions"]),
+            "may_drain": is_staff(request.user),  # type: ignore[arg-type]
+            "drained": node["state"] in {"DRAINING", "DRAINED"},
+            "api": f"{API}/nodes/{node['name']}",
+        },
+        place="nodes",
+        topics=[answer],
+        every_s=3,
+        crumbs=[(title_of("nodes"), "/nodes"), (node["name"], "")],
+    )

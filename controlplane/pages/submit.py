@@ -1,0 +1,73 @@
+"""The form and the file of a new job, side by side. The API judges, previews and accepts; this page only shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from controlplane.access.permissions import submittable, visible_jobs
+from controlplane.api.body import Unreadable, from_yaml
+from controlplane.jobs.models import Job
+from controlplane.pages.reading import read
+from controlplane.pages.shell import page, title_of
+
+KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
+SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
+
+
+def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None]:
+    """What the form begins with: the file of the job that ``?from=`` names, if it may be seen, or a small example."""
+    wanted = request.GET.get("from", "")
+    if wanted.isdigit():
+        row = Job.objects.filter(visible_jobs(request.user), number=int(wanted[:18])).first()  # type: ignore[arg-type]
+        if row is not None:
+            return row.spec, row.number
+    return SAMPLE, None
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    spec, source = _start(request)
+    tiles = read(request, "/overview").body["tiles"]
+    models = sorted({(tile["kind"], tile["model"]) for tile in tiles if tile["kind"] != "cpu" and tile["model"]})
+    known = {
+        "spec": spec,
+        "source": source,
+        "yaml": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
+        "kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
+        "models": models,
+    }
+    return page(
+        request,
+        "submit.html",
+        {
+            "known": known,
+            "source": source,
+            "stage_kinds": KINDS,
+            "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
+            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "classes": [c["name"] for c in read(request, "/priority-classes").body["results"]],
+            "models": models,
+            "device_kinds": known["kinds"],
+        },
+        place="submit",
+        crumbs=[(title_of("jobs"), "/jobs"), (_("New"), "")],
+    )
+
+
+@login_required
+@require_POST
+def parse(request: HttpRequest) -> JsonResponse:
+    """A job file's YAML as JSON, by the API's own reader; or where it cannot be read."""
+    try:
+        spec = from_yaml(request.body)
+    except Unreadable as error:
+        return JsonResponse({"detail": str(error)}, status=400)
+    if not isinstance(spec, dict):
+        return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
+    return JsonResponse({"spec": spec})

@@ -1,0 +1,157 @@
+"""Who held which device, holds it and will hold it: lanes of devices over past and plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from controlplane.pages.gantt import ENDED, GAVE_WAY, moment
+from controlplane.pages.reading import read
+from controlplane.pages.shell import page, title_of
+
+HOUR, DAY = 3600, 86_400
+# Seconds before and after now, by the name in the address.
+RANGES = {"1h": (-HOUR, HOUR // 2), "6h": (-4 * HOUR, 2 * HOUR), "24h": (-16 * HOUR, 8 * HOUR), "7d": (-5 * DAY, 2 * DAY)}
+MOST_BARS = 1500
+LIVE = {"STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED"}
+
+Segment = Mapping[str, Any]
+
+
+def _look(segment: Segment) -> str:
+    if segment["planned"]:
+        return "PLANNED"
+    state = segment["state"]
+    if state in LIVE:
+        return str(state)
+    return "PREEMPTED" if state in GAVE_WAY else ENDED.get(state, "FAILED")
+
+
+def _label(segment: Segment) -> str:
+    if not segment["job"]:
+        return _("another project")
+    name, stage = segment["name"], segment["stage"]
+    return f"#{segment['job']} {name}" if stage in {"main", name} else f"#{segment['job']} {name} · {stage}"
+
+
+def _tracks(segments: Iterable[Segment]) -> list[tuple[Segment, int]]:
+    """Each segment with the first track of its lane that is free at its start."""
+    ends: list[str] = []
+    placed = []
+    for segment in sorted(segments, key=lambda s: (s["start_at"], s["job"] or 0)):
+        until = segment["end_at"] or segment["expected_end_at"] or "9999"
+        track = next((i for i, end in enumerate(ends) if end <= segment["start_at"]), len(ends))
+        ends[track : track + 1] = [until]
+        placed.append((segment, track))
+    return placed
+
+
+def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, tallest: int = 1400) -> dict[str, Any]:
+    """The timeline as bars. Neighbouring devices of a node that one attempt holds alone become one taller bar."""
+    by_lane: dict[str, list[Segment]] = defaultdict(list)
+    for segment in body["segments"]:
+        by_lane[segment["lane"]].append(segment)
+    lanes = [lane for lane in body["lanes"] if by_lane[lane["device"]] or not (only_used or lane["kind"] == "cpu")]
+    items: list[dict[str, Any]] = []
+    open_bars: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for number, lane in enumerate(lanes):
+        placed = _tracks(by_lane[lane["device"]])
+        height = 1 / (max((track for _segment, track in placed), default=0) + 1)
+        still: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for segment, track in placed:
+            key = (lane["node"], segment["job"], segment["stage"], segment["attempt"], segment["start_at"], segment["end_at"], segment["planned"])
+            bar = open_bars.get(key) if height == 1 and segment["job"] else None
+            if bar is None:
+                bar = _bar(segment, lane, number + (track + 0.5) * height - 0.5 if height < 1 else number, height)
+                items.append(bar)
+            else:
+                bar["h"] += 1
+            if height == 1:
+                still[key] = bar
+        open_bars = still
+    bars = [piece for bar in items for piece in _finished(bar, body["now"])]
+    first: dict[str, int] = {}
+    for number, lane in enumerate(lanes):
+        first.setdefault(lane["node"], number)
+    each = len(lanes) <= 28
+    names = [f"{lane['node']} {lane['kind']}{lane['index']}" for lane in lanes] if each else list(first)
+    starts = list(first.values())
+    bands = [(start, end - 1) for start, end in list(zip(starts, [*starts[1:], len(lanes)], strict=True))[::2]]
+    rows = max(1, len(lanes))
+    return {
+        "lanes": names, "at": list(range(len(lanes))) if each else starts, "rows": rows, "items": bars[:MOST_BARS], "bands": bands, "tight": True, "left": 128 if each else 96,
+        "from": body["from_at"], "to": body["to_at"], "height": 46 + min(tallest, row * rows), "cut": max(0, len(bars) - MOST_BARS) or body["truncated"],
+    }  # fmt: skip
+
+
+def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) -> dict[str, Any]:
+    # A lane's bar is named by its upper edge; a track within a lane lies lower by its share.
+    return {
+        "lane": at if height == 1 else at - height / 2 + 0.5, "h": height, "s": _look(segment), "from": segment["start_at"], "to": segment["end_at"],
+        "t": _label(segment), "href": f"/jobs/{segment['job']}" if segment["job"] else "", "node": lane["node"], "segment": segment,
+    }  # fmt: skip
+
+
+def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
+    """The bar with its words, and a hatched one behind it up to where it will probably end."""
+    segment, node = bar.pop("segment"), bar.pop("node")
+    count = f" · {bar['h']} × {node}" if bar["h"] > 1 else f" · {node}"
+    owner = f" · {segment['user']}, {segment['project']}" if segment["job"] else ""
+    bar["tip"] = f"{bar['t']}{count}{owner} · {segment['cause'] or (_('planned') if segment['planned'] else segment['state'])}"
+    bar["h"] = round(bar["h"], 3)
+    bar["lane"] = round(bar["lane"], 3)
+    expected = segment["expected_end_at"]
+    if segment["end_at"] is None and expected and moment(expected) > moment(now):
+        return [bar, {**bar, "s": "PLANNED", "from": now, "to": expected, "t": "", "tip": f"{bar['tip']} · {_('will probably end')}"}]
+    return [bar]
+
+
+def _promises(segments: Iterable[Segment], lanes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What is planned next, one line per stage."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for segment in segments:
+        if segment["planned"]:
+            key = (segment["job"], segment["stage"], segment["start_at"])
+            line = found.setdefault(key, {"text": _label(segment), "job": segment["job"], "start_at": segment["start_at"], "end_at": segment["end_at"], "nodes": {}, "count": 0})
+            line["nodes"][lanes[segment["lane"]]] = True
+            line["count"] += 1
+    return [{**line, "nodes": ", ".join(line["nodes"])} for line in sorted(found.values(), key=lambda line: line["start_at"])]
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    chosen = request.GET.get("range", "6h")
+    if chosen not in RANGES:
+        chosen = "6h"
+    first, last = RANGES[chosen]
+    asked = {"from": first, "to": last} | ({"pool": request.GET["pool"]} if request.GET.get("pool") else {})
+    answer = read(request, "/timeline?" + urlencode(asked))
+    body = answer.body
+    drawn = chart(body)
+    now = [segment for segment in body["segments"] if not segment["planned"] and segment["end_at"] is None]
+    return page(
+        request,
+        "timeline.html",
+        {
+            "chart": drawn,
+            "chosen": chosen,
+            "ranges": list(RANGES),
+            "pool": request.GET.get("pool", ""),
+            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "nodes": len({lane["node"] for lane in body["lanes"]}),
+            "devices": len(body["lanes"]),
+            "busy": len({segment["lane"] for segment in now}),
+            "promises": _promises(body["segments"], {lane["device"]: lane["node"] for lane in body["lanes"]})[:12],
+            "simulated": any(lane["simulated"] for lane in body["lanes"]),
+        },
+        place="timeline",
+        topics=[answer],
+        every_s=4,
+        crumbs=[(title_of("timeline"), "")],
+    )

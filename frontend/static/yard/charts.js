@@ -1,0 +1,256 @@
+// The one module that calls Plotly. A chart is <div data-chart="KIND" data-source="ID">, and the JSON script ID holds what
+// to draw; colours are token names, so a change of theme is a redraw. Redraws come at most once a second, never off screen.
+import { lang, num, t, wall } from "./text.js";
+
+const CONFIG = {
+  displaylogo: false, showSendToCloud: false, plotlyServerURL: "", topojsonURL: "/static/none/", responsive: false, scrollZoom: false,
+  displayModeBar: false, doubleClick: "reset", modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d"],
+  locale: lang.startsWith("zh") ? "zh-CN" : "en",
+};
+
+// ---- tokens ----
+let probe;
+function tok(name, alpha = 1) {
+  probe ??= Object.assign(document.body.appendChild(document.createElement("i")), { hidden: true });
+  probe.style.color = `var(--${name})`;
+  const [r, g, b] = getComputedStyle(probe).color.match(/[\d.]+/g);
+  return `rgba(${r},${g},${b},${alpha})`;
+}
+const font = () => getComputedStyle(document.body).fontFamily;
+const clear = "rgba(0,0,0,0)";
+const ramp = () => Array.from({ length: 10 }, (_, i) => [i / 9, tok(`ramp-${i}`)]);
+
+const axis = (more = {}) => ({
+  showgrid: false, zeroline: false, showline: false, ticks: "outside", ticklen: 4, tickcolor: clear, fixedrange: true, automargin: false,
+  tickfont: { size: 11, color: tok("text-3"), family: font() }, gridcolor: tok("line-soft"), ...more,
+});
+const layout = (more = {}) => ({
+  paper_bgcolor: clear, plot_bgcolor: clear, showlegend: false, uirevision: "keep", margin: { l: 44, r: 10, t: 8, b: 24 },
+  font: { family: font(), size: 11, color: tok("text-3") }, hovermode: "closest",
+  hoverlabel: { bgcolor: tok("raised"), bordercolor: tok("line"), align: "left", font: { size: 12, color: tok("text"), family: font() } }, ...more,
+});
+const safe = text => String(text ?? "").replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+// ---- gantt: bars on lanes; done is quiet, planned is hatched, trouble has an edge ----
+const BAR = {
+  COMPLETED: ["line-strong", "line-strong", "text", 0.24], CANCELLED: ["line-strong", "line-strong", "text-2", 0.14], FAILED: ["failed-tint", "failed", "failed-text", 1],
+  PREEMPTED: ["preempting-tint", "preempting", "preempting-text", 1], RUNNING: ["ramp-1", "running", "text", 1], STARTING: ["starting-tint", "starting", "starting-text", 1],
+  STOPPING: ["stopping-tint", "stopping", "stopping-text", 1], SUSPENDED: ["suspended-tint", "suspended", "suspended-text", 1], PENDING: ["canvas", "line-strong", "text-3", 1],
+  MINE: ["ramp-3", "running", "text", 1], PLANNED: [null, "running", "text-2", 1],
+};
+const MARK = { checkpoint: ["diamond", 7, "text"], preempted: ["triangle-down", 10, "preempting"], failed: ["x", 9, "failed"] };
+
+function gantt(d, el) {
+  const from = Date.parse(d.from), to = Date.parse(d.to), now = Date.now();
+  const left = el.clientWidth < 560 ? 76 : d.left || 116, pixels = (el.clientWidth - left - 10) / (to - from);
+  const traces = [];
+  for (const [name, [fill, edge, ink, alpha]] of Object.entries(BAR)) {
+    const items = d.items.filter(item => item.s === name).map(item => ({ ...item, a: Math.max(from, Date.parse(item.from)), b: item.to ? Date.parse(item.to) : now })).filter(item => item.b > from && item.a < to);
+    if (!items.length) continue;
+    traces.push({
+      type: "bar", orientation: "h", name, y: items.map(i => -(i.lane + (i.h || 1) / 2 - 0.5)), width: items.map(i => (i.h || 1) - (d.tight ? 0.14 : 0.4)),
+      base: items.map(i => wall(i.a)), x: items.map(i => Math.max(i.b - i.a, 1.5 / pixels)),
+      text: items.map(i => ((Math.min(i.b, to) - i.a) * pixels > i.t.length * 6.2 + 8 ? safe(i.t) : "")), textposition: "inside", insidetextanchor: "start", textangle: 0,
+      constraintext: "none", textfont: { size: 11, color: tok(ink), family: font() }, customdata: items.map(i => [safe(i.tip || i.t), i.href || ""]), hovertemplate: "%{customdata[0]}<extra></extra>",
+      marker: {
+        color: fill ? tok(fill, alpha) : tok("surface"), line: { color: tok(edge, 0.9), width: 1 },
+        ...(fill ? {} : { pattern: { shape: "/", size: 6, solidity: 0.14, fgcolor: tok(edge, 0.55), bgcolor: tok("surface"), fillmode: "replace" } }),
+      },
+    });
+  }
+  const marks = d.marks || [];
+  if (marks.length) {
+    traces.push({
+      type: "scatter", mode: "markers", x: marks.map(m => wall(m.at)), y: marks.map(m => -m.lane - (d.tight ? 0 : 0.36)), text: marks.map(m => safe(m.t)), hovertemplate: "%{text}<extra></extra>",
+      marker: { symbol: marks.map(m => MARK[m.k][0]), size: marks.map(m => MARK[m.k][1]), color: marks.map(m => tok(MARK[m.k][2])), line: { width: 1, color: tok("surface") } },
+    });
+  }
+  const bands = (d.bands || []).map(([a, b]) => ({ type: "rect", xref: "paper", x0: 0, x1: 1, y0: 0.5 - a, y1: -0.5 - b, fillcolor: tok("sunken"), line: { width: 0 }, layer: "below" }));
+  const inside = now > from && now < to;
+  const line = { type: "line", x0: wall(now), x1: wall(now), yref: "paper", y0: 0, y1: 1, line: { color: tok("text"), width: 1.25 } };
+  const label = { x: wall(now), y: 1, yref: "paper", yanchor: "bottom", text: t("now"), showarrow: false, font: { size: 11, color: tok("text"), family: font() } };
+  const most = Math.max(1, Math.floor(el.clientHeight / 15)), every = Math.ceil(d.lanes.length / most);
+  const ticks = d.lanes.map((name, i) => [name, -(d.at?.[i] ?? i)]).filter((_, i) => i % every === 0);
+  const clip = name => (name.length * 6 > left - 8 ? name.slice(0, Math.floor((left - 14) / 6)) + "…" : name);
+  return [traces, layout({
+    barmode: "overlay", bargap: 0, margin: { l: left, r: 10, t: 20, b: 24 },
+    xaxis: axis({ type: "date", range: [wall(from), wall(to)], showgrid: true, layer: "below traces", nticks: Math.max(3, Math.floor(el.clientWidth / 110)), fixedrange: false }),
+    yaxis: axis({ range: [-(d.rows || d.lanes.length) + 0.4, 0.6], tickvals: ticks.map(x => x[1]), ticktext: ticks.map(x => safe(clip(x[0]))) }),
+    shapes: [...bands, ...(inside ? [line] : [])], annotations: inside ? [label] : [], dragmode: "zoom",
+  })];
+}
+gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.items.map(i => [d.lanes[d.at ? d.at.findIndex(a => a >= i.lane) : i.lane] ?? "", i.t, i.s, wall(i.from), i.to ? wall(i.to) : t("now")])];
+
+// ---- heat: node × device; what is not a measurement is a mark, not a colour ----
+const CELL = { free: ["square-open", "line-strong"], idle: ["square-open", "warn"], bad: ["x-thin-open", "failed"], na: ["line-ne-open", "line-strong"], drain: ["triangle-se", "line-strong"] };
+
+function heat(d, el) {
+  const columns = d.columns, cell = Math.min((el.clientWidth - 100) / columns, (el.clientHeight - 22) / d.rows.length);
+  const traces = [{
+    type: "heatmap", z: d.z, x: Array.from({ length: columns }, (_, i) => i), y: d.rows.map((_, i) => i), zmin: 0, zmax: 100, colorscale: ramp(), showscale: false, hoverongaps: false,
+    xgap: cell > 8 ? 2 : 1, ygap: cell > 8 ? 2 : d.rows.length > 120 ? 0 : 1, text: d.tips.map(row => row.map(safe)), hovertemplate: "%{text}<extra></extra>", customdata: d.hrefs.map(row => row.map(h => ["", h])),
+  }];
+  for (const [kind, [symbol, colour]] of Object.entries(CELL)) {
+    const at = (d.marks || []).filter(m => m[2] === kind);
+    if (!at.length) continue;
+    traces.push({
+      type: "scatter", mode: "markers", name: kind, x: at.map(m => m[1]), y: at.map(m => m[0]), text: at.map(m => safe(d.tips[m[0]][m[1]])), hovertemplate: "%{text}<extra></extra>",
+      customdata: at.map(m => ["", d.hrefs[m[0]][m[1]]]), marker: { symbol, size: Math.max(4, Math.min(13, cell * (kind === "bad" ? 0.45 : 0.62))), color: tok(colour), line: { width: kind === "free" ? 1 : 1.6, color: tok(colour) } },
+    });
+  }
+  const every = Math.max(1, Math.ceil(13 / ((el.clientHeight - 22) / d.rows.length)));
+  const ticks = d.rows.map((_, i) => i).filter(i => i % every === 0);
+  const step = columns > 32 ? 8 : columns > 16 ? 4 : 1;
+  return [traces, layout({
+    margin: { l: 88, r: 6, t: 2, b: 20 },
+    xaxis: axis({ range: [-0.5, columns - 0.5], tickvals: Array.from({ length: Math.ceil(columns / step) }, (_, i) => i * step) }),
+    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
+  })];
+}
+heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], d.rows.flatMap((node, r) => d.tips[r].map((tip, c) => (tip ? [node, c, d.z[r][c] === null ? "–" : `${num(d.z[r][c])} %`, tip] : null)).filter(Boolean))];
+
+// ---- strip: device × time ----
+function strip(d) {
+  return [[{
+    type: "heatmap", x: d.x.map(wall), y: d.rows.map((_, i) => i), z: d.z, zmin: 0, zmax: d.max ?? 100, colorscale: ramp(), showscale: false, hoverongaps: false, ygap: d.rows.length > 40 ? 0 : 1,
+    customdata: d.rows.map(row => d.x.map(() => safe(row))), hovertemplate: "%{customdata} · %{x|%H:%M:%S} · %{z:.0f} " + (d.unit || "%") + "<extra></extra>",
+  }], layout({
+    margin: { l: 92, r: 8, t: 2, b: 24 }, xaxis: axis({ type: "date", nticks: 5 }),
+    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: d.rows.map((_, i) => i).filter(i => i % Math.ceil(d.rows.length / 12) === 0), ticktext: d.rows.filter((_, i) => i % Math.ceil(d.rows.length / 12) === 0).map(safe) }),
+  })];
+}
+strip.table = d => [[t("Device"), t("Now"), t("Mean"), t("Most")], d.rows.map((row, i) => {
+  const known = d.z[i].filter(v => v !== null);
+  return [row, num(known.at(-1) ?? null), num(known.length ? known.reduce((a, b) => a + b, 0) / known.length : null), num(known.length ? Math.max(...known) : null)];
+})];
+
+// ---- lines: one accent, the rest told apart by dash; names at the line's end ----
+const STROKE = [["accent", "solid", 1.75], ["text-2", "solid", 1.25], ["text-3", "dash", 1.25], ["kind-gpu", "solid", 1.25], ["kind-npu", "dot", 1.25], ["line-strong", "dash", 1.25], ["warn", "solid", 1.25], ["text-3", "dot", 1.25]];
+
+function lines(d, el) {
+  const date = d.x_kind === "time";
+  const series = d.series.slice(0, 8);
+  const right = series.length > 1 ? Math.min(110, 14 + 6.4 * Math.max(...series.map(s => s.name.length))) : 12;
+  const traces = series.map((s, i) => ({
+    type: "scatter", mode: s.y.filter(v => v !== null).length < 2 ? "markers" : "lines", name: s.name, x: date ? s.x.map(wall) : s.x, y: s.y, connectgaps: false, hovertemplate: `${safe(s.name)}: %{y:.4~g}${safe(d.unit ? " " + d.unit : "")}<extra></extra>`,
+    line: { color: tok(STROKE[i][0]), dash: STROKE[i][1], width: STROKE[i][2] }, marker: { color: tok(STROKE[i][0]), size: 5 },
+  }));
+  const ends = series.length < 2 ? [] : series.map((s, i) => {
+    const last = s.y.findLastIndex(v => v !== null);
+    return last < 0 ? null : { x: date ? wall(s.x[last]) : s.x[last], y: s.y[last], xanchor: "left", xshift: 6, showarrow: false, text: safe(s.name), font: { size: 11, color: tok(STROKE[i][0] === "accent" ? "accent" : "text-2"), family: font() } };
+  }).filter(Boolean);
+  return [traces, layout({
+    hovermode: "x", margin: { l: 44, r: right, t: 8, b: 24 }, annotations: ends,
+    xaxis: axis({ type: date ? "date" : "linear", nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: d.zero ? "tozero" : "normal" }),
+  })];
+}
+lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]).slice(-200))];
+
+const KIND = { gantt, heat, strip, lines };
+
+// ---- loading, drawing, letting go ----
+let loading;
+function script(src) {
+  return new Promise((done, failed) => document.head.append(Object.assign(document.createElement("script"), { src, onload: done, onerror: failed })));
+}
+function plotly() {
+  const { plotly: src, plotlyZh: words } = document.body.dataset;
+  loading ??= script(src).then(async () => {
+    if (!lang.startsWith("zh")) return;
+    globalThis.module = { exports: {} }; // the locale file is written for a module loader
+    await script(words);
+    Plotly.register(globalThis.module.exports);
+    delete globalThis.module;
+  });
+  return loading;
+}
+
+const near = new WeakSet(), drawnAt = new WeakMap(), live = new Set(), waiting = new Map();
+const eyes = new IntersectionObserver(entries => {
+  for (const { target, isIntersecting } of entries) {
+    isIntersecting ? near.add(target) : near.delete(target);
+    if (isIntersecting) ask(target);
+  }
+}, { rootMargin: "200px" });
+const size = new ResizeObserver(entries => entries.forEach(({ target }) => ask(target, true)));
+
+function ask(el, again = false) {
+  if (again) el.dataset.drawn = "";
+  if (!near.has(el) || waiting.has(el)) return;
+  const wait = Math.max(0, (drawnAt.get(el) || 0) + (again ? 120 : 1000) - Date.now());
+  waiting.set(el, setTimeout(() => { waiting.delete(el); requestAnimationFrame(() => draw(el)); }, wait));
+}
+
+async function draw(el) {
+  const source = document.getElementById(el.dataset.source)?.textContent;
+  if (!el.isConnected || !source || !el.clientWidth || el.dataset.drawn === String(stamp(source))) return;
+  await plotly();
+  drawnAt.set(el, Date.now());
+  el.dataset.drawn = stamp(source);
+  const wanted = JSON.parse(source);
+  if (wanted.height) el.style.height = `${wanted.height}px`;
+  const [traces, more] = KIND[el.dataset.chart](wanted, el);
+  await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, CONFIG);
+  if (live.has(el)) return;
+  live.add(el);
+  el.on("plotly_click", ({ points }) => { const to = points[0]?.customdata?.[1]; if (to) location.href = to; });
+  el.on("plotly_hover", ({ points }) => readout(el, points[0]));
+}
+
+/** Details dock: a panel's read-out says what lies under the pointer. */
+function readout(el, point) {
+  const out = el.closest(".y-panel")?.querySelector("[data-readout]");
+  if (out) out.textContent = new DOMParser().parseFromString(point?.text || point?.customdata?.[0] || "", "text/html").body.textContent;
+}
+
+const stamp = text => { let h = text.length; for (let i = 0; i < text.length; i += 1) h = (h * 31 + text.charCodeAt(i)) | 0; return h; };
+
+/** Finds new charts, lets go of removed ones and redraws those whose source changed. */
+export function scan() {
+  for (const el of live) if (!el.isConnected) { Plotly.purge(el); live.delete(el); eyes.unobserve(el); size.unobserve(el); }
+  for (const el of document.querySelectorAll("[data-chart]")) {
+    if (!el.dataset.watched) { el.dataset.watched = "1"; eyes.observe(el); size.observe(el); }
+    ask(el);
+    const fig = el.closest(".y-fig");
+    if (fig?.dataset.view === "table") table(fig, el);
+  }
+}
+
+export function redraw() {
+  for (const el of document.querySelectorAll("[data-chart]")) ask(el, true);
+}
+
+/** Gives a chart new content, as the server's JSON would. */
+export function feed(id, content) {
+  const holder = document.getElementById(id);
+  if (holder) { holder.textContent = JSON.stringify(content); scan(); }
+}
+
+function table(fig, el) {
+  const source = document.getElementById(el.dataset.source)?.textContent;
+  if (!source) return;
+  const [head, rows] = KIND[el.dataset.chart].table(JSON.parse(source));
+  const made = document.createElement("table");
+  made.className = "y-table dense";
+  const line = made.createTHead().insertRow();
+  for (const text of head) line.append(Object.assign(document.createElement("th"), { textContent: text, scope: "col" }));
+  const body = made.createTBody();
+  for (const row of rows.slice(0, 1000)) { const tr = body.insertRow(); for (const text of row) tr.insertCell().textContent = text; }
+  let holder = fig.querySelector(".y-figtable");
+  if (!holder) fig.append((holder = Object.assign(document.createElement("div"), { className: "y-figtable", tabIndex: 0 })));
+  holder.replaceChildren(made);
+  if (rows.length > 1000) holder.append(Object.assign(document.createElement("p"), { className: "y-3", textContent: t("Showing 1,000 of {n} rows.", { n: num(rows.length) }) }));
+}
+
+document.addEventListener("click", event => {
+  const button = event.target.closest("[data-table-for]");
+  if (!button) return;
+  const on = button.getAttribute("aria-pressed") !== "true";
+  button.setAttribute("aria-pressed", on);
+  for (const fig of button.closest(".y-panel").querySelectorAll(".y-fig")) {
+    fig.dataset.view = on ? "table" : "chart";
+    const el = fig.querySelector("[data-chart]");
+    on ? table(fig, el) : ask(el, true);
+  }
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -1,0 +1,64 @@
+// The job page's own two parts: utilisation of its devices, drawn from the metrics topic, and the log.
+import { feed } from "./charts.js";
+import { watch } from "./live.js";
+import { Log } from "./log.js";
+import { onRefresh } from "./page.js";
+import { t } from "./text.js";
+
+const holder = document.getElementById("job-metrics-topic");
+
+const some = list => list.some(value => value !== null);
+
+/** The metrics answer as a strip of device × time and as lines of what its processes use. */
+function measured({ at, devices, parts }) {
+  const x = at.map(moment => Date.parse(moment));
+  const shown = devices.filter(d => some(d.utilisation));
+  const first = shown.length ? Math.min(...shown.map(d => d.utilisation.findIndex(v => v !== null))) : 0;
+  feed("chart-devices", {
+    rows: shown.map(d => `${d.node} ${d.kind}${d.index}`), x: x.slice(first), height: Math.min(340, Math.max(96, shown.length * 17 + 30)),
+    z: shown.map(d => d.utilisation.slice(first).map(v => (v === null ? null : v * 100))),
+  });
+  const known = parts.filter(p => some(p.cpu) || some(p.rss_bytes)).slice(0, 8);
+  const name = p => `${p.stage} ${p.attempt}${known.some(o => o.rank) ? `.${p.rank}` : ""}`;
+  feed("chart-cpu", { x_kind: "time", unit: t("cores"), zero: true, series: known.map(p => ({ name: name(p), x, y: p.cpu })) });
+  feed("chart-memory", { x_kind: "time", unit: "GiB", zero: true, series: known.map(p => ({ name: name(p), x, y: p.rss_bytes.map(v => (v === null ? null : v / 2 ** 30)) })) });
+  for (const [id, empty] of [["panel-devices", !shown.length], ["panel-cpu", !known.length], ["panel-memory", !known.length]]) {
+    const panel = document.getElementById(id);
+    if (!panel) continue;
+    panel.querySelector(".y-fig").hidden = empty;
+    panel.querySelector("[data-empty]").hidden = !empty;
+  }
+}
+
+/** The numbers that a stage reports are kept here as they come, by step: the server keeps the newest only. */
+const history = new Map();
+function reported() {
+  const told = JSON.parse(document.getElementById("job-reported")?.textContent || "{}");
+  const panel = document.getElementById("panel-values");
+  if (!panel) return;
+  const place = `yard.values.${location.pathname}`;
+  if (!history.size) for (const [key, points] of JSON.parse(sessionStorage.getItem(place) || "[]")) history.set(key, points);
+  for (const [key, value] of Object.entries(told.values || {})) {
+    if (typeof value !== "number" || told.step === null || told.step === undefined) continue;
+    const points = history.get(`${told.stage} ${key}`) || [];
+    if (points.length && points.at(-1)[0] > told.step) points.length = 0;
+    if (!points.length || points.at(-1)[0] < told.step) points.push([told.step, value]);
+    history.set(`${told.stage} ${key}`, points.slice(-2000));
+  }
+  try { sessionStorage.setItem(place, JSON.stringify([...history])); } catch { /* a full store costs the curve after a reload, nothing else */ }
+  const chosen = [...history].filter(([key]) => /loss|reward|error|perplexity/i.test(key));
+  const drawn = (chosen.length ? chosen : [...history]).slice(0, 3);
+  panel.hidden = !drawn.some(([, points]) => points.length > 1);
+  feed("chart-values", { x_kind: "step", series: drawn.map(([key, points]) => ({ name: key, x: points.map(p => p[0]), y: points.map(p => p[1]) })) });
+}
+reported();
+onRefresh(reported);
+
+if (holder) watch(holder.dataset.topic, data => data && measured(data), { data: true });
+
+const log = document.querySelector("[data-log]");
+if (log) {
+  const viewer = new Log(log);
+  watch(log.dataset.streams, streams => streams && viewer.streams(streams), { data: true });
+  onRefresh(() => viewer.settle());
+}

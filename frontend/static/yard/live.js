@@ -1,0 +1,123 @@
+// One WebSocket per tab. A topic is a REST path; the server says when its answer changed. Where the socket dies, the same
+// paths are polled with If-None-Match, and the pill says so: the page never stops moving in silence.
+import { span, t } from "./text.js";
+
+const POLL_S = 5, SILENT_S = 25, GONE_S = 60;
+const topics = new Map(); // topic -> {etag, data: wanted or not, seen: called with the data or null}
+const pill = document.querySelector("[data-live-pill]");
+let socket = null, tries = 0, retry = 0, retryAt = 0, heardAt = Date.now(), polledAt = 0, failed = false, paused = false, shown = "";
+
+function show(state, text) {
+  if (!pill || shown === state + text) return;
+  shown = state + text;
+  pill.dataset.state = state;
+  pill.querySelector("span").textContent = text;
+  document.documentElement.dataset.feed = state;
+}
+
+function state() {
+  const quiet = (Date.now() - heardAt) / 1000;
+  if (paused) return show("paused", t("Paused"));
+  if (socket?.readyState === WebSocket.OPEN) return quiet > SILENT_S ? show("stale", t("Stale {span}", { span: span(quiet) })) : show("live", t("Live"));
+  if (failed && quiet > 3 * POLL_S) {
+    return quiet > GONE_S ? show("offline", t("Offline, retry in {n} s", { n: Math.max(0, Math.ceil((retryAt - Date.now()) / 1000)) })) : show("stale", t("Stale {span}", { span: span(quiet) }));
+  }
+  if (tries === 0) return show("connecting", t("Connecting"));
+  show("polling", t("Polling {n} s", { n: POLL_S }));
+}
+
+function send(message) {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+const subscription = (topic, entry) => ({ op: "sub", topic, etag: entry.etag || "", want: entry.data ? "data" : "etag" });
+
+function hear(event) {
+  heardAt = Date.now();
+  const message = JSON.parse(event.data);
+  const entry = topics.get(message.topic);
+  if (!entry || !["snapshot", "changed"].includes(message.kind)) return;
+  entry.etag = message.etag;
+  entry.seen(message.data ?? null);
+}
+
+function connect() {
+  clearTimeout(retry);
+  if (paused || socket) return;
+  const mine = (socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1`));
+  mine.onopen = () => {
+    tries = 0;
+    failed = false;
+    heardAt = Date.now();
+    for (const [topic, entry] of topics) send(subscription(topic, entry));
+    state();
+  };
+  mine.onmessage = hear;
+  mine.onclose = event => {
+    if (socket !== mine) return;
+    socket = null;
+    if (event.code === 4401) return location.reload();
+    tries += 1;
+    const wait = Math.min(30_000, 500 * 2 ** Math.min(tries - 1, 6)) * (0.75 + Math.random() / 2);
+    retryAt = Date.now() + wait;
+    if (!paused) retry = setTimeout(connect, wait);
+    state();
+  };
+}
+
+async function poll() {
+  polledAt = Date.now();
+  for (const [topic, entry] of [...topics]) {
+    try {
+      const answer = await fetch(topic, { headers: { Accept: "application/json", ...(entry.etag && { "If-None-Match": entry.etag }) }, cache: "no-store" });
+      heardAt = Date.now();
+      failed = false;
+      if (answer.status === 401) return location.reload();
+      if (!answer.ok) continue;
+      const data = await answer.json();
+      entry.etag = answer.headers.get("ETag") || "";
+      entry.seen(entry.data ? data : null);
+    } catch {
+      failed = true;
+    }
+  }
+  state();
+}
+
+function beat() {
+  if (!paused && socket?.readyState === WebSocket.OPEN && Date.now() - heardAt > 2 * SILENT_S * 1000) socket.close();
+  if (!paused && socket?.readyState !== WebSocket.OPEN && tries > 0 && Date.now() - polledAt >= POLL_S * 1000) poll();
+  state();
+}
+
+/** Calls `seen` whenever the answer of this REST path changed: with its JSON if `data`, else with null. */
+export function watch(topic, seen, { data = false, etag = "" } = {}) {
+  topics.set(topic, { seen, data, etag });
+  send(subscription(topic, topics.get(topic)));
+}
+
+export function unwatch(topic) {
+  if (topics.delete(topic)) send({ op: "unsub", topic });
+}
+
+/** Stops or goes on; a hidden tab does the same by itself. */
+export function pause(on) {
+  paused = on;
+  if (on) {
+    socket?.close();
+    socket = null;
+  } else {
+    heardAt = Date.now();
+    connect();
+  }
+  state();
+}
+
+export function start() {
+  if (!pill) return;
+  let held = false;
+  pill.addEventListener("click", () => pause((held = !paused)));
+  document.addEventListener("visibilitychange", () => held || pause(document.hidden));
+  connect();
+  setInterval(beat, 1000);
+}

@@ -1,0 +1,189 @@
+// A log that follows by byte offset. It keeps a window of lines and draws only those in sight; the whole text is one
+// download away. ANSI colours become classes on text nodes: nothing of a log is ever parsed as HTML.
+import { num, t } from "./text.js";
+
+const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000;
+
+/** Splits one line into [text, classes] pieces; other escape sequences vanish. */
+export function ansi(line, on = new Set()) {
+  const pieces = [];
+  let at = 0;
+  for (const found of line.matchAll(/\x1b(?:\[([0-9;?]*)([A-Za-z])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])/g)) {
+    if (found.index > at) pieces.push([line.slice(at, found.index), [...on]]);
+    at = found.index + found[0].length;
+    if (found[2] !== "m") continue;
+    for (const code of (found[1] || "0").split(";").map(Number)) {
+      if (code === 0) on.clear();
+      else if (code >= 1 && code <= 4) on.add(`a${code}`);
+      else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) { for (const c of on) if (/^a[39]\d$/.test(c)) on.delete(c); on.add(`a${code}`); }
+      else if (code === 39) for (const c of on) if (/^a[39]\d$/.test(c)) on.delete(c);
+    }
+  }
+  if (at < line.length) pieces.push([line.slice(at), [...on]]);
+  return pieces;
+}
+
+/** What a terminal would show of a line that was overwritten by carriage returns. */
+export const settled = line => { const parts = line.replace(/\r+$/, "").split("\r"); return parts[parts.length - 1]; };
+
+export class Log {
+  constructor(root) {
+    this.root = root;
+    this.box = root.querySelector(".y-log");
+    this.space = this.box.appendChild(Object.assign(document.createElement("div"), { className: "space" }));
+    this.rows = this.space.appendChild(Object.assign(document.createElement("div"), { className: "rows" }));
+    this.pick = root.querySelector("[data-log-pick]");
+    this.follow = root.querySelector("[data-log-follow]");
+    this.find = root.querySelector("[data-log-find]");
+    this.count = root.querySelector("[data-log-count]");
+    this.raw = root.querySelector("[data-log-raw]");
+    this.following = true;
+    this.known = [];
+    this.reset();
+    this.box.addEventListener("scroll", () => {
+      const low = this.box.scrollTop + this.box.clientHeight >= this.box.scrollHeight - 2 * LINE;
+      if (low !== this.following) this.setFollow(low, false);
+      this.draw();
+    }, { passive: true });
+    this.box.addEventListener("keydown", event => event.key === "G" && this.setFollow(true));
+    this.pick.addEventListener("change", () => { this.picked = true; this.reset(); this.more(); });
+    this.follow.addEventListener("click", () => this.setFollow(!this.following));
+    this.find.addEventListener("input", () => this.search());
+    this.find.addEventListener("keydown", event => event.key === "Enter" && (event.preventDefault(), this.next(event.shiftKey ? -1 : 1)));
+  }
+
+  reset() {
+    this.lines = [];
+    this.tail = "";
+    this.offset = null;
+    this.skipped = 0;
+    this.dropped = 0;
+    this.decoder = new TextDecoder();
+    this.hits = [];
+    this.draw();
+  }
+
+  setFollow(on, scroll = true) {
+    this.following = on;
+    this.follow.setAttribute("aria-pressed", on);
+    this.follow.querySelector("span").textContent = on ? t("Following") : t("Follow");
+    if (on && scroll) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  settle() { this.draw(); }
+
+  /** The index of streams, newest attempt last: [{stage, attempt, rank, stream, size_bytes}]. */
+  streams(all) {
+    const list = Array.isArray(all) ? all : all.results || [];
+    const value = s => [s.stage, s.attempt, s.rank, s.stream].join("|");
+    const groups = new Map();
+    for (const s of list) {
+      const both = [s.stage, s.attempt, s.rank, "both"].join("|");
+      if (!groups.has(both)) groups.set(both, { label: `${s.stage} · ${t("attempt {n}", { n: s.attempt })}${list.some(o => o.rank) ? ` · ${t("rank {n}", { n: s.rank })}` : ""}`, size: 0, parts: [] });
+      groups.get(both).size += s.size_bytes;
+      groups.get(both).parts.push(s);
+    }
+    const options = [];
+    for (const [both, group] of groups) {
+      options.push([both, group.label, group.size]);
+      for (const s of group.parts) options.push([value(s), `  ${s.stream === "err" ? t("standard error") : t("standard output")}`, s.size_bytes]);
+    }
+    const before = this.pick.value;
+    if (options.length !== this.known.length) {
+      this.pick.replaceChildren(...options.map(([v, label]) => Object.assign(document.createElement("option"), { value: v, textContent: label })));
+      const newest = options.filter(o => o[0].endsWith("|both") && o[2] > 0).at(-1) || options.filter(o => o[0].endsWith("|both")).at(-1);
+      this.pick.value = this.picked && options.some(o => o[0] === before) ? before : newest?.[0] || "";
+      if (this.pick.value !== before) this.reset();
+    }
+    this.known = options;
+    this.root.querySelector("[data-empty]").hidden = options.some(o => o[2] > 0);
+    this.box.hidden = !options.some(o => o[2] > 0);
+    this.more();
+  }
+
+  address(extra) {
+    const [stage, attempt, rank, stream] = this.pick.value.split("|");
+    return `${this.root.dataset.logs}?${new URLSearchParams({ stage, attempt, rank, stream, ...extra })}`;
+  }
+
+  async more() {
+    if (this.busy || !this.pick.value) return;
+    this.busy = true;
+    const chosen = this.pick.value;
+    try {
+      for (let turn = 0; turn < 40; turn += 1) {
+        const size = this.known.find(o => o[0] === chosen)?.[2] ?? 0;
+        if (this.offset === null) {
+          this.skipped = Math.max(0, size - FIRST);
+          this.offset = this.skipped;
+        }
+        if (this.offset >= size) break;
+        const answer = await fetch(this.address({ offset: this.offset, limit: 262144 }), { cache: "no-store" });
+        if (!answer.ok || this.pick.value !== chosen) break;
+        const bytes = new Uint8Array(await answer.arrayBuffer());
+        const next = Number(answer.headers.get("X-Log-Next-Offset") || this.offset + bytes.length);
+        if (!bytes.length && next <= this.offset) break;
+        this.offset = next;
+        this.take(this.decoder.decode(bytes, { stream: true }));
+      }
+    } finally {
+      this.busy = false;
+      if (this.raw) this.raw.href = `${this.root.dataset.raw}?${this.address({}).split("?")[1]}`;
+      if (this.pick.value !== chosen) this.more();
+    }
+  }
+
+  take(text) {
+    const fresh = (this.tail + text).split("\n");
+    this.tail = fresh.pop();
+    if (this.skipped && !this.lines.length && fresh.length > 1) fresh.shift(); // the first line of a window may be cut
+    for (const line of fresh) this.lines.push(settled(line));
+    if (this.lines.length > KEEP) { this.dropped += this.lines.length - KEEP; this.lines.splice(0, this.lines.length - KEEP); }
+    this.search(false);
+    this.draw();
+    if (this.following) this.box.scrollTop = this.box.scrollHeight;
+  }
+
+  shown() { return this.tail ? [...this.lines, settled(this.tail)] : this.lines; }
+
+  draw() {
+    const all = this.shown(), first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
+    this.space.style.height = `${all.length * LINE}px`;
+    this.rows.style.transform = `translateY(${first * LINE}px)`;
+    const needle = this.find.value;
+    this.rows.replaceChildren(...all.slice(first, last).map((line, i) => this.row(line, this.dropped + first + i + 1, needle)));
+    const cut = this.skipped || this.dropped;
+    this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
+  }
+
+  row(line, number, needle) {
+    const row = Object.assign(document.createElement("div"), { className: "row" });
+    if (/\b(error|traceback|exception|fatal)\b/i.test(line)) row.classList.add("e");
+    row.append(Object.assign(document.createElement("i"), { textContent: this.skipped ? "·" : number }));
+    const text = row.appendChild(Object.assign(document.createElement("span"), { className: "l" }));
+    for (const [piece, classes] of ansi(line.length > LONG ? line.slice(0, LONG) + " …" : line)) {
+      const parts = needle ? piece.split(new RegExp(`(${needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "i")) : [piece];
+      parts.forEach((part, i) => {
+        if (i % 2) text.append(Object.assign(document.createElement("mark"), { textContent: part }));
+        else if (classes.length) text.append(Object.assign(document.createElement("span"), { className: classes.join(" "), textContent: part }));
+        else text.append(part);
+      });
+    }
+    return row;
+  }
+
+  search(move = true) {
+    const needle = this.find.value.toLowerCase();
+    this.hits = needle ? this.shown().flatMap((line, i) => (line.toLowerCase().includes(needle) ? [i] : [])) : [];
+    this.at = -1;
+    if (move) { this.draw(); if (needle) this.next(1); }
+  }
+
+  next(by) {
+    if (!this.hits.length) return;
+    this.at = (this.at + by + this.hits.length) % this.hits.length;
+    this.setFollow(false, false);
+    this.box.scrollTop = Math.max(0, this.hits[this.at] * LINE - this.box.clientHeight / 2);
+    this.draw();
+  }
+}
