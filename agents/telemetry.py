@@ -48,6 +48,8 @@ class Meter:
             claims = [claim for part in self.node.live for claim in part.intent.devices]
             devices = await asyncio.to_thread(self.view.sample, claims)
             if self.view.conditions(False) != before:
+                # A fault seen while sampling changes a device's health: look again with the next round.
+                looked_at = 0.0
                 self.node.changed.set()
             await self._send(devices, self._parts())
 

@@ -1,6 +1,6 @@
 """One real agent against a model control plane: start latency, throughput, memory, rest and adoption.
 
-``start_ms_*`` counts from the moment Desired is handed to the socket until the user's command (``date``) reads the clock.
+``start_ms_*`` counts from the moment Desired is handed to the socket until the user's command (``date``) reads a clock.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def footprint(model: Yard, pid: int, folder: Path, count: int = 100) -> dict[str
     shims = [record["pid"] for name in names if (record := read_whole(f"{folder}/state/parts/{name}/shim.json"))]
     before_shims = procfs.cpu_s(shims)
     time.sleep(5)
-    values = {
+    return {
         "start_100_s": started_s,
         "agent_rss_mib": _memory(pid, "status", "VmRSS"),
         "shim_rss_mib": statistics.median(_memory(shim, "status", "VmRSS") for shim in shims),
@@ -122,7 +122,6 @@ def footprint(model: Yard, pid: int, folder: Path, count: int = 100) -> dict[str
         "agent_core_percent_100_parts": (procfs.cpu_s([pid]) - before) / 10 * 100,
         "shim_core_percent_each": (procfs.cpu_s(shims) - before_shims) / 5 / count * 100,
     }
-    return values
 
 
 def _memory(pid: int, file: str, field: str) -> float:

@@ -46,9 +46,11 @@ def parse(text: str) -> list[str]:
     """``4xdgx-h100,2xatlas-800`` -> the shapes' names, one per node."""
     nodes: list[str] = []
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
-        count, _, name = piece.rpartition("x") if piece.partition("x")[0].isdigit() else ("1", "", piece)
+        count, _, name = piece.partition("x")
         if count.isdigit() and name in SHAPES:
             nodes += [name] * int(count)
+        elif piece in SHAPES:
+            nodes.append(piece)
         else:
             known = ", ".join(SHAPES)
             raise ValueError(f'"{piece}" is no machine to simulate; accepted are {known}, with a count like 4xdgx-h100')
