@@ -33,6 +33,8 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,
+        "depth": 100,
+        "repair_depth": 8,
     },
     # The baseline of every comparison.
     "fifo": {

@@ -166,8 +166,10 @@ def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> boo
     return True
 
 
-def search(view: View, outcome: Outcome, ways: list[Way], earliest: float) -> Option | None:
-    """The best way to run the stage, by the profile's judgement: now or later."""
+def search(
+    view: View, outcome: Outcome, ways: list[Way], earliest: float, before: float = float("inf")
+) -> Option | None:
+    """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     room = profile.timetable != "none" and view.entries.get(stage.pool, 0) < profile.depth
     options = []
@@ -175,7 +177,7 @@ def search(view: View, outcome: Outcome, ways: list[Way], earliest: float) -> Op
         length = view.length_s(stage, way, profile.plan_with)
         option = now_slot(view, outcome, way, length) if earliest <= view.now else None
         if option is None and (room or (len(ways) > 1 and earliest <= view.now)):
-            option = later_slot(view, stage, way, length, earliest)
+            option = later_slot(view, stage, way, length, earliest, before)
         if option is not None:
             options.append(option)
     if len(options) > 1:
@@ -231,10 +233,12 @@ def rank(view: View, profile: Profile, way: Way) -> list[tuple[float, Candidate,
     return ranked
 
 
-def later_slot(view: View, stage: Stage, way: Way, length: float, earliest: float) -> Option | None:
+def later_slot(
+    view: View, stage: Stage, way: Way, length: float, earliest: float, before: float = float("inf")
+) -> Option | None:
     """The first place in the timetable that no entry before it holds."""
     not_before = max([earliest, *(start for known, start in way.floor if known <= length)])
-    found = view.table.earliest(way.alternative.asks, way.places, stage.nodes, length, not_before)
+    found = view.table.earliest(way.alternative.asks, way.places, stage.nodes, length, not_before, before)
     if found is None:
         return None
     start, chosen = found
@@ -323,7 +327,7 @@ def _forward(view: View, outcome: Outcome, *, look_ahead: bool) -> float:
     view.unreserve(outcome)
     option = None
     if look_ahead:
-        option = search(view, fresh, ways, earliest)
+        option = search(view, fresh, ways, earliest, promise.start_at - STILL_S)
     elif earliest <= view.now:
         found = (now_slot(view, fresh, w, view.length_s(stage, w, view.profile(stage.pool).plan_with)) for w in ways)
         option = next((one for one in found if one), None)

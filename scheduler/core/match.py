@@ -39,11 +39,10 @@ def candidate(alternative: Alternative, node: Node, *, healthy: bool = True) -> 
     if any(len(devices) < ask.count for ask, devices in zip(alternative.asks, found, strict=True)):
         return None
     place = Candidate(node, found)
-    return place if grant(alternative.asks, place, lambda d: _size(node, d)) is not None else None
-
-
-def _size(node: Node, device: str) -> tuple[int, int]:
-    return next((d.capacity_milli, d.memory_bytes) for d in node.devices if d.id == device)
+    if len({ask.kind for ask in alternative.asks}) == len(alternative.asks):
+        return place  # no two asks want the same device
+    size = {device.id: (device.capacity_milli, device.memory_bytes) for device in node.devices}
+    return place if grant(alternative.asks, place, size.__getitem__) is not None else None
 
 
 def grant(asks: Sequence[Ask], place: Candidate, free: Free) -> tuple[Grant, ...] | None:

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 from scheduler.core.match import Candidate, grant
-from scheduler.core.types import Ask, Device, Grant
+from scheduler.core.types import Ask, Device, Grant, Mode
 
 FOREVER = float("inf")
 
@@ -51,6 +51,21 @@ class Lane:
         if j - i == 1:
             return self.milli[i], self.memory[i]
         return min(self.milli[i:j]), min(self.memory[i:j])
+
+    def free_from(self, start: float, length_s: float, milli: int, memory: int) -> float:
+        """The first time from ``start`` on from which so much is free for so long."""
+        times, most = self.times, len(self.times)
+        i = max(bisect_right(times, start) - 1, 0)
+        at = start
+        while i < most:
+            if self.milli[i] < milli or self.memory[i] < memory:
+                at = FOREVER
+            elif at == FOREVER:
+                at = times[i]
+            i += 1
+            if at != FOREVER and (i == most or times[i] >= at + length_s):
+                return at
+        return FOREVER
 
     def next_rise(self, after: float) -> float:
         """The first time after ``after`` at which more becomes free."""
@@ -141,16 +156,23 @@ class Timetable:
         return [owner for _, owner in sorted(found)]
 
     def earliest(
-        self, asks: Sequence[Ask], places: Sequence[Candidate], count: int, length_s: float, not_before: float
+        self,
+        asks: Sequence[Ask],
+        places: Sequence[Candidate],
+        count: int,
+        length_s: float,
+        not_before: float,
+        before: float = FOREVER,
     ) -> tuple[float, list[tuple[Candidate, tuple[Grant, ...]]]] | None:
-        """The first start from which ``count`` of ``places`` meet ``asks`` for ``length_s``, and their grants."""
+        """The first start from which ``count`` of ``places`` meet ``asks`` for ``length_s``, and their grants; ``None``
+        where there is none ``before`` then."""
         at = not_before
         found: dict[int, tuple[float, tuple[Grant, ...]]] = {}
         todo: Iterable[int] = range(len(places))
         while True:
             ready = []
             for i in todo:
-                slot = self._first(asks, places[i], length_s, at)
+                slot = self._first(asks, places[i], length_s, at, before)
                 if slot is None:
                     found.pop(i, None)
                     continue
@@ -168,22 +190,29 @@ class Timetable:
             todo = [i for i, slot in found.items() if slot[0] < at]
 
     def _first(
-        self, asks: Sequence[Ask], place: Candidate, length_s: float, at: float
+        self, asks: Sequence[Ask], place: Candidate, length_s: float, at: float, before: float
     ) -> tuple[float, tuple[Grant, ...]] | None:
-        while at < FOREVER:
-            end = at + length_s
-            grants = grant(asks, place, lambda device: self._low(device, at, end))  # noqa: B023
-            if grants is not None:
-                return at, grants
-            at = min(
-                (
-                    self._lanes[device.id].next_rise(at)
-                    for devices in place.matches
-                    for device in devices
-                    if device.id in self._lanes
-                ),
-                default=FOREVER,
-            )
+        """The first start on one node, before ``before``. Each step jumps to where every ask has enough devices that
+        are free for the whole length from some time on; at a time where nothing jumps any more, they are granted."""
+        while at < before:
+            then = at
+            for ask, devices in zip(asks, place.matches, strict=True):
+                free_from = []
+                for device in devices:
+                    lane = self._lanes.get(device.id)
+                    need = device.capacity_milli if device.mode is Mode.EXCLUSIVE else ask.milli
+                    free_from.append(at if lane is None else lane.free_from(at, length_s, need, ask.memory_bytes))
+                free_from.sort()
+                then = max(then, free_from[ask.count - 1])
+            if then == at:
+                end = at + length_s
+                grants = grant(asks, place, lambda device: self._low(device, at, end))  # noqa: B023
+                if grants is not None:
+                    return at, grants
+                # Two asks want the same device: go on to the next time at which anything changes for the better.
+                lanes = [self._lanes[d.id] for devices in place.matches for d in devices if d.id in self._lanes]
+                then = min((lane.next_rise(at) for lane in lanes), default=FOREVER)
+            at = then
         return None
 
     def _low(self, device: str, start: float, end: float) -> tuple[int, int]:

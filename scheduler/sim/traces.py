@@ -2,8 +2,8 @@
 
 A trace is CSV with a header line. ``submit_s``, ``duration_s`` and ``gpus`` are required; times are seconds from any
 origin, and ``gpus`` is per node. Optional columns: ``id``, ``project``, ``user``, ``kind``, ``priority`` (a number),
-``nodes``, ``cpus`` (cores per node), ``limit_s`` (time limit), ``expected_s`` (what the user thought), ``needs`` (ids of
-earlier lines, joined by ``;``). Other columns are passed over. A file whose name ends in ``.gz`` is unpacked.
+``nodes``, ``cpus`` (cores per node), ``limit_s`` (time limit), ``expected_s`` (what the user thought), ``needs`` (ids
+of earlier lines, joined by ``;``). Other columns are passed over. A file whose name ends in ``.gz`` is unpacked.
 """
 
 from __future__ import annotations
