@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 
 from agents import procfs
@@ -70,7 +71,7 @@ def latency(model: Yard, count: int = 100) -> dict[str, float]:
         model.want(NAME, order(name, "date", "+%s.%N"))
         model.ended(NAME, name)
         ends.append(time.time() - sent)
-        model.wait(lambda name=name: model.logs[(name, 0, "out")])
+        model.wait(partial(model.logs.get, (name, 0, "out")))
         starts.append(float(model.logs[(name, 0, "out")]) - sent)
     return {
         "start_ms_p50": statistics.median(starts) * 1000,
@@ -86,9 +87,13 @@ def throughput(model: Yard, count: int = 600, batch: int = 50) -> dict[str, floa
     for at in range(0, count, batch):
         model.want(NAME, *(order(name, "true") for name in names[at : at + batch]))
         if at >= batch:
-            model.wait(lambda at=at: all(name in model.side(NAME).ended for name in names[at - batch : at]), 60)
-    model.wait(lambda: all(name in model.side(NAME).ended for name in names), 60)
+            model.wait(partial(_have_ended, model, names[at - batch : at]), 60)
+    model.wait(partial(_have_ended, model, names), 60)
     return {"parts_per_s": count / (time.monotonic() - began)}
+
+
+def _have_ended(model: Yard, names: list[str]) -> bool:
+    return all(name in model.side(NAME).ended for name in names)
 
 
 def rest(pid: int, span_s: float = 15.0) -> dict[str, float]:

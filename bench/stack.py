@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from deploy.local.keeper import Options
 from deploy.local.launcher import Access, Interrupted, Stack, heed_signals
 from deploy.local.up import wait_until_up
 from switchyard.client import Client
-
-PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -63,19 +60,9 @@ def fresh_stack() -> Iterator[Bench]:
         with Stack(home, Options(port=18470)) as stack:
             access = wait_until_up(stack)
             client = Client(access.url, access.token)
-            wait_for_node(client)
             (keeper,) = psutil.Process().children()
             yield Bench(home, access, client, keeper)
     except Interrupted:
         raise SystemExit(130) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def wait_for_node(client: Client) -> None:
-    """Wait until this machine's node takes work."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(node["state"] == "READY" for node in client.nodes.list()):
-        if time.monotonic() > deadline:
-            raise SystemExit(f"no node is READY after {PATIENCE_S:.0f} s")
-        time.sleep(0.1)

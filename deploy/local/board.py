@@ -77,9 +77,15 @@ def _short(value: object) -> str:
 
 
 def news(before: Job | None, job: Job, now: datetime) -> list[str]:
-    """Return one plain line for each stage that changed its state, its place or another quarter of its work."""
+    """Return one plain line for each stage that changed its state, place, reason or another quarter of its work."""
     known = {stage["id"]: _told(stage) for stage in (before or {}).get("stages", [])}
-    return [line(stage, now) for stage in job["stages"] if known.get(stage["id"]) != _told(stage)]
+    lines = []
+    for stage in job["stages"]:
+        told = _told(stage)
+        former = known.get(stage["id"], ())
+        if told != former:
+            lines.append(line(stage, now, explain=told[:3] != former[:3]))
+    return lines
 
 
 def _told(stage: Stage) -> tuple[Any, ...]:
@@ -88,15 +94,16 @@ def _told(stage: Stage) -> tuple[Any, ...]:
     return stage["state"], where(stage), reason, None if done is None else int(done * 4)
 
 
-def line(stage: Stage, now: datetime) -> str:
-    """Write the state of one stage in one line without colours."""
+def line(stage: Stage, now: datetime, explain: bool = True) -> str:
+    """Write the state of one stage in one line without colours; ``explain`` adds where it is and why."""
     done, elapsed = share_done(stage), elapsed_s(stage, now)
     words = [f"{stage['name']:<12} {stage['state']:<10}"]
     if done is not None:
         words.append(f"{done:4.0%}")
     if elapsed is not None:
         words.append(f"{elapsed:6.1f} s")
-    words += [text for text in (where(stage), why(stage)) if text]
+    if explain:
+        words += [text for text in (where(stage), why(stage)) if text]
     return "  ".join(words)
 
 

@@ -59,6 +59,8 @@ def main(arguments: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except (NotUp, SwitchyardError) as reason:
         print(f"switchyard: {reason}", file=sys.stderr)
+        for error in getattr(reason, "errors", ()):
+            print(f"  {error.get('pointer', '')}: {error.get('detail', '')}", file=sys.stderr)
         return 1
 
 
@@ -146,7 +148,7 @@ class Demo:
         if job.state != "COMPLETED":
             failed = [stage for stage in job.stages if stage["state"] == "FAILED"]
             return next((stage["exit_code"] for stage in failed if stage.get("exit_code")), 1)
-        if model := model_file(self._home.shared / str(job.number), job):
+        if model := model_file(self._home.shared / str(job.number) / "outputs", job):
             print(f"\nModel       {model}")
         return 0
 
@@ -154,7 +156,7 @@ class Demo:
 def model_file(outputs: Path, job: dict[str, Any]) -> Path | None:
     """Return the weights that the job's last training stage left below ``outputs``; None where there are none."""
     for stage in reversed([stage for stage in job["stages"] if stage["kind"] == "train"]):
-        folder: Path = outputs / stage["name"] / "outputs"
+        folder: Path = outputs / stage["name"]
         found = [path for path in folder.rglob("*") if path.suffix in MODEL_SUFFIXES]
         if found:
             return max(found, key=lambda path: path.stat().st_size)

@@ -24,7 +24,7 @@ from deploy.local import identity, parts
 from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.lock import AlreadyRunning, Lock, Running
-from deploy.local.port import NoPort, answers, free_port
+from deploy.local.port import NoPort, answers, free_port, has_ready_node
 from deploy.local.postgres import Cluster, PostgresUnavailable
 from deploy.local.service import ROOT, Service, leashed, open_log, stop_all
 from deploy.local.stages import stop_stages
@@ -33,6 +33,7 @@ from deploy.local.valkey import Broker, ValkeyUnavailable
 DEFAULT_PORT = 8470
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
+NODE_PATIENCE_S = 30.0
 STEADY_AFTER_S = 60.0  # a part that lived this long starts again at once when it dies
 
 EXIT_ALREADY_RUNNING = 3
@@ -121,7 +122,9 @@ class Keeper:
         user = identity.choose(self.home)
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
-        self.start_agents(first, user)
+        with self.step("node"):
+            self.start_agents(first, user)
+            self.wait_for_node(port, first["api_token"])
         self.say(
             "up",
             url=self.url,
@@ -192,6 +195,16 @@ class Keeper:
         if nodes := self.options.simulate:
             token = first["simulated_join_token"]
             self.start(parts.simulating_agent(self.home, self.url, nodes, token, run_as, environment))
+
+    def wait_for_node(self, port: int, token: str) -> None:
+        """Wait until this machine's node takes work; its absence is only told: a stack without one is still of use."""
+        deadline = time.monotonic() + NODE_PATIENCE_S
+        while not has_ready_node(port, token):
+            if time.monotonic() > deadline:
+                log = self.home.logs / "agent.log"
+                self.say("say", text=f"no node is READY after {NODE_PATIENCE_S:.0f} s; {log} says why")
+                return
+            self.ears.wait(min(0.1, self.restart_the_dead() or 0.1))
 
     # -- small pieces of up ---------------------------------------------------------------------------------------
 

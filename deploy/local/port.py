@@ -1,7 +1,8 @@
-"""A port of 127.0.0.1: find a free one, and ask whether the control plane answers there."""
+"""A port of 127.0.0.1: find a free one, and ask the control plane there how far it is."""
 
 from __future__ import annotations
 
+import json
 import socket
 from http.client import HTTPConnection, HTTPException
 
@@ -25,11 +26,23 @@ def free_port(wanted: int) -> int:
 
 def answers(port: int) -> bool:
     """Tell whether the control plane answers."""
+    return _get(port, "/version") is not None
+
+
+def has_ready_node(port: int, token: str) -> bool:
+    """Tell whether any node takes work."""
+    said = _get(port, "/nodes", token)
+    return isinstance(said, dict) and any(node.get("state") == "READY" for node in said.get("results", []))
+
+
+def _get(port: int, path: str, token: str = "") -> object:
+    """Return the JSON answer of a GET below ``/api/v1``; None where nobody answers, or with an error of the server."""
     link = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        link.request("GET", "/api/v1/version")
-        return link.getresponse().status < 500
-    except (OSError, HTTPException):
-        return False
+        link.request("GET", "/api/v1" + path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = link.getresponse()
+        return json.loads(answer.read()) if answer.status < 500 else None
+    except (OSError, HTTPException, ValueError):
+        return None
     finally:
         link.close()

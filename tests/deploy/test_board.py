@@ -113,7 +113,7 @@ def test_the_model_is_what_the_last_training_stage_left(tmp_path: Path) -> None:
     kinds = {"pretrain": "train", "train": "train", "infer": "infer"}
     stages = [{"name": name, "kind": kind} for name, kind in kinds.items()]
     for name in kinds:
-        (tmp_path / name / "outputs").mkdir(parents=True)
-        (tmp_path / name / "outputs" / f"{name}.npz").write_text("weights")
-    assert model_file(tmp_path, {"stages": stages}) == tmp_path / "train" / "outputs" / "train.npz"
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.npz").write_text("weights")
+    assert model_file(tmp_path, {"stages": stages}) == tmp_path / "train" / "train.npz"
     assert model_file(tmp_path, {"stages": stages[2:]}) is None
