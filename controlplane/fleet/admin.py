@@ -17,7 +17,7 @@ from scheduler.core.lifecycle import NodeState
 
 
 @admin.register(Node)
-class NodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class NodeAdmin(admin.ModelAdmin):
     """Nodes: which pools they belong to is decided here, everything else they say themselves."""
 
     list_display = ["name", "state", "reason", "simulated", "agent_version", "last_report_at"]
@@ -29,7 +29,7 @@ class NodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "runs_as", "isolation", "agent_version", "last_report_at", "conditions", "generation", "seen_generation",
         "created_at",
     ]  # fmt: skip
-    readonly_fields = [name for name in fields if name not in {"pools", "labels"}]
+    readonly_fields = [str(name) for name in fields if name not in ("pools", "labels")]
     actions = ["drain", "resume"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -62,7 +62,7 @@ class NodeAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Device)
-class DeviceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class DeviceAdmin(admin.ModelAdmin):
     """Devices: how they are given out is decided here."""
 
     list_display = [
@@ -84,7 +84,7 @@ class DeviceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "claimed_memory_bytes", "numa", "simulated", "health", "health_reason", "present", "features", "attributes",
         "links",
     ]  # fmt: skip
-    readonly_fields = [name for name in fields if name != "mode"]
+    readonly_fields = [str(name) for name in fields if name != "mode"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -97,7 +97,7 @@ class DeviceAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         obj.save(update_fields=["mode"])
 
 
-class JoinTokenForm(forms.ModelForm):  # type: ignore[type-arg]
+class JoinTokenForm(forms.ModelForm):
     """Which pool new nodes join with it, how many, and how long."""
 
     hours = forms.FloatField(min_value=0.1, max_value=24 * 30, initial=1, label=_("Valid for hours"))
@@ -108,7 +108,7 @@ class JoinTokenForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(JoinToken)
-class JoinTokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class JoinTokenAdmin(admin.ModelAdmin):
     """Join tokens: made here, shown once, withdrawn by deleting them."""
 
     form = JoinTokenForm

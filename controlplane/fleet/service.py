@@ -24,6 +24,19 @@ from scheduler.core.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
 MAX_DEVICES = 1024
+# What an ordinary report writes.
+HEARTBEAT = [
+    "last_report_at",
+    "boot_id",
+    "start_seq",
+    "seq",
+    "seen_generation",
+    "agent_version",
+    "good_reports",
+    "state",
+    "state_at",
+    "reason",
+]
 
 
 class Refusal(Exception):
@@ -115,7 +128,7 @@ def heard(node: Node, report: Report) -> bool:
     node.reason = conflict or node.reason
     if changed_conditions:
         _mark_devices(node, report.conditions)
-    node.save()
+    node.save(update_fields=None if report.inventory.full is not None or changed_conditions else HEARTBEAT)
     now = (node.state, node.boot_id, node.inventory_hash)
     if now != before or changed_conditions:
         transaction.on_commit(lambda: changes.announce("fleet"))

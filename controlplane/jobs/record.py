@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 from django.db import connection, transaction
@@ -57,32 +56,70 @@ def report(node_id: uuid.UUID, message: Report) -> Answer:
     return answer
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the record holds of a part that a report names; just enough to see whether anything is new."""
+
+    id: uuid.UUID
+    epoch: int
+    phase: int
+    ended: bool
+    rank: int
+    substate: str
+    attempt: uuid.UUID
+    cause: str
+    stage: uuid.UUID
+    job: uuid.UUID
+    number: int
+
+
+def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
+    rows = Part.objects.filter(id__in=part_ids, node_id=node_id).values_list(
+        "id",
+        "epoch",
+        "phase",
+        "ended_at",
+        "rank",
+        "substate",
+        "attempt_id",
+        "attempt__cause",
+        "attempt__stage_id",
+        "attempt__stage__job_id",
+        "attempt__stage__job__number",
+    )
+    return {str(row[0]): _Known(row[0], row[1], row[2], row[3] is not None, *row[4:]) for row in rows}
+
+
 def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
-    ids = [part_id for part_id in here if _is_uuid(part_id)]
-    parts = {
-        str(part.id): part for part in Part.objects.filter(id__in=ids, node_id=node_id).select_related("attempt__stage")
-    }
-    # Order of locks, here as everywhere: jobs, then what belongs to them, then nodes and devices.
-    advancing = [part for part_id, part in parts.items() if _advances(part, here[part_id])]
-    jobs = service.lock(part.attempt.stage.job_id for part in advancing)
-    if advancing:
-        # The first read was before the lock; what counts is how things stand under it.
-        for part in Part.objects.filter(id__in=[p.id for p in advancing]).select_related("attempt__stage"):
-            parts[str(part.id)] = part
-        advancing = [parts[str(p.id)] for p in advancing if _advances(parts[str(p.id)], here[str(p.id)])]
-    at = timezone.now()
-    _advance(advancing, here, jobs, at)
-    touched = _notice(parts, here, at)
+    known = _known(node_id, [part_id for part_id in here if _is_uuid(part_id)])
+    # Order of locks, here as everywhere: jobs, then nodes, then what belongs to them.
+    news = [
+        part
+        for part_id, part in known.items()
+        if here[part_id].epoch == part.epoch and not part.ended and here[part_id].phase > part.phase
+    ]
+    jobs = service.lock(part.job for part in news)
     node = Node.objects.select_for_update().get(id=node_id)
     if message.start_seq < node.start_seq:
         answer.fenced = True
-        transaction.set_rollback(True)
         return []
+    at = timezone.now()
+    if news:
+        # The first read was before the lock; what counts is how things stand under it.
+        rows = (
+            Part.objects.filter(id__in=[part.id for part in news])
+            .select_related("attempt__stage")
+            .defer("attempt__stage__reasons", "attempt__stage__funnel", "attempt__stage__promise")
+        )
+        _advance([part for part in rows if _advances(part, here[str(part.id)])], here, jobs, at)
+    touched = _notice(known, here, at)
     if fleet.heard(node, message):
         transaction.on_commit(changes.wake)
     answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
-    _answer(parts, here, answer)
+    if news:
+        known = _known(node_id, list(known))
+    _answer(known, here, answer)
     return [job.number for job in jobs.values()] + touched
 
 
@@ -98,29 +135,23 @@ def _advances(part: Part, item: Here) -> bool:
     return item.epoch == part.epoch and part.ended_at is None and item.phase > part.phase
 
 
-def _answer(parts: dict[str, Part], here: dict[str, Here], answer: Answer) -> None:
+def _answer(known: dict[str, _Known], here: dict[str, Here], answer: Answer) -> None:
     for part_id, item in here.items():
-        part = parts.get(part_id)
+        part = known.get(part_id)
         if part is None:
             answer.unknown.append(part_id)
         elif item.epoch != part.epoch:
             answer.refused.append(Refused(part=part_id, epoch=item.epoch, code="stale_epoch"))
         else:
             answer.accepted[part_id] = part.phase
-            if part.ended_at is not None and item.phase >= Phase.ENDED:
+            if part.ended and item.phase >= Phase.ENDED:
                 answer.forget.append(part_id)
-            elif part.ended_at is not None:
+            elif part.ended:
                 # The record gave it up (its node was lost), yet it is still there: it must end.
-                answer.leftovers.append(
-                    Wanted(
-                        part=part_id,
-                        attempt=item.attempt,
-                        epoch=item.epoch,
-                        do="stop",
-                        why=part.attempt.cause,
-                        grace_s=0,
-                    )
+                order = Wanted(
+                    part=part_id, attempt=item.attempt, epoch=item.epoch, do="stop", why=part.cause, grace_s=0
                 )
+                answer.leftovers.append(order)
 
 
 def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.UUID, Job], at: datetime) -> None:
@@ -305,41 +336,46 @@ def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> flo
     return max(0.0, (at - since).total_seconds()) * milli / 1000
 
 
-def _notice(parts: dict[str, Part], here: dict[str, Here], at: datetime) -> list[int]:
-    """Progress, reported values and confirmed checkpoints; no state follows from them. Returns numbers of their jobs."""
-    touched: set[uuid.UUID] = set()
+def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> list[int]:
+    """Takes progress, reported values and confirmed checkpoints; no state follows from them.
+
+    Returns the numbers of the jobs that have news.
+    """
+    speaking = {part_id: part for part_id, part in known.items() if here[part_id].epoch == part.epoch}
+    touched: set[int] = set()
+    telling = [part for part_id, part in speaking.items() if part.rank == 0 and here[part_id].progress is not None]
+    said = {
+        i: (progress, values)
+        for i, progress, values in Stage.objects.filter(id__in=[part.stage for part in telling]).values_list(
+            "id", "progress", "values"
+        )
+    }
     rows: list[Checkpoint] = []
-    for part_id, item in here.items():
-        part = parts.get(part_id)
-        if part is None or item.epoch != part.epoch or part.rank != 0:
-            continue
-        stage = part.attempt.stage
-        if item.progress is not None:
-            progress: dict[str, Any] = {
-                "step": item.progress.step,
-                "total": item.progress.total,
-                "phase": item.progress.phase[:60],
-            }
-            values = {**stage.values, **dict(list(item.progress.values.items())[:64])}
-            if progress != stage.progress or values != stage.values:
-                Stage.objects.filter(id=stage.id).update(progress=progress, values=values)
-                touched.add(stage.job_id)
-        for checkpoint in item.checkpoints:
+    for part_id, part in speaking.items():
+        item = here[part_id]
+        if item.progress is not None and part.rank == 0:
+            progress = {"step": item.progress.step, "total": item.progress.total, "phase": item.progress.phase[:60]}
+            values = {**said[part.stage][1], **dict(list(item.progress.values.items())[:64])}
+            if (progress, values) != said[part.stage]:
+                Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
+                touched.add(part.number)
+        for checkpoint in item.checkpoints if part.rank == 0 else ():
             rows.append(
                 Checkpoint(
-                    stage_id=stage.id,
-                    attempt_id=part.attempt_id,
+                    stage_id=part.stage,
+                    attempt_id=part.attempt,
                     step=checkpoint.step,
                     path=checkpoint.path[:1000],
                     at=at - timedelta(seconds=max(0.0, checkpoint.age_s)),
                 )
             )
-            touched.add(stage.job_id)
-        if item.substate and item.substate != part.substate and part.ended_at is None:
+            touched.add(part.number)
+        if item.substate and item.substate != part.substate and not part.ended:
             Part.objects.filter(id=part.id).update(substate=item.substate[:60])
-            touched.add(stage.job_id)
-    Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
-    return list(Job.objects.filter(id__in=touched).values_list("number", flat=True)) if touched else []
+            touched.add(part.number)
+    if rows:
+        Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
+    return sorted(touched)
 
 
 def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
@@ -368,7 +404,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
             if attempt.ended_at is not None:
                 continue
             at = timezone.now()
-            parts = list(attempt.parts.select_related("node"))
+            parts = list(attempt.parts.select_related("node").select_for_update(of=["node"]).order_by("node_id"))
             gone = [part for part in parts if part.ended_at is None and part.node.state == "LOST"]
             for part in gone:
                 detail = f"node {part.node.name} was lost"

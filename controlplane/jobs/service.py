@@ -1,7 +1,7 @@
 """The only writer of job and stage states: submit, cancel, hold, release, place, evict, and :func:`move` below them all.
 
-Every writer locks the jobs it touches first, in order of their ids, then changes stages, attempts, parts and claims.
-So two writers never wait for each other, the state read under the lock is the state written on, and a job's events are
+Every writer locks the jobs it touches first, in order of their ids, then their nodes, then changes stages, attempts,
+parts and claims (and with them devices). So two writers never wait for each other, the state read under the lock is the state written on, and a job's events are
 numbered without gaps. The UPDATE still names the states it may leave: the table of ``lifecycle`` is the authority.
 """
 
@@ -488,11 +488,11 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
                 Claim(part=part, device_id=device, milli=milli, memory_bytes=memory, opened_at=at)
                 for device, milli, memory in grants
             ]
+    touch_nodes(part.node_id for part in parts)
     move([placing.stage for placing in placings], What.PLACE)
     Attempt.objects.bulk_create(attempts)
     Part.objects.bulk_create(parts)
     Claim.objects.bulk_create(claims)
-    touch_nodes(part.node_id for part in parts)
     nodes = dict(Node.objects.filter(id__in={part.node_id for part in parts}).values_list("id", "name"))
     return [
         Note(

@@ -11,10 +11,11 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Prefetch
 
 from agents.protocol import Desired, DeviceClaim, PartSpec, Phase, Timers, Wanted
 from controlplane.fleet.models import Node
-from controlplane.jobs.models import Checkpoint, Part
+from controlplane.jobs.models import Checkpoint, Claim, Part
 
 TIMERS = Timers(**settings.LINK_TIMERS)
 
@@ -72,11 +73,42 @@ def _graces(parts: list[Part]) -> dict[uuid.UUID, float]:
     return {i: float(request["grace_s"]) for i, request in rows.values_list("id", "attempt__stage__request")}
 
 
+# Rows of jobs and stages carry much that an agent never sees.
+_COLUMNS = (
+    "rank",
+    "epoch",
+    "node__name",
+    "node__address",
+    "attempt__number",
+    "attempt__alternative",
+    "attempt__stage__name",
+    "attempt__stage__kind",
+    "attempt__stage__request",
+    "attempt__stage__job__number",
+    "attempt__stage__job__name",
+    "attempt__stage__job__bundle",
+    "attempt__stage__job__pool__storage_path",
+    "attempt__stage__job__project__name",
+)
+_CLAIM_COLUMNS = (
+    "part_id",
+    "milli",
+    "memory_bytes",
+    "device__uuid",
+    "device__kind",
+    "device__vendor",
+    "device__model",
+    "device__index",
+    "device__simulated",
+)
+
+
 def _specs(part_ids: list[uuid.UUID]) -> dict[uuid.UUID, PartSpec]:
     parts = list(
         Part.objects.filter(id__in=part_ids)
         .select_related("attempt__stage__job__pool", "attempt__stage__job__project", "node")
-        .prefetch_related("claims__device")
+        .only(*_COLUMNS)
+        .prefetch_related(Prefetch("claims", Claim.objects.select_related("device").only(*_CLAIM_COLUMNS)))
     )
     gangs: dict[uuid.UUID, list[Part]] = {}
     several = [part.attempt_id for part in parts if part.attempt.stage.request["nodes"] > 1]

@@ -55,7 +55,7 @@ class History:
         self, project: str, job_name: str, stage_name: str, kind: str, request: Mapping[str, Any], now: float
     ) -> Estimate:
         """How long such a stage will run, and what that rests on."""
-        self._refresh(now)
+        self.refreshed(now)
         return self._durations.estimate(
             project=project,
             name=f"{job_name}/{stage_name}",
@@ -66,7 +66,7 @@ class History:
 
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
         """Measured relative speeds by (stage kind, device model)."""
-        self._refresh(now)
+        self.refreshed(now)
         return self._speeds
 
     def usage(self, now: float) -> Mapping[str, float]:
@@ -85,9 +85,10 @@ class History:
             return Estimate(3_600.0, 86_400.0)
         return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"])
 
-    def _refresh(self, now: float) -> None:
+    def refreshed(self, now: float) -> bool:
+        """Reads again what has finished if the last time is long ago; True where it did."""
         if now - self._read_at <= REREAD_S:
-            return
+            return False
         with connection.cursor() as cursor:
             cursor.execute(_FINISHED, [RECORDS])
             rows = cursor.fetchall()
@@ -105,3 +106,4 @@ class History:
         )
         self._durations, self._speeds = Durations(finished), durations.speeds(finished)
         self._read_at = now
+        return True

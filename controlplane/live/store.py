@@ -55,14 +55,16 @@ ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 REFRESH_S = 2.0
 WRITES_PER_CYCLE = 400
 
+# A row's xmin changes with every update of it: what did not change since the last cycle is not read again.
+_VERSIONS = "SELECT id, xmin::text FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"
 _WAITING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
        extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
        extract(epoch FROM s.begin_at)::float8, extract(epoch FROM s.retry_at)::float8, s.failures, s.max_attempts,
-       s.held_by, s.promise, j.name
+       s.held_by, s.promise, j.name, s.xmin::text
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
-WHERE s.state IN ('HELD', 'PENDING')
+WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
 """
 _UNMET = """
 SELECT n.from_stage_id, n.to_stage_id::text, t.state
@@ -123,6 +125,7 @@ class LiveStore:
 
     def __init__(self) -> None:
         self._requests: dict[uuid.UUID, dict[str, Any]] = {}
+        self._stages: dict[uuid.UUID, tuple[str, Stage]] = {}
         self._alternatives: dict[str, tuple[Alternative, ...]] = {}
         self._written: dict[str, _Written] = {}
         self.history = History()
@@ -175,13 +178,21 @@ class LiveStore:
         )
 
     def _waiting(self, cursor: Any, now: float) -> tuple[Stage, ...]:
-        cursor.execute(_WAITING)
-        rows = cursor.fetchall()
-        if not rows:
+        if self.history.refreshed(now):
+            self._stages.clear()  # every estimate may have changed
+        cursor.execute(_VERSIONS)
+        versions = dict(cursor.fetchall())
+        stale = [i for i, version in versions.items() if self._stages.get(i, ("",))[0] != version]
+        if len(self._stages) > len(versions) - len(stale):
+            self._stages = {i: known for i, known in self._stages.items() if i in versions}
+        if stale:
+            self._learn(stale)
+            cursor.execute(_WAITING, [stale])
+            for row in cursor.fetchall():
+                self._stages[row[0]] = (row[-1], self._stage(row[:-1], now))
+        if not versions:
             self._written.clear()
             return ()
-        ids = [row[0] for row in rows]
-        self._learn(ids)
         unmet: dict[uuid.UUID, list[str]] = defaultdict(list)
         blocked: dict[uuid.UUID, str] = {}
         cursor.execute(_UNMET)
@@ -190,15 +201,19 @@ class LiveStore:
             if state in {State.FAILED, State.CANCELLED}:
                 blocked[stage_id] = need
         cursor.execute(_PINNED)
-        pinned = dict(cursor.fetchall())
-        return tuple(
-            self._stage(row, tuple(sorted(unmet[row[0]])), blocked.get(row[0]), tuple(pinned.get(row[0], ())), now)
-            for row in rows
-        )
+        pinned = {i: tuple(nodes) for i, nodes in cursor.fetchall()}
+        waiting = []
+        for i in versions:
+            if i not in self._stages:
+                continue  # it left the queue between the two reads
+            stage = self._stages[i][1]
+            if i in unmet or i in pinned:
+                needs = tuple(sorted(unmet[i]))
+                stage = replace(stage, unmet=needs, blocked_by=blocked.get(i), pinned=pinned.get(i, ()))
+            waiting.append(stage)
+        return tuple(waiting)
 
-    def _stage(
-        self, row: Any, unmet: tuple[str, ...], blocked_by: str | None, pinned: tuple[str, ...], now: float
-    ) -> Stage:
+    def _stage(self, row: Any, now: float) -> Stage:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[
             :13
         ]
@@ -228,22 +243,15 @@ class LiveStore:
             retry_at=retry_at,
             attempts=failures,
             max_attempts=max_attempts,
-            unmet=unmet,
-            blocked_by=blocked_by,
-            pinned=pinned,
             held_by=held_by,
             promise=msgspec.convert(parsed(promise), Promise) if promise else None,
         )
 
     def _learn(self, ids: list[uuid.UUID]) -> None:
-        """Fetches the requests of stages not seen before, and forgets those of stages that are gone."""
+        """Fetches the requests of stages not seen before; they never change."""
         missing = [i for i in ids if i not in self._requests]
         if missing:
             self._requests.update(StageRow.objects.filter(id__in=missing).values_list("id", "request"))
-        if len(self._requests) > 2 * len(ids) + 1000:
-            keep = set(ids)
-            self._requests = {i: request for i, request in self._requests.items() if i in keep}
-            self._alternatives.clear()
 
     def _ways(self, request: dict[str, Any]) -> tuple[Alternative, ...]:
         asks = [(each["index"], each["asks"]) for each in request["alternatives"]]
@@ -261,13 +269,12 @@ class LiveStore:
             ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory))
         cursor.execute(_RUNNING)
         rows = cursor.fetchall()
-        self._learn_running([row[0] for row in rows])
+        self._learn([row[0] for row in rows])
+        if len(self._requests) > 2 * (len(self._stages) + len(rows)) + 1000:
+            live = {row[0] for row in rows} | set(self._stages)
+            self._requests = {i: request for i, request in self._requests.items() if i in live}
+            self._alternatives.clear()
         return tuple(self._one_running(row, ranks[row[11]]) for row in rows)
-
-    def _learn_running(self, ids: list[uuid.UUID]) -> None:
-        missing = [i for i in ids if i not in self._requests]
-        if missing:
-            self._requests.update(StageRow.objects.filter(id__in=missing).values_list("id", "request"))
 
     def _one_running(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]]) -> Running:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]

@@ -29,7 +29,7 @@ def agent(yard: Yard) -> Agent:
 
 
 def credential(agent: Agent) -> dict[str, str]:
-    secret = "a secret that only this test knows"
+    secret = f"a secret that only {agent.node.name} knows"
     agent.node.credential_digest = fleet.digest(secret)
     agent.node.save(update_fields=["credential_digest"])
     return {"Authorization": f"Node {agent.node.id}:{secret}"}
