@@ -1,8 +1,9 @@
-"""The only writer of job and stage states: submit, cancel, hold, release, place, evict, and :func:`move` below them all.
+"""The only writer of job and stage states: submit, cancel, hold, release, place, stop, and :func:`move` below them.
 
 Every writer locks the jobs it touches first, in order of their ids, then their nodes, then changes stages, attempts,
-parts and claims (and with them devices). So two writers never wait for each other, the state read under the lock is the state written on, and a job's events are
-numbered without gaps. The UPDATE still names the states it may leave: the table of ``lifecycle`` is the authority.
+parts and claims (and with them devices). So two writers never wait for each other, the state read under the lock is
+the state written on, and a job's events are numbered without gaps. The UPDATE still names the states it may leave: the
+table of ``lifecycle`` is the authority.
 """
 
 from __future__ import annotations
@@ -406,6 +407,9 @@ def stop(
     """
     if not stages:
         return []
+    touch_nodes(
+        Part.objects.filter(attempt__stage__in=stages, ended_at=None).values_list("node_id", flat=True),
+    )
     live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
     told: list[Attempt] = []
     for stage in stages:
@@ -418,7 +422,6 @@ def stop(
     Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for"])
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
     by_id = {job.id: job for job in jobs}
-    touch_nodes(Part.objects.filter(attempt__in=told, ended_at=None).values_list("node_id", flat=True))
     of = {stage.id: stage for stage in stages}
     return [
         Note(

@@ -332,6 +332,11 @@ class LiveStore:
         victims = {run.id: run for run in snapshot.running}
         touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.preempts}
         jobs = service.lock(uuid.UUID(job) for job in touched)
+        service.touch_nodes(
+            uuid.UUID(node)
+            for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.preempts]
+            for node in placement.nodes
+        )
         ids = [s.stage for s in plan.starts] + [p.victim for p in plan.preempts]
         rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
         devices = {device.id: device for node in snapshot.nodes for device in node.devices}
