@@ -290,7 +290,8 @@ class Node:
         self._spawn(self._settle_journal())
         self.changed.set()
         self.on_end(part)
-        self.again()
+        # Not at once: the caller may be in the middle of carrying out orders that another look would give again.
+        asyncio.get_running_loop().call_soon(self.again)
 
     async def _settle_journal(self) -> None:
         try:
@@ -303,13 +304,11 @@ class Node:
     async def tick(self) -> None:
         """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
         while True:
-            for part in list(self.parts.values()):
-                if part.is_live:
-                    self.look(part.intent.part)
-                    if part.reports.poll():
-                        self.changed.set()
-                elif part.is_forgotten and self.shipped(part.intent.part):
-                    await self._drop(part)
+            for part in self.live:
+                self.look(part.intent.part)
+                if part.reports.poll():
+                    self.changed.set()
+            await self.sweep()
             self.again()
             self.journal.recheck_disk()
             self.stirred.clear()
@@ -319,6 +318,12 @@ class Node:
             except TimeoutError:
                 continue
             await asyncio.sleep(LIVE_TICK_S)
+
+    async def sweep(self) -> None:
+        """Drop every part whose end the server has recorded and whose logs it holds."""
+        for part in list(self.parts.values()):
+            if part.is_forgotten and self.shipped(part.intent.part):
+                await self._drop(part)
 
     async def _drop(self, part: Part) -> None:
         intent = part.intent
@@ -357,6 +362,7 @@ class Node:
 
     async def close(self) -> None:
         """End the agent's work on the node; parts go on."""
+        self.desired = None
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

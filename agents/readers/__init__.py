@@ -1,1 +1,1 @@
-"""Readers ask one vendor's library each, in a process of their own (see :mod:`agents.vendor`); probes make sense of it."""
+"""Readers ask one vendor's library each, in a process of their own: see :mod:`agents.vendor`."""

@@ -1,9 +1,10 @@
-"""Asks NVIDIA's management library through ``pynvml``. Only a reader's process imports it: any call may hang for ever."""
+"""Asks NVIDIA's management library through ``pynvml``. Only a reader's process does: any call may hang for ever."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _started = False
@@ -80,12 +81,12 @@ def _nvlinks(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
     """The active NVLinks: the far end's PCI address and the link's version."""
     found = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _optional(pynvml, lambda link=link: pynvml.nvmlDeviceGetNvLinkState(handle, link))
+        state = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkState, handle, link))
         if state is None:
             break
         if state:
-            remote = _optional(pynvml, lambda link=link: pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link))
-            version = _optional(pynvml, lambda link=link: pynvml.nvmlDeviceGetNvLinkVersion(handle, link))
+            remote = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
+            version = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkVersion, handle, link))
             found.append({"remote": remote.busId if remote is not None else None, "version": version})
     return found
 

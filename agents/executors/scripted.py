@@ -1,0 +1,72 @@
+"""Runs parts as entries of a table instead of processes: for tests of the link and for agents by the thousand.
+
+What a part does is decided from outside: it runs until :meth:`ScriptedExecutor.finish` ends it or a stop does. The
+table plays the part of shims and processes: it outlives an agent, and a reboot empties it.
+"""
+
+from __future__ import annotations
+
+from agents.executors import Sighting, Unlaunchable
+from agents.journal import Intent
+from agents.protocol import Exit, Phase, Wanted
+
+
+class ScriptedExecutor:
+    """See :class:`agents.executors.Executor`. ``launches`` counts, per part, how often it was really launched."""
+
+    def __init__(self, boot_id: str = "boot-0") -> None:
+        self.boot_id = boot_id
+        self.prepared: set[str] = set()
+        self.running: dict[str, Intent] = {}
+        self.ends: dict[str, Exit] = {}
+        self.launches: dict[str, int] = {}
+        self.stops: dict[str, str] = {}
+        self.signals: list[tuple[str, str]] = []
+
+    def prepare(self, wanted: Wanted, intent: Intent) -> None:
+        if wanted.spec is None or not wanted.spec.argv:
+            raise Unlaunchable("the stage has no command that could be executed")
+        if intent.part in self.prepared:
+            raise Unlaunchable("its run folder exists already, so it may have run before")
+        self.prepared.add(intent.part)
+
+    def launch(self, intent: Intent) -> None:
+        self.launches[intent.part] = self.launches.get(intent.part, 0) + 1
+        self.running[intent.part] = intent
+
+    def finish(self, part: str, end: Exit | None = None) -> None:
+        """Let a running part end."""
+        del self.running[part]
+        self.ends[part] = end or Exit(code=0)
+
+    def reboot(self, boot_id: str) -> None:
+        """Lose everything that runs, as a machine does."""
+        self.boot_id = boot_id
+        self.running.clear()
+
+    def look(self, intent: Intent) -> Sighting:
+        if intent.part in self.ends:
+            return Sighting(Phase.ENDED, exit=self.ends[intent.part])
+        if intent.boot_id != self.boot_id:
+            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran"))
+        if intent.part in self.running:
+            return Sighting(Phase.RUNNING, pid=1, pid_start=1)
+        return Sighting(Phase.STARTING, forlorn=True)
+
+    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+        self.stops[intent.part] = why
+        if intent.part in self.running:
+            self.finish(intent.part, Exit(signal=15, cause="SIGNAL", stopped=True))
+
+    def signal(self, intent: Intent, name: str) -> None:
+        self.signals.append((intent.part, name))
+
+    def bury(self, intent: Intent) -> Exit:
+        self.running.pop(intent.part, None)
+        return self.ends.setdefault(intent.part, Exit(cause="SUPERVISOR_LOST", detail="it was never launched"))
+
+    def discard(self, intent: Intent) -> None:
+        self.ends.pop(intent.part, None)
+
+
+EXECUTOR = ScriptedExecutor
