@@ -32,4 +32,4 @@ def run(args: argparse.Namespace) -> int:
             print("nothing was cancelled", file=sys.stderr)
             return exits.FAILURE
     with connect(args) as client:
-        return each(args.jobs, lambda job: client.jobs.cancel(job, args.reason), "is cancelled")
+        return each(args.jobs, lambda job: client.jobs.cancel(job, args.reason))

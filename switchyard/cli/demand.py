@@ -22,7 +22,6 @@ _PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "beg
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds what ``submit`` and ``run`` share."""
     parser.add_argument("file", nargs="?", help="a job file in YAML or JSON; - reads standard input")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print the job's number only")
     job = parser.add_argument_group("the job")
     job.add_argument("--name", help="its name; for a command, the default is the name of the program")
     job.add_argument("--kind", help="what it does: train, infer, preprocess, ...; picks fitting devices")

@@ -31,8 +31,14 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
         found = (d for d in client.devices(kind=args.kind, node=args.node) if not args.free or _free(d))
-        output.many(args, found, COLUMNS, name=lambda device: device["uuid"])
+        output.many(args, sorted(found, key=place), COLUMNS, name=lambda device: device["uuid"])
     return exits.OK
+
+
+def place(device: Row) -> tuple[str, bool, str, int]:
+    """The order of devices: by node, accelerators before CPUs, by index."""
+    kind = str(device.get("kind"))
+    return str(device.get("node")), kind == "cpu", kind, int(device.get("index") or 0)
 
 
 def _free(device: Row) -> bool:

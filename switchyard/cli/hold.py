@@ -24,4 +24,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        return each(args.jobs, lambda job: client.jobs.hold(job, args.reason), "is on hold")
+        return each(args.jobs, lambda job: client.jobs.hold(job, args.reason))

@@ -24,4 +24,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        return each(args.jobs, lambda job: client.jobs.release(job, args.reason), "is released")
+        return each(args.jobs, lambda job: client.jobs.release(job, args.reason))

@@ -22,6 +22,7 @@ EXAMPLES = """
 
 def options(parser: argparse.ArgumentParser) -> None:
     demand.options(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="show the job's own output only")
     parser.add_argument("--raw", action="store_true", help="pass escape sequences of the output to the terminal")
 
 

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from switchyard.cli import clean, exits
+from switchyard.cli import clean, exits, output
 from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
     from switchyard.client import JobRecord
 
 
-def each(jobs: Sequence[str], act: Callable[[str], JobRecord], done: str) -> int:
+def each(jobs: Sequence[str], act: Callable[[str], JobRecord]) -> int:
     """Calls ``act`` for each job; returns the code of the first refusal, or 0."""
     code = exits.OK
     for job in jobs:
@@ -27,5 +27,5 @@ def each(jobs: Sequence[str], act: Callable[[str], JobRecord], done: str) -> int
                 print(f"  hint: {clean.line(problem.hint)}", file=sys.stderr)
             code = code or exits.of_problem(problem.status, problem.code)
         else:
-            print(f"job {record.number} {done} ({record.state})", flush=True)
+            print(f"job {record.number} {output.paint(record.state)}", flush=True)
     return code

@@ -29,6 +29,7 @@ VERDICTS = {
 
 def options(parser: argparse.ArgumentParser) -> None:
     demand.options(parser)
+    parser.add_argument("-q", "--quiet", action="store_true", help="print the job's number only")
     parser.add_argument("--dry-run", action="store_true", help="tell where and when it would start; queue nothing")
     parser.add_argument("--wait", action="store_true", help="wait for its end and exit with its code")
     parser.add_argument("--watch", action="store_true", help="the same, and tell every change of state")

@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def look(client: Client, args: argparse.Namespace) -> list[dict[str, Any]]:
     """The devices to show, in the order of their nodes."""
-    found = client.devices(kind=args.kind, node=args.node)
-    return sorted(found, key=lambda d: (str(d.get("node")), d.get("kind") == "cpu", d.get("kind"), d.get("index") or 0))
+    return sorted(client.devices(kind=args.kind, node=args.node), key=devices.place)
 
 
 def _live(client: Client, args: argparse.Namespace) -> int:

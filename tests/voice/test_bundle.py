@@ -70,7 +70,8 @@ sub/deep
 TREE = [
     "a.log", "keep.log", "sub/b.log", "sub/keep.log", "top.txt", "sub/top.txt", "build/out.o", "sub/build/out.o",
     "build.txt", "data/1.bin", "data/p/q/2.bin", "data/1.txt", "cache/x", "p/q/cache/y", "docs/a.md", "docs/sub/b.md",
-    "abc", "ac", "a/c", "x.py", "w.py", "mn.c", "nn.c", "!odd", "trailing ", "sub/deep/z", "p/sub/deep/z", "p/again.tmp", "p/stay.tmp",
+    "abc", "ac", "a/c",
+    "x.py", "w.py", "mn.c", "nn.c", "!odd", "trailing ", "sub/deep/z", "p/sub/deep/z", "p/again.tmp", "p/stay.tmp",
     "unicode-行.txt",
 ]  # fmt: skip
 

@@ -131,7 +131,8 @@ def test_devices_that_cannot_be_read_are_refused(text):
 def test_a_command_line_becomes_a_job():
     made = spec(
         "--name", "sft", "--devices", "H100:8", "--devices", "npu:8", "--nodes", "2", "--cpus", "1.5",
-        "--memory", "8GiB", "--time", "12h", "--priority", "high", "--env", "A=b=c", "--label", "team=x", "--set", "retry.max=3", "--hold",
+        "--memory", "8GiB", "--time", "12h",
+        "--priority", "high", "--env", "A=b=c", "--label", "team=x", "--set", "retry.max=3", "--hold",
         "--", "python", "train.py", "--lr", "3e-4", "--", "x",
     )  # fmt: skip
     assert made == {

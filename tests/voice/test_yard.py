@@ -422,7 +422,8 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
 def device(uuid, **more):
     return {
         "uuid": uuid, "node": "g07", "kind": "gpu", "vendor": "nvidia", "model": "H100", "index": 0,
-        "memory_bytes": 80 << 30, "capacity_milli": 1000, "claimed_milli": 1000, "claimed_memory_bytes": 0, "mode": "shared", "health": "OK",
+        "memory_bytes": 80 << 30,
+        "capacity_milli": 1000, "claimed_milli": 1000, "claimed_memory_bytes": 0, "mode": "shared", "health": "OK",
         "health_reason": "", "simulated": False, "sample": None, "claims": [], **more,
     }  # fmt: skip
 
