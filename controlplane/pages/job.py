@@ -82,7 +82,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
             where = ", ".join(dict.fromkeys(device["node"] for device in plan["devices"]))
             text = _("planned on {nodes}").format(nodes=where) if where else _("planned")
             items.append({"lane": lane, "s": "PLANNED", "from": plan["start_at"], "to": plan["end_at"], "t": text})
-    return {"lanes": lanes, "items": items, "marks": marks, "height": 48 + 34 * max(1, len(lanes)), **gantt.window(items, timezone.now())}
+    return {"lanes": lanes, "items": items, "marks": marks, "height": 48 + 34 * max(2, len(lanes)), **gantt.window(items, timezone.now())}
 
 
 def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     job: dict[str, Any] = answer.body
     attempts = read(request, f"/jobs/{number}/attempts").body["results"]
     checkpoints = read(request, f"/jobs/{number}/checkpoints").body["results"]
-    waiting = [stage for stage in job["stages"] if stage["state"] in WAITING and stage["reasons"]]
+    waiting = [stage for stage in job["stages"] if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"]
     told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next((s for s in reversed(job["stages"]) if s["values"]), None)
     current = doing(job)
     return page(
@@ -122,6 +122,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "values": [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)][:8],
             "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]} if told else {},
             "attempts": attempts,
+            "attempts_newest": [{**attempt, "where": places(attempt)} for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]],
             "bars": _bars(job, attempts, checkpoints),
             "checkpoints": checkpoints[:12],
             "checkpoint_count": len(checkpoints),

@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.progress import doing
+from controlplane.pages.progress import doing, main_stage
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
 
@@ -39,6 +39,7 @@ def show(request: HttpRequest) -> HttpResponse:
     jobs = answer.body["results"]
     for job in jobs:
         job["doing"] = doing(job)
+        job["main"] = main_stage(job)
     filters = {key: value for key, value in asked.items() if key not in {"cursor", "sort"}}
     projects = read(request, "/projects?limit=200").body["results"]
     return page(

@@ -20,7 +20,7 @@ CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 # What is no measurement is a mark: which one, by the state of the device.
 MARKS = {"free": "free", "held_idle": "idle", "unhealthy": "bad", "offline": "na"}
-GANTT = "/timeline?from=-5400&to=2700"
+GANTT = "/timeline?from=-5400&to=5400"
 
 
 def _mark(device: Mapping[str, Any]) -> str:
@@ -75,7 +75,7 @@ def _facet(number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[s
             line.append({"u": level, "href": href, "tip": tips[row][column]})
         cells.append({"node": name, "warn": states[name] not in {"READY"}, "cells": line})
     height = min(TALLEST, CELL * len(names)) + 22
-    drawn = {"rows": names, "columns": columns, "z": z, "tips": tips, "hrefs": hrefs, "marks": marks, "height": height, "width": 96 + min(640, CELL * columns)}
+    drawn = {"rows": names, "columns": columns, "z": z, "tips": tips, "hrefs": hrefs, "marks": marks, "height": height, "width": round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns)}
     return {"id": f"chart-heat-{number}", "kind": kind, "model": model or kind, "chart": drawn, "rows": cells, "size": f"{len(names)} × {columns}", "means": _mean(z)}
 
 
@@ -84,7 +84,7 @@ def _mean(z: list[list[float | None]]) -> str:
     known = [value for row in z for value in row if value is not None]
     total = sum(len(row) for row in z)
     mean = sum(known) / len(known) if known else 0
-    return _("{busy} of {total} measured at work, {mean} % on average.").format(busy=len(known), total=total, mean=f"{mean:.0f}")
+    return _("{busy} of {total} at work, {mean} % on average").format(busy=len(known), total=total, mean=f"{mean:.0f}")
 
 
 def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

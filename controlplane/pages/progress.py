@@ -38,6 +38,13 @@ def doing(job: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": reason_text(job.get("reason") or (stage or {}).get("reason")), "share": job.get("progress"), "stage": stage}
 
 
+def main_stage(job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The stage by which a job is told apart in a list: what runs, else the first that asks more than cores."""
+    stages = job["stages"]
+    running = next((stage for stage in stages if stage["state"] in ACTIVE), None)
+    return running or next((stage for stage in stages if " · " in stage["asks"]), stages[0])
+
+
 def step_text(progress: Mapping[str, Any]) -> str:
     step, total, phase = progress.get("step"), progress.get("total"), progress.get("phase")
     if step is None:

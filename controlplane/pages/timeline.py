@@ -40,12 +40,12 @@ def _label(segment: Segment) -> str:
     return f"#{segment['job']} {name}" if stage in {"main", name} else f"#{segment['job']} {name} · {stage}"
 
 
-def _tracks(segments: Iterable[Segment]) -> list[tuple[Segment, int]]:
+def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
     """Each segment with the first track of its lane that is free at its start."""
     ends: list[str] = []
     placed = []
     for segment in sorted(segments, key=lambda s: (s["start_at"], s["job"] or 0)):
-        until = segment["end_at"] or segment["expected_end_at"] or "9999"
+        until = segment["end_at"] or max(segment["expected_end_at"] or now, now)
         track = next((i for i, end in enumerate(ends) if end <= segment["start_at"]), len(ends))
         ends[track : track + 1] = [until]
         placed.append((segment, track))
@@ -61,7 +61,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
     items: list[dict[str, Any]] = []
     open_bars: dict[tuple[Any, ...], dict[str, Any]] = {}
     for number, lane in enumerate(lanes):
-        placed = _tracks(by_lane[lane["device"]])
+        placed = _tracks(by_lane[lane["device"]], body["now"])
         height = 1 / (max((track for _segment, track in placed), default=0) + 1)
         still: dict[tuple[Any, ...], dict[str, Any]] = {}
         for segment, track in placed:
@@ -82,10 +82,12 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
     each = len(lanes) <= 28
     names = [f"{lane['node']} {lane['kind']}{lane['index']}" for lane in lanes] if each else list(first)
     starts = list(first.values())
+    middles = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(lanes)], strict=True)]
     bands = [(start, end - 1) for start, end in list(zip(starts, [*starts[1:], len(lanes)], strict=True))[::2]]
     rows = max(1, len(lanes))
+    row = row if rows <= 32 else row * 2 // 3
     return {
-        "lanes": names, "at": list(range(len(lanes))) if each else starts, "rows": rows, "items": bars[:MOST_BARS], "bands": bands, "tight": True, "left": 128 if each else 96,
+        "lanes": names, "at": list(range(len(lanes))) if each else middles, "rows": rows, "items": bars[:MOST_BARS], "bands": bands, "tight": True,
         "from": body["from_at"], "to": body["to_at"], "height": 46 + min(tallest, row * rows), "cut": max(0, len(bars) - MOST_BARS) or body["truncated"],
     }  # fmt: skip
 

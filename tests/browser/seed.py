@@ -27,7 +27,7 @@ from controlplane.pools.models import Pool
 GIB = 2**30
 HOSTILE = '<img src=x onerror="alert(1)">'
 PASSWORD = "a-long-password-for-tests"
-SAMPLE_S, SAMPLED_S = 10, 1200
+SAMPLE_S, SAMPLED_S = 3, 960
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,8 @@ class Yard:
         Job.objects.filter(pk=job.pk).update(submitted_at=at)
         Stage.objects.filter(job=job, eligible_at__isnull=False).update(eligible_at=at)
         job.refresh_from_db()
+        job.events.all().delete()
+        Event.objects.create(job=job, seq=1, at=at, kind="submitted", actor=user, text=f"{job} submitted by {user}")
         self.jobs[key] = job
         return job
 
@@ -206,17 +208,29 @@ class Yard:
         content = text.encode()
         LogChunk.objects.create(part=attempt.parts.first(), stream=stream, offset=0, size=len(content), data=content, at=self.now)
 
+    def pulse(self) -> None:
+        """One more measurement of every device, now."""
+        at = timezone.now()
+        DeviceSample.objects.bulk_create(
+            DeviceSample(device_id=d.id, at=at, **self._sample(d, self._level(d), self.rng.random() * 6))
+            for d in Device.objects.select_related("node")
+        )
+
+    def _level(self, device: Device) -> float:
+        """How busy a device is on the whole: as busy as it is held, but for two that are held and idle."""
+        share = device.claimed_milli / device.capacity_milli
+        if device.node.name == "g03" and device.kind == "gpu":
+            return 0.0
+        return share * (0.6 if device.kind == "cpu" else self.rng.uniform(0.62, 0.97))
+
     def measure(self) -> None:
-        """The last twenty minutes of every device that something holds, and of every running part."""
+        """The last quarter of an hour of every device and of every running part."""
         moments = [self.now - timedelta(seconds=s) for s in range(SAMPLED_S, -1, -SAMPLE_S)]
         rows = []
         for device in Device.objects.select_related("node"):
             if device.node.state == "LOST":
                 continue
-            share = device.claimed_milli / device.capacity_milli
-            level = share * self.rng.uniform(0.62, 0.97) if device.kind != "cpu" else share * 0.6
-            if device.node.name == "g03" and device.kind == "gpu" and share:
-                level = 0.0
+            level = self._level(device)
             swing = self.rng.random() * 6
             rows += [DeviceSample(device_id=device.id, at=at, **self._sample(device, level, swing + i / 9)) for i, at in enumerate(moments)]
         DeviceSample.objects.bulk_create(rows, batch_size=5000)
@@ -335,7 +349,8 @@ def _running(yard: Yard) -> None:
         yard.stage(key, _only(yard, key), state="RUNNING", progress={"step": int(step * 5000), "total": 5000, "phase": ""}, values={"loss": round(2.2 - step, 4)})
         yard.run(key)
     yard.submit("starting", "ma.jun", 40, _one("yolo-port", count=2, model="Ascend 910B"))
-    yard.attempt("starting", _only(yard, "starting"), ["n02"], 2, 12)
+    starting = yard.attempt("starting", _only(yard, "starting"), ["n02"], 2, 12)
+    Attempt.objects.filter(pk=starting.pk).update(started_at=None)
     yard.stage("starting", _only(yard, "starting"), state="STARTING")
     yard.run("starting")
 

@@ -14,6 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from controlplane.jobs.demand import Known
 from controlplane.pages.words import reason_text
 
 register = template.Library()
@@ -29,6 +30,7 @@ NODE_LOOK = {
 }
 HEALTH_LOOK = {"OK": "completed", "DEGRADED": "warn", "CORDONED": "held", "LOST": "lost"}
 KINDS = {"cpu", "gpu", "npu"}
+KNOWN = Known()
 
 
 @register.simple_tag
@@ -73,9 +75,11 @@ def kind_icon(kind: str) -> SafeString:
 
 @register.filter
 def kind_of(asks: str) -> str:
-    """The first device kind that a text such as "2 gpu · 1 core" speaks of."""
-    words = str(asks).lower().replace("×", " ").split()
-    return next((kind for kind in ("npu", "gpu") if kind in words), "cpu" if "core" in str(asks).lower() else "other")
+    """The device kind that a demand such as "2 nodes x 8 H100 · 4 cores" speaks of first."""
+    first, _dot, _rest = str(asks).partition(" · ")
+    words = first.lower().split()
+    named = next((kind for kind in ("npu", "gpu") if kind in words), "")
+    return named or KNOWN.kind_of(first) or ("cpu" if "core" in first or "cpu" in words else "other")
 
 
 @register.simple_tag

@@ -40,9 +40,15 @@ const BAR = {
 };
 const MARK = { checkpoint: ["diamond", 7, "text"], preempted: ["triangle-down", 10, "preempting"], failed: ["x", 9, "failed"] };
 
+/** A label shows where it fits; where only a part does, at least its number must. */
+function fit(text, width) {
+  const most = Math.floor((width - 8) / 6.2);
+  return text.length <= most ? safe(text) : most >= 6 ? safe(text.slice(0, most - 1)) + "…" : "";
+}
+
 function gantt(d, el) {
   const from = Date.parse(d.from), to = Date.parse(d.to), now = Date.now();
-  const left = el.clientWidth < 560 ? 76 : d.left || 116, pixels = (el.clientWidth - left - 10) / (to - from);
+  const left = Math.min(el.clientWidth < 560 ? 84 : 150, 16 + 6.4 * Math.max(4, ...d.lanes.map(name => name.length))), pixels = (el.clientWidth - left - 10) / (to - from);
   const traces = [];
   for (const [name, [fill, edge, ink, alpha]] of Object.entries(BAR)) {
     const items = d.items.filter(item => item.s === name).map(item => ({ ...item, a: Math.max(from, Date.parse(item.from)), b: item.to ? Date.parse(item.to) : now })).filter(item => item.b > from && item.a < to);
@@ -50,7 +56,7 @@ function gantt(d, el) {
     traces.push({
       type: "bar", orientation: "h", name, y: items.map(i => -(i.lane + (i.h || 1) / 2 - 0.5)), width: items.map(i => (i.h || 1) - (d.tight ? 0.14 : 0.4)),
       base: items.map(i => wall(i.a)), x: items.map(i => Math.max(i.b - i.a, 1.5 / pixels)),
-      text: items.map(i => ((Math.min(i.b, to) - i.a) * pixels > i.t.length * 6.2 + 8 ? safe(i.t) : "")), textposition: "inside", insidetextanchor: "start", textangle: 0,
+      text: items.map(i => fit(i.t, (Math.min(i.b, to) - i.a) * pixels)), textposition: "inside", insidetextanchor: "start", textangle: 0,
       constraintext: "none", textfont: { size: 11, color: tok(ink), family: font() }, customdata: items.map(i => [safe(i.tip || i.t), i.href || ""]), hovertemplate: "%{customdata[0]}<extra></extra>",
       marker: {
         color: fill ? tok(fill, alpha) : tok("surface"), line: { color: tok(edge, 0.9), width: 1 },
@@ -85,7 +91,8 @@ gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.it
 const CELL = { free: ["square-open", "line-strong"], idle: ["square-open", "warn"], bad: ["x-thin-open", "failed"], na: ["line-ne-open", "line-strong"], drain: ["triangle-se", "line-strong"] };
 
 function heat(d, el) {
-  const columns = d.columns, cell = Math.min((el.clientWidth - 100) / columns, (el.clientHeight - 22) / d.rows.length);
+  const left = Math.min(96, 14 + 6.3 * Math.max(...d.rows.map(name => name.length)));
+  const columns = d.columns, cell = Math.min((el.clientWidth - left - 6) / columns, (el.clientHeight - 22) / d.rows.length);
   const traces = [{
     type: "heatmap", z: d.z, x: Array.from({ length: columns }, (_, i) => i), y: d.rows.map((_, i) => i), zmin: 0, zmax: 100, colorscale: ramp(), showscale: false, hoverongaps: false,
     xgap: cell > 8 ? 2 : 1, ygap: cell > 8 ? 2 : d.rows.length > 120 ? 0 : 1, text: d.tips.map(row => row.map(safe)), hovertemplate: "%{text}<extra></extra>", customdata: d.hrefs.map(row => row.map(h => ["", h])),
@@ -102,7 +109,7 @@ function heat(d, el) {
   const ticks = d.rows.map((_, i) => i).filter(i => i % every === 0);
   const step = columns > 32 ? 8 : columns > 16 ? 4 : 1;
   return [traces, layout({
-    margin: { l: 88, r: 6, t: 2, b: 20 },
+    margin: { l: left, r: 6, t: 2, b: 20 },
     xaxis: axis({ range: [-0.5, columns - 0.5], tickvals: Array.from({ length: Math.ceil(columns / step) }, (_, i) => i * step) }),
     yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
   })];
@@ -139,11 +146,25 @@ function lines(d, el) {
     const last = s.y.findLastIndex(v => v !== null);
     return last < 0 ? null : { x: date ? wall(s.x[last]) : s.x[last], y: s.y[last], xanchor: "left", xshift: 6, showarrow: false, text: safe(s.name), font: { size: 11, color: tok(STROKE[i][0] === "accent" ? "accent" : "text-2"), family: font() } };
   }).filter(Boolean);
+  apart(ends, series, d, el);
+  const xs = series.flatMap(s => [s.x[0], s.x.at(-1)]).filter(v => v !== undefined), [x0, x1] = [Math.min(...xs), Math.max(...xs)];
   return [traces, layout({
     hovermode: "x", margin: { l: 44, r: right, t: 8, b: 24 }, annotations: ends,
-    xaxis: axis({ type: date ? "date" : "linear", nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: d.zero ? "tozero" : "normal" }),
+    xaxis: axis({ type: date ? "date" : "linear", range: date ? [wall(x0), wall(x1)] : [x0, x1], nticks: Math.max(2, Math.floor(el.clientWidth / 90)) }), yaxis: axis({ showgrid: true, nticks: 5, rangemode: d.zero ? "tozero" : "normal" }),
   })];
 }
+/** Names at the ends of lines that lie close together are moved apart. */
+function apart(ends, series, d, el) {
+  const values = series.flatMap(s => s.y.filter(v => v !== null));
+  const low = d.zero ? 0 : Math.min(...values), per = (el.clientHeight - 32) / (Math.max(...values) - low || 1);
+  let last = -Infinity;
+  for (const end of ends.sort((a, b) => a.y - b.y)) {
+    const at = Math.max(end.y * per, last + 13);
+    end.yshift = at - end.y * per;
+    last = at;
+  }
+}
+
 lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]).slice(-200))];
 
 const KIND = { gantt, heat, strip, lines };
@@ -189,6 +210,7 @@ async function draw(el) {
   el.dataset.drawn = stamp(source);
   const wanted = JSON.parse(source);
   if (wanted.height) el.style.height = `${wanted.height}px`;
+  if (wanted.width) el.style.width = `min(100%, ${wanted.width}px)`;
   const [traces, more] = KIND[el.dataset.chart](wanted, el);
   await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, CONFIG);
   if (live.has(el)) return;

@@ -98,6 +98,7 @@ export class Log {
     this.known = options;
     this.root.querySelector("[data-empty]").hidden = options.some(o => o[2] > 0);
     this.box.hidden = !options.some(o => o[2] > 0);
+    for (const tool of this.root.querySelectorAll("[data-log-tool]")) tool.hidden = this.box.hidden;
     this.more();
   }
 

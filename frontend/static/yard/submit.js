@@ -179,6 +179,7 @@ function verdict(look, title, more) {
   find("verdict-text").textContent = more;
 }
 
+const coresOf = n => `${num(n)} ${n === 1 ? t("core") : t("cores")}`;
 const el = (tag, className, ...content) => { const made = Object.assign(document.createElement(tag), { className }); made.append(...content); return made; };
 
 function show(answer) {
@@ -191,10 +192,11 @@ function show(answer) {
   else verdict("running", when ? t("Starts about {from}", { from: `${clock(when.low_at)}–${clock(when.high_at)}` }) : t("Would wait"), first?.reasons[0]?.text || "");
   find("preview-stages").replaceChildren(...answer.stages.map(s => {
     const rows = [el("h3", "", s.name), el("div", "y-parts", ...Object.entries(s.devices.reduce((all, d) => ({ ...all, [`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`]: [...(all[`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`] || []), d] }), {})).map(([where, list]) => {
-      const size = list[0].kind === "cpu" ? `${num(list.reduce((sum, d) => sum + d.milli, 0) / 1000)} ${t("cores")}` : list.length + (list[0].milli < 1000 ? ` × ${num(list[0].milli / 1000)}` : "");
+      const size = list[0].kind === "cpu" ? coresOf(list.reduce((sum, d) => sum + d.milli, 0) / 1000) : list.length + (list[0].milli < 1000 ? ` × ${num(list[0].milli / 1000)}` : "");
       return el("span", "y-ask", `${where} · ${size}`);
     }))];
-    const reason = s.starts_now ? s.why : s.reasons[0]?.text || "";
+    const needs = (spec.stages || []).find(own => own.name === s.name)?.needs;
+    const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
     if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${s.expected_s.basis}`));
     return el("div", "y-sect", ...rows);
