@@ -29,7 +29,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # A timetable that is kept true while the world moves.
     "hybrid": {
-        "policies": {**_ORDER, **_PLACE, "backfill": {}, "preempt": {}},
+        "policies": {**_ORDER, "firm": {"weight": 200.0}, **_PLACE, "backfill": {}, "preempt": {}},
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,

@@ -157,6 +157,7 @@ def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> boo
         view.start(stage, option)
         return True
     if due:  # late, but it waits for its own devices, and nobody else takes what is free of them
+        outcome.busy = sum(view.ledger.free(one.device)[0] < one.milli for one in option.grants)
         view.ledger.hold(option.grants)
     start = view.table.free_from(option.grants, start, length)
     view.reserve(outcome, replace(option, start_at=start, end_at=start + length), promise)

@@ -34,7 +34,8 @@ def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, 
             capacity[id(shape)] = _capacity(view, shape)
         full, funnel, fitting = capacity[id(shape)]
         if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
-            reasons = [*reasons, *(full if fitting < shape.nodes else _though_free(view, outcome, full))]
+            full = full if fitting < shape.nodes else _though_free(view, outcome, full)
+            reasons = [*reasons, *_by_timetable(view, outcome), *full]
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
             if outcome.refused and fitting >= shape.nodes:
@@ -106,19 +107,25 @@ def _shortage(view: View, shape: Shape, way: Way) -> Reason:
 
 def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
-    stage, shape, option = outcome.stage, outcome.shape, outcome.option
-    if view.profile(stage.pool).timetable == "keep" and outcome.kept and outcome.promise:
-        at = outcome.promise.start_at
-        if at > view.now:
-            return (Reason("PlannedLater", {"time": clock(at), "at": at}),)
-        busy = sum(view.ledger.free(one.device)[0] < one.milli for one in option.grants) if option else 0
-        return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": busy}),)
+    shape, option = outcome.shape, outcome.option
+    if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
+        return ()
     if outcome.refused:
         return (_reserved(view, outcome),)
     if option and shape and not all(way.full for way in shape.ways):
         at = option.start_at
         return (*full, Reason("PlannedLater", {"time": clock(at), "at": at}))
     return full or (_reserved(view, outcome),)
+
+
+def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
+    """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
+    if not outcome.promise or view.profile(outcome.stage.pool).timetable != "keep":
+        return ()
+    at = outcome.promise.start_at
+    if at > view.now:
+        return (Reason("PlannedLater", {"time": clock(at), "at": at}),)
+    return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": outcome.busy}),)
 
 
 def _reserved(view: View, outcome: Outcome) -> Reason:

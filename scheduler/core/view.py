@@ -89,6 +89,7 @@ class Outcome:
     expected: Expected | None = None
     kept: bool = False
     ahead: int = 0
+    busy: int = 0
     searched: bool = False
     refused: bool = False
 
@@ -228,13 +229,8 @@ class View:
     def evict(self, outcome: Outcome, eviction: Eviction) -> None:
         """Mark the victims and keep what the preemptor needs of the rest; it starts when they are gone."""
         stage, option = outcome.stage, eviction.option
+        fenced = tuple(one.device for one in option.grants if self._is_scarce(one))
         for victim, price in zip(eviction.victims, eviction.prices, strict=True):
-            held = {one.device for rank in victim.placement.grants for one in rank}
-            fenced = tuple(
-                one.device
-                for one in option.grants
-                if one.device in held or self.ledger.devices[one.device].kind != "cpu"
-            )
             self.preempts.append(Preempt(victim.id, stage.id, round(price, 6), round(eviction.gain, 6), fenced))
             self.doomed.add(victim.id)
             self.table.drop(victim.id)
@@ -242,6 +238,11 @@ class View:
             self.table.take(victim.id, grants, self.now, option.start_at, option.start_at)
         self.ledger.hold(option.grants)
         self.reserve(outcome, option)
+
+    def _is_scarce(self, one: Grant) -> bool:
+        """Whether a freed share must be fenced: accelerators always, CPU cores only where too few are free as it is."""
+        milli, memory = self.ledger.free(one.device)
+        return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
 
     def close_fences(self) -> None:
         """Take from everybody else what stands free behind a fence."""

@@ -1,0 +1,153 @@
+"""For each policy a world in which it alone changes the outcome."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.core.profile import Profile
+from scheduler.core.types import Plan, Project, Quota, Snapshot
+from scheduler.policies.alternatives import Alternatives
+from scheduler.policies.backfill import Backfill
+from scheduler.policies.fair_share import FairShare
+from scheduler.policies.fifo import Fifo
+from scheduler.policies.firm import Firm
+from scheduler.policies.gang import Gang
+from scheduler.policies.pack import Pack
+from scheduler.policies.preempt import Preempt
+from scheduler.policies.priority import Priority
+from scheduler.policies.quota import Quota as QuotaPolicy
+from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
+
+
+def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -> tuple[Plan, Plan]:
+    return (
+        think(world, Profile("with", ((policy, 1.0),), timetable=timetable)),  # type: ignore[arg-type]
+        think(world, Profile("without", (), timetable=timetable)),  # type: ignore[arg-type]
+    )
+
+
+def test_priority_lets_the_urgent_go_first_and_waiting_lifts() -> None:
+    world = Snapshot((node("a", 1),), (stage(1), stage(2, priority=750)))
+    there, gone = with_and_without(world, Priority())
+    assert (set(starts(there)), set(starts(gone))) == ({"s002"}, {"s001"})
+    patient = replace(world.waiting[0], eligible_at=NOW - 25 * 3600)
+    assert set(starts(think(replace(world, waiting=(patient, world.waiting[1])), "dynamic"))) == {"s001"}
+
+
+def test_priority_never_lifts_to_urgent() -> None:
+    ancient = stage(1, priority=750, eligible_at=NOW - 1e7)
+    world = Snapshot((node("a", 1),), (ancient, stage(2, priority=1000)))
+    assert set(starts(think(world, "dynamic"))) == {"s002"}
+
+
+def test_fair_share_lets_those_go_first_who_used_less() -> None:
+    projects = (Project("lab", 1, 9000), Project("shop", 1, 1000))
+    world = Snapshot((node("a", 1),), (stage(1), stage(2, project="shop")), projects=projects)
+    there, gone = with_and_without(world, FairShare())
+    assert (set(starts(there)), set(starts(gone))) == ({"s002"}, {"s001"})
+    heavier = (Project("lab", 100, 9000), Project("shop", 1, 1000))
+    assert set(starts(think(replace(world, projects=heavier), Profile("w", ((FairShare(), 1.0),))))) == {"s001"}
+
+
+def test_firm_holds_a_near_promise_against_fair_share_but_not_against_a_higher_class() -> None:
+    projects = (Project("lab", 1, 9000), Project("shop", 1, 1000))
+    snap = Snapshot(
+        (node("a", 1),), (stage(1),), (running(7, {"a": ["gpu0"]}, since=0, preemptible=False),), projects=projects
+    )
+    snap = begun(snap, think(snap), NOW)
+    rival = replace(snap, waiting=(*snap.waiting, stage(2, project="shop")))
+    fair = ((FairShare(), 200.0), (Priority(), 1.0))
+    there = think(rival, Profile("with", (*fair, (Firm(), 200.0)), timetable="repair"), NOW + 1)
+    gone = think(rival, Profile("without", fair, timetable="repair"), NOW + 1)
+    assert waits(there)["s001"].planned.start_at == waits(gone)["s002"].planned.start_at == NOW + 100
+    urgent = replace(snap, waiting=(*snap.waiting, stage(2, priority=1000)))
+    assert waits(think(urgent, "hybrid", NOW + 1))["s002"].planned.start_at == NOW + 100
+
+
+def test_fifo_lets_nobody_pass() -> None:
+    world = Snapshot((node("a", 2),), (stage(1, gpus=2), stage(2)), (running(7, {"a": ["gpu0"]}),))
+    there, gone = with_and_without(world, Fifo())
+    assert (set(starts(there)), set(starts(gone))) == (set(), {"s002"})
+    assert primary(there, "s002") == "PriorityBehind"
+
+
+def test_quota_bounds_a_project() -> None:
+    world = Snapshot((node("a", 4),), tuple(stage(i) for i in (1, 2, 3)), quotas=(Quota("lab", "gpu", 2000),))
+    there, gone = with_and_without(world, QuotaPolicy())
+    assert (len(there.starts), len(gone.starts)) == (2, 3)
+
+
+def test_quota_lends_what_others_do_not_use_within_both_limits() -> None:
+    def started(borrowing: int | None, lending: int | None, used: int = 0, cohort: str = "") -> int:
+        rights = (Quota("lab", "gpu", 1000, borrowing), Quota("shop", "gpu", 3000, None, lending, cohort))
+        going = (running(7, {"a": [f"gpu{i}" for i in range(used)]}, project="shop"),) if used else ()
+        world = Snapshot((node("a", 4),), tuple(stage(i) for i in (1, 2, 3, 4)), going, quotas=rights)
+        return len(think(world, Profile("q", ((QuotaPolicy(), 1.0),))).starts)
+
+    assert started(None, None) == 4
+    assert started(1000, None) == 2
+    assert started(None, 2000) == 3
+    assert started(None, None, used=2) == 2
+    assert started(None, None, cohort="elsewhere") == 1
+
+
+def test_gang_keeps_all_ranks_on_one_sort_of_device() -> None:
+    world = Snapshot((node("a", 1), node("b", 1, model="A100")), (stage(1, nodes=2),))
+    there, gone = with_and_without(world, Gang())
+    assert (len(there.starts), len(gone.starts)) == (0, 1)
+    twin = replace(world, nodes=(*world.nodes, node("c", 1)))
+    assert starts(with_and_without(twin, Gang())[0])["s001"].placement.nodes == ("a", "c")
+
+
+def test_backfill_delays_no_promise() -> None:
+    world = Snapshot((node("a", 2),), (stage(1, gpus=2), stage(2, p50=900)), (running(7, {"a": ["gpu0"]}),))
+    there, gone = with_and_without(world, Backfill(), "repair")
+    assert (set(starts(there)), set(starts(gone))) == (set(), {"s002"})
+
+
+def test_pack_fills_what_is_in_use_and_spares_accelerators() -> None:
+    going = (running(7, {"b": ["gpu0"]}),)
+    world = Snapshot((node("a", 4), node("b", 4), node("c", 0)), (stage(1), stage(2, gpus=0)), going)
+    there, gone = with_and_without(world, Pack())
+    assert [starts(there)[name].placement.nodes for name in ("s001", "s002")] == [("b",), ("c",)]
+    assert starts(gone)["s001"].placement.nodes == ("a",)
+
+
+def test_alternatives_waits_for_a_fast_device_where_that_ends_sooner() -> None:
+    ways = (way(0, 4, index=0), way(1, index=1))
+    world = Snapshot((node("a", 1),), (stage(1, alternatives=ways),), (running(7, {"a": ["gpu0"]}, since=95),))
+    there, gone = with_and_without(world, Alternatives())
+    assert (len(there.starts), len(gone.starts)) == (0, 1), "5 s until the GPU is free, and it is fifty times as fast"
+    unhurried = replace(world, waiting=(replace(world.waiting[0], kind="generic"),))
+    assert starts(with_and_without(unhurried, Alternatives())[0])["s001"].placement.alternative == 0
+
+
+def test_preempt_stops_the_least_that_makes_room() -> None:
+    going = tuple(running(i, {"a": [f"gpu{i}"]}, priority=250, p50=9e4, since=60.0 * (i + 1)) for i in range(4))
+    world = Snapshot((node("a", 4),), (stage(1, gpus=2, priority=1000),), going)
+    there, gone = with_and_without(world, Preempt())
+    assert [one.victim for one in there.preempts] == ["r000", "r001"], "those that lose the least work"
+    assert not gone.preempts
+    assert all({"a/gpu0", "a/gpu1"} >= set(one.devices) for one in there.preempts)
+
+
+def test_preempt_asks_for_nobody_who_could_be_left_out() -> None:
+    small = running(1, {"a": ["gpu0"]}, priority=250, p50=9e4, since=10)
+    large = running(2, {"a": ["gpu1", "gpu2", "gpu3"]}, priority=250, p50=9e4, since=10)
+    world = Snapshot((node("a", 4),), (stage(1, gpus=3, priority=1000),), (small, large))
+    assert [one.victim for one in think(world, "hybrid").preempts] == ["r002"]
+
+
+def test_preempt_refuses_what_costs_more_than_it_gains() -> None:
+    def victims(**more: object) -> list[str]:
+        going = running(7, {"a": ["gpu0"]}, **{"priority": 250, "p50": 9e4, "since": 600, **more})  # type: ignore[arg-type]
+        world = Snapshot((node("a", 1),), (stage(1, priority=1000),), (going,))
+        return [one.victim for one in think(world, "hybrid").preempts]
+
+    assert victims() == ["r007"]
+    assert victims(since=89_900) == [], "it ends in 100 s, and a day of work would be lost"
+    assert victims(since=89_900, p50=2e5, checkpoint_at=NOW - 5) == ["r007"], "its work is saved"
+    assert victims(priority=1000) == [], "equal priority never preempts"
+    assert victims(preemptible=False) == []
+    assert victims(min_runtime_s=3600) == []
+    assert victims(preemptions=5) == [], "over its budget"
