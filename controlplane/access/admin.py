@@ -40,7 +40,7 @@ class UserAdmin(BaseUserAdmin):
         )
 
 
-class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
+class MemberInline(admin.TabularInline):
     """The members of a project."""
 
     model = Member
@@ -49,7 +49,7 @@ class MemberInline(admin.TabularInline):  # type: ignore[type-arg]
 
 
 @admin.register(Project)
-class ProjectAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class ProjectAdmin(admin.ModelAdmin):
     """Projects with their members."""
 
     list_display = ["name", "weight", "description"]
@@ -57,7 +57,7 @@ class ProjectAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     inlines = [MemberInline]
 
 
-class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
+class TokenForm(forms.ModelForm):
     """What a new access token is for and what it covers."""
 
     scopes = forms.MultipleChoiceField(
@@ -73,7 +73,7 @@ class TokenForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Token)
-class TokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class TokenAdmin(admin.ModelAdmin):
     """Access tokens: made here, shown once, revoked by deleting them."""
 
     list_display = ["name", "user", "scopes", "created_at", "expires_at", "last_used_at"]
@@ -88,14 +88,18 @@ class TokenAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return ["user", "name", "scopes", "days"]
         return ["user", "name", "scopes", "created_at", "expires_at", "last_used_at"]
 
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        # By a token of a superuser, whoever may make tokens would become one.
+        if not _is_superuser(request):
+            kwargs["queryset"] = User.objects.filter(is_superuser=False)
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
     def has_change_permission(self, request: HttpRequest, obj: Token | None = None) -> bool:
         return False
 
     def save_model(self, request: HttpRequest, obj: Token, form: Any, change: bool) -> None:
         """Makes the token and shows its secret, which is not kept."""
         chosen = form.cleaned_data
-        if chosen["user"].is_superuser and not _is_superuser(request):
-            raise forms.ValidationError(_("Only a superuser may make a token of a superuser."))
         token, secret = service.make_token(
             chosen["user"], chosen["name"], scopes=chosen["scopes"], life=timedelta(days=chosen["days"])
         )

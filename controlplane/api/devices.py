@@ -125,9 +125,18 @@ def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[Op
         "id", "device_id", "milli", "memory_bytes", "part__attempt__stage__job__number", "part__attempt__stage__name",
         "part__attempt__stage__job__project__name", "part__attempt__stage__job__user__username",
     )  # fmt: skip
-    for claim_id, device_id, milli, memory_bytes, *whose in columns:
-        number, stage, project, owner = whose if claim_id in seen else (None,) * 4
-        held[device_id].append(OpenClaim(number, stage, project, owner, milli, memory_bytes))
+    for claim_id, device_id, milli, memory_bytes, number, stage, project, owner in columns:
+        known = claim_id in seen
+        held[device_id].append(
+            OpenClaim(
+                job=number if known else None,
+                stage=stage if known else None,
+                project=project if known else None,
+                user=owner if known else None,
+                milli=milli,
+                memory_bytes=memory_bytes,
+            )
+        )
     return held
 
 

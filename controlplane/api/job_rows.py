@@ -280,7 +280,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         reason=reasons[0] if reasons else None,
         reasons=reasons,
         funnel=[(step[0], step[1]) for step in stage.funnel] if waits else [],
-        expected_start=_expected(stage.expected) if waits else None,
+        expected_start=expected(stage.expected) if waits else None,
         planned=_planned(stage.planned, around.devices) if waits else None,
         evaluated_at=stage.evaluated_at,
         begin_at=stage.begin_at,
@@ -328,7 +328,8 @@ def _progress(stored: Mapping[str, Any] | None) -> StageProgress | None:
     return StageProgress(stored.get("step"), stored.get("total"), stored.get("phase") or "")
 
 
-def _expected(stored: Mapping[str, Any] | None) -> ExpectedStart | None:
+def expected(stored: Mapping[str, Any] | None) -> ExpectedStart | None:
+    """The expected start as it is stored of a stage."""
     return ExpectedStart(stored["low_at"], stored["high_at"], stored["basis"]) if stored else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from django.db import transaction
@@ -27,7 +27,7 @@ from controlplane.jobs import models as rows
 from controlplane.jobs import service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import Refusal
-from scheduler.core.lifecycle import State
+from scheduler.core.lifecycle import FINAL, WAITING, State
 
 MOST_AT_ONCE = 2000
 KEY = OpenApiParameter(
@@ -168,17 +168,17 @@ class Jobs(Resource):
     )
     def post(self, request: Request) -> Response:
         """Submits a job file, as JSON or YAML."""
-        dry_run = request.query_params.get("dry_run", "")
-        check_bounds(request.data)
+        dry_run, spec = request.query_params.get("dry_run", ""), cast("dict[str, Any]", request.data)
+        check_bounds(spec)
         if dry_run == "validate":
-            resolved = jobfile.resolve_all([request.data], signed_in(request))[0]
+            resolved = jobfile.resolve_all([spec], signed_in(request))[0]
             return Response(
                 {**resolved.plain(), "warnings": [{"pointer": p, "detail": d} for p, d in resolved.warnings]}
             )
         if dry_run == "placement":
             from controlplane.live import preview
 
-            return Response(preview.dry_run(request.data, signed_in(request)))
+            return Response(preview.dry_run(spec, signed_in(request)))
         if dry_run:
             raise Refused(400, "invalid", "dry_run must be validate or placement")
         return self.submit(request)
@@ -186,7 +186,7 @@ class Jobs(Resource):
     @idempotent
     def submit(self, request: Request) -> Response:
         """Accepts the job of this request once per key."""
-        job = service.submit(request.data, signed_in(request))
+        job = service.submit(cast("dict[str, Any]", request.data), signed_in(request))
         (shown,) = job_rows.shown([job])
         return Response(shown, status=201, headers={"Location": f"/api/v1/jobs/{job.number}"})
 
@@ -216,8 +216,12 @@ def narrowed(jobs: QuerySet[rows.Job], query: JobQuery, user: User) -> QuerySet[
 
 
 def _states(words: str) -> set[str]:
-    groups = {"WAITING": {"PENDING", "HELD"}, "ENDED": {"COMPLETED", "FAILED", "CANCELLED"}, "CANCELED": {"CANCELLED"}}
-    groups["ACTIVE"] = set(State) - groups["ENDED"]
+    groups: dict[str, set[str]] = {
+        "WAITING": set(WAITING),
+        "ENDED": set(FINAL),
+        "ACTIVE": {str(state) for state in State} - FINAL,
+        "CANCELED": {State.CANCELLED},
+    }
     states: set[str] = set()
     for word in words.upper().split(","):
         if word not in groups and word not in set(State):
@@ -309,6 +313,6 @@ class JobReasons(Resource):
         waiting = [
             WaitingStage(s.name, s.state, s.reasons, s.funnel, s.expected_start, s.planned, s.evaluated_at)
             for s in job.stages
-            if s.state in {State.PENDING, State.HELD}
+            if s.state in WAITING
         ]
         return Response(JobWhy(job.number, job.state, job.reason, waiting))

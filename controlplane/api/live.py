@@ -50,7 +50,7 @@ def _json(response: HttpResponse) -> bytes:
     if not response.get("Content-Type", "").startswith("text/"):
         return response.content
     text = response.content.decode("utf-8", errors="replace")
-    return msgspec.json.encode({"text": text, "next_offset": int(response.get("X-Log-Next-Offset", 0))})
+    return msgspec.json.encode({"text": text, "next_offset": int(response.get("X-Log-Next-Offset", "0"))})
 
 
 def _problem(detail: str) -> bytes:

@@ -22,7 +22,7 @@ from rest_framework.response import Response
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api import devices as device_rows
-from controlplane.api.job_rows import ExpectedStart
+from controlplane.api.job_rows import ExpectedStart, expected
 from controlplane.api.resource import Resource, signed_in
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
@@ -306,7 +306,7 @@ def _queue(user: User) -> Queue:
                 stage.job.name,
                 stage.name,
                 demand.spoken(stage.request),
-                ExpectedStart(stage.expected["low_at"], stage.expected["high_at"], stage.expected["basis"]),
+                expected(stage.expected),
             )
             for stage in soonest
         ],

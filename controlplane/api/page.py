@@ -53,7 +53,7 @@ def page_of(
     if backwards:
         found.reverse()
     has_next, has_previous = (True, more) if backwards else (more, cursor is not None)
-    links = {"next": None, "previous": None}
+    links: dict[str, str | None] = {"next": None, "previous": None}
     if found and has_next:
         links["next"] = _link(request, _Cursor(False, getattr(found[-1], key)))
     if found and has_previous:

@@ -66,7 +66,7 @@ class ProblemResponse(Response):
     """A problem document, always JSON: also where the view itself would answer in another format."""
 
     @property
-    def rendered_content(self) -> bytes:
+    def rendered_content(self) -> bytes:  # type: ignore[override]  # DRF renders bytes, its stubs say text
         self["Content-Type"] = "application/problem+json"
         return msgspec.json.encode(self.data)
 

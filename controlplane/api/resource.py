@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,15 +44,16 @@ class StructJSON(BaseRenderer):
 class OneAnswer(BaseContentNegotiation):
     """Picks the body's parser by its type, and answers in JSON whatever the client claims to accept."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
         sent = (request.content_type or "").partition(";")[0].strip().lower()
         aliases = {"application/x-yaml": "application/yaml", "text/yaml": "application/yaml", "": "application/json"}
         return next((parser for parser in parsers if parser.media_type in {"*/*", aliases.get(sent, sent)}), None)
 
     def select_renderer(
-        self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None
+        self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None
     ) -> tuple[Any, str]:
-        return renderers[0], renderers[0].media_type
+        first = next(iter(renderers))
+        return first, first.media_type
 
 
 class Resource(APIView):
@@ -81,8 +82,7 @@ def conditional(request: Request, response: HttpResponse) -> HttpResponse:
     """Gives the answer its strong ETag; 304 without a body where the client has it already."""
     if not response.has_header("ETag"):
         response["ETag"] = etag(response.content)
-    result: HttpResponse = get_conditional_response(request, etag=response["ETag"], response=response)
-    return result
+    return get_conditional_response(request, etag=response["ETag"], response=response) or response
 
 
 def etag(content: bytes) -> str:

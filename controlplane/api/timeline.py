@@ -197,11 +197,12 @@ def _planned(user: User, lanes: Mapping[Any, Device], begin: datetime, end: date
     )
     found: list[Segment] = []
     for stage in chosen:
-        start_at, end_at = parse_datetime(stage.planned["start_at"]), parse_datetime(stage.planned["end_at"])
+        entry = stage.planned or {}
+        start_at, end_at = parse_datetime(entry["start_at"]), parse_datetime(entry["end_at"])
         if start_at is None or end_at is None or start_at >= end or end_at <= begin:
             continue
         known = stage.job_id in seen
-        chosen_lanes = [by_text[each] for each in stage.planned.get("devices", ()) if each in by_text]
+        chosen_lanes = [by_text[each] for each in entry.get("devices", ()) if each in by_text]
         found += [_promise(stage, device, known, start_at, end_at) for device in chosen_lanes]
     return found
 

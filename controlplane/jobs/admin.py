@@ -13,7 +13,7 @@ from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stage
 
 
-class ReadOnly(admin.ModelAdmin):  # type: ignore[type-arg]
+class ReadOnly(admin.ModelAdmin):
     """Shows rows that only the record itself writes."""
 
     show_full_result_count = False

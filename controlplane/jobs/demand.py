@@ -116,7 +116,8 @@ def command(section: Section) -> list[str] | None:
         script = section.read("run", text(LONGEST_SCRIPT), "")
         return ["/bin/sh", "-c", script] if script else []
     if section.has("command"):
-        return section.read("command", _words, [])
+        nothing: list[str] = []
+        return section.read("command", _words, nothing)
     return None
 
 

@@ -438,7 +438,8 @@ def _retry(section: Section) -> dict[str, Any]:
     tries["max"] = part.read("max", whole(1, 100), 1)
     tries["backoff_s"] = part.read("backoff", duration(0, 86_400), 10.0)
     causes = {str(cause).lower() for cause in retry.RETRYABLE | retry.NO_FAULT}
-    tries["on"] = part.read("on", _causes(causes), [])
+    none: list[str] = []
+    tries["on"] = part.read("on", _causes(causes), none)
     if not part.has("on") and tries["max"] > 1:
         # Whoever asks for attempts without naming causes means any fault, except its own time limit.
         tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE if cause != "TIMEOUT")

@@ -9,7 +9,7 @@ from controlplane.pools.models import Pool, PriorityClass, Quota
 from scheduler.profiles import PROFILES
 
 
-class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
+class PoolForm(forms.ModelForm):
     """Offers the profiles that there are."""
 
     profile = forms.ChoiceField(choices=[(name, name) for name in PROFILES])
@@ -20,7 +20,7 @@ class PoolForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Pool)
-class PoolAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class PoolAdmin(admin.ModelAdmin):
     """Pools and their limits."""
 
     form = PoolForm
@@ -29,7 +29,7 @@ class PoolAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Quota)
-class QuotaAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class QuotaAdmin(admin.ModelAdmin):
     """What each project may hold of each kind of device."""
 
     list_display = ["project", "kind", "nominal", "borrowing_limit", "lending_limit"]
@@ -39,7 +39,7 @@ class QuotaAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(PriorityClass)
-class PriorityClassAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class PriorityClassAdmin(admin.ModelAdmin):
     """Names for how urgent a job is."""
 
     list_display = ["name", "value", "preemptible", "staff_only"]

@@ -1,0 +1,21 @@
+"""Four people around one cluster, and a client for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.controlplane.people import Town
+
+
+@pytest.fixture
+def town(db: None) -> Iterator[Town]:
+    # Imported late: this file is read before Django's apps are loaded.
+    from controlplane.live import invariants
+    from tests.controlplane.people import Town
+
+    yield Town()
+    assert invariants.broken() == []

@@ -1,0 +1,318 @@
+"""The cluster as a whole over REST: nodes, devices, overview, timeline, quotas, measurements, decisions."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from agents.protocol import Conditions, DeviceError, Phase
+from controlplane.api import (
+    decisions,
+    devices,
+    events,
+    live,
+    metrics,
+    nodes,
+    overview,
+    pools,
+    priority_classes,
+    projects,
+    quotas,
+    timeline,
+    whoami,
+)
+from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
+from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
+from controlplane.pools.models import Quota
+from tests.controlplane.people import Town
+from tests.record.yard import Agent
+
+SHAPES: dict[str, Any] = {
+    "/nodes": nodes.NodePage,
+    "/nodes/n1": nodes.Node,
+    "/devices": devices.DevicePage,
+    "/devices/GPU-n1-0": devices.Device,
+    "/pools": pools.PoolList,
+    "/pools/default": pools.Pool,
+    "/projects": projects.ProjectList,
+    "/projects/default": projects.Project,
+    "/quotas": quotas.QuotaList,
+    "/priority-classes": priority_classes.PriorityClassList,
+    "/overview": overview.Overview,
+    "/timeline": timeline.Timeline,
+    "/events": events.FactPage,
+    "/decisions": decisions.DecisionPage,
+    "/version": whoami.Version,
+    "/whoami": whoami.Whoami,
+}
+
+
+def measure(agent: Agent, utilisation: float, *, age_s: float = 1.0) -> None:
+    """One sample of each device of the machine."""
+    for device in Device.objects.filter(node=agent.node):
+        DeviceSample.objects.create(
+            device=device,
+            at=timezone.now() - timedelta(seconds=age_s),
+            utilisation=utilisation,
+            memory_used_bytes=1024,
+            power_w=250.0,
+            temperature_c=50.0,
+        )
+
+
+@pytest.fixture
+def busy(town: Town) -> Agent:
+    """A machine with a running job on one GPU and another job that waits for two."""
+    agent = town.machine()
+    Quota.objects.create(project=town.project, kind="gpu", nominal=2)
+    measure(agent, 0.5)
+    town.running(agent, name="runs", stages=[{"name": "fit", "kind": "train", "run": "x"}])
+    town.job(name="waits", devices={"kind": "gpu", "count": 2})
+    town.cycle()
+    return agent
+
+
+@pytest.mark.parametrize("path", sorted(SHAPES))
+def test_answers_have_the_shape_that_the_schema_tells(town: Town, busy: Agent, path: str) -> None:
+    for person in (town.owner, town.viewer, town.staff):
+        answer = person.get(path)
+        assert answer.status_code == 200
+        msgspec.json.decode(answer.content, type=SHAPES[path], strict=True)
+
+
+def test_a_node_shows_its_devices_and_who_holds_them(town: Town, busy: Agent) -> None:
+    node = town.owner.read("/nodes/n1")
+    assert town.owner.read(f"/nodes/{busy.node.id}") == node
+    assert [device["kind"] for device in node["devices"]] == ["cpu", "gpu", "gpu"]
+    held = [device for device in node["devices"] if device["kind"] == "gpu" and device["claimed_milli"]]
+    assert [(claim["stage"], claim["user"], claim["milli"]) for claim in held[0]["claims"]] == [("fit", "owner", 1000)]
+    assert held[0]["sample"]["utilisation"] == 0.5
+    assert town.owner.get("/nodes/n9").status_code == 404
+    assert town.owner.get("/devices/none").status_code == 404
+
+
+def test_lists_of_the_fleet_are_narrowed(town: Town, busy: Agent) -> None:
+    town.agent("n2")
+
+    def names(path: str) -> list[str]:
+        return [each.get("name") or each["uuid"] for each in town.owner.read(path)["results"]]
+
+    assert names("/nodes") == ["n1", "n2"]
+    assert names("/nodes?q=2") == ["n2"]
+    assert names("/nodes?limit=1") == ["n1"]
+    assert names("/nodes?pool=default&state=READY") == ["n1", "n2"]
+    assert names("/nodes?state=lost") == names("/nodes?pool=other") == []
+    assert names("/devices?kind=gpu") == names("/devices?q=h100") == ["GPU-n1-0", "GPU-n1-1"]
+    assert names("/devices?node=n2") == ["cpu-n2"]
+
+
+def test_an_old_measurement_is_not_shown_as_now(town: Town) -> None:
+    agent = town.machine()
+    measure(agent, 0.9, age_s=300)
+    assert {device["sample"] for device in town.owner.read("/devices")["results"]} == {None}
+
+
+def test_the_overview_counts_what_there_is(town: Town, busy: Agent) -> None:
+    found = msgspec.json.decode(town.owner.get("/overview").content, type=overview.Overview)
+    cpu, gpu = found.tiles
+    assert (cpu.kind, cpu.unit, cpu.total, cpu.healthy) == ("cpu", "cores", 8.0, 8.0)
+    assert (gpu.kind, gpu.unit, gpu.total, gpu.healthy, gpu.allocated, gpu.used_mean) == (
+        "gpu",
+        "devices",
+        2,
+        2,
+        1,
+        0.5,
+    )
+    assert [(each.name, each.stage, each.state) for each in found.running] == [("runs", "fit", "RUNNING")]
+    assert found.queue.waiting == 1
+    assert found.queue.oldest_at is not None
+    assert found.counts.jobs == {"RUNNING": 1, "PENDING": 1}
+    assert found.counts.nodes == {"READY": 1}
+    assert found.counts.devices == {"allocated": 2, "free": 1}
+    assert found.attention == []
+
+
+def test_the_overview_points_at_what_needs_somebody(town: Town, busy: Agent) -> None:
+    broken = DeviceError(uuid="GPU-n1-1", code="XID 79", detail="fell off the bus")
+    busy.report(conditions=Conditions(disk_pressure=True, device_errors=[broken]))
+    town.agent("n2")
+    Node.objects.filter(name="n2").update(state="LOST", reason="no report since noon")
+    hour = timedelta(hours=2)
+    Stage.objects.filter(job__name="waits").update(eligible_at=timezone.now() - hour)
+    found = msgspec.json.decode(town.owner.get("/overview").content, type=overview.Overview)
+    signs = {sign.href: sign for sign in found.attention}
+    assert signs["/nodes/n2"].level == signs["/devices/GPU-n1-1"].level == "critical"
+    assert "XID 79" in signs["/devices/GPU-n1-1"].detail
+    assert "/nodes/n1" in signs
+    assert any("waited" in sign.title for sign in found.attention)
+    assert [sign.level for sign in found.attention] == sorted(
+        (s.level for s in found.attention), key="critical warning".find
+    )
+    assert {cell.state for node in found.nodes for cell in node.devices} >= {"offline", "unhealthy", "allocated"}
+
+
+def test_a_device_that_is_held_and_idle_is_noticed(town: Town, busy: Agent) -> None:
+    claim = Claim.objects.get(device__kind="gpu", closed_at=None)
+    DeviceSample.objects.filter(device=claim.device).delete()
+    Claim.objects.filter(pk=claim.pk).update(opened_at=timezone.now() - timedelta(minutes=20))
+    for age_s in (1, 300, 600):
+        DeviceSample.objects.create(device=claim.device, at=timezone.now() - timedelta(seconds=age_s), utilisation=0.0)
+    found = msgspec.json.decode(town.owner.get("/overview").content, type=overview.Overview)
+    assert [tile.held_idle for tile in found.tiles if tile.kind == "gpu"] == [1.0]
+    assert any("idle" in sign.title for sign in found.attention)
+    DeviceSample.objects.create(device=claim.device, at=timezone.now() - timedelta(seconds=60), utilisation=0.9)
+    found = msgspec.json.decode(town.owner.get("/overview").content, type=overview.Overview)
+    assert [tile.held_idle for tile in found.tiles if tile.kind == "gpu"] == [0.0]
+
+
+def test_the_overview_takes_the_same_queries_however_large_the_cluster(town: Town, busy: Agent) -> None:
+    with CaptureQueriesContext(connection) as small:
+        town.owner.read("/overview")
+    for name in ("n2", "n3", "n4"):
+        town.running(town.machine(name), name=name, devices={"kind": "gpu"})
+    with CaptureQueriesContext(connection) as large:
+        town.owner.read("/overview")
+    assert len(large) == len(small) < 25
+
+
+def test_the_timeline_has_past_present_and_plan(town: Town, busy: Agent) -> None:
+    done = town.running(busy, name="done", devices={"kind": "cpu"})
+    busy.end(done.stages.get())
+    waiting = Stage.objects.get(job__name="waits")
+    gpus = [str(i) for i in Device.objects.filter(kind="gpu").values_list("id", flat=True)]
+    start = timezone.now() + timedelta(minutes=10)
+    entry = {"start_at": start.isoformat(), "end_at": (start + timedelta(minutes=5)).isoformat(), "devices": gpus}
+    Stage.objects.filter(pk=waiting.pk).update(planned=entry)
+    found = msgspec.json.decode(town.owner.get("/timeline").content, type=timeline.Timeline)
+    assert [lane.device for lane in found.lanes] == ["cpu-n1", "GPU-n1-0", "GPU-n1-1"]
+    by_name: dict[Any, list[timeline.Segment]] = {}
+    for segment in found.segments:
+        by_name.setdefault(segment.name, []).append(segment)
+    assert [(s.lane, s.state, s.planned) for s in by_name["done"]] == [("cpu-n1", "COMPLETED", False)]
+    assert by_name["done"][0].end_at is not None
+    assert {(s.state, s.end_at, s.planned) for s in by_name["runs"]} == {("RUNNING", None, False)}
+    assert sorted((s.lane, s.planned, s.milli) for s in by_name["waits"]) == [
+        ("GPU-n1-0", True, 1000),
+        ("GPU-n1-1", True, 1000),
+    ]
+    assert not found.truncated
+    assert all(s.project == "default" and s.user == "owner" for s in found.segments)
+
+
+def test_the_timeline_keeps_to_its_span_and_pool(town: Town, busy: Agent) -> None:
+    def segments(query: str) -> int:
+        return len(town.owner.read(f"/timeline?{query}")["segments"])
+
+    now = timezone.now()
+    assert segments("from=-60&to=60") == 2
+    assert segments(f"from={(now - timedelta(hours=2)):%Y-%m-%dT%H:%M:%SZ}&to=-3000") == 0
+    assert town.owner.read("/timeline?pool=other")["lanes"] == []
+    for bad in ("from=60&to=-60", "from=yesterday", "to=2027-01-01T00:00:00", "from=-99999999", "from=inf"):
+        assert town.owner.get(f"/timeline?{bad}").status_code == 400, bad
+
+
+def test_the_timeline_says_when_it_shows_a_part_only(town: Town, busy: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "MOST_SEGMENTS", 1)
+    found = town.owner.read("/timeline")
+    assert (len(found["segments"]), found["truncated"]) == (1, True)
+
+
+def test_quotas_tell_what_is_held(town: Town, busy: Agent) -> None:
+    assert [(q["kind"], q["nominal"], q["held"]) for q in town.owner.read("/quotas")["results"]] == [("gpu", 2.0, 1.0)]
+
+
+def test_a_job_tells_what_it_used(town: Town, busy: Agent) -> None:
+    part = Part.objects.get(attempt__stage__name="fit")
+    now = timezone.now()
+    Claim.objects.filter(part=part).update(opened_at=now - timedelta(minutes=10))
+    DeviceSample.objects.all().delete()
+    gpu = Claim.objects.get(part=part, device__kind="gpu").device
+    for seconds in range(0, 1200, 10):
+        at = now - timedelta(seconds=seconds)
+        DeviceSample.objects.create(device=gpu, at=at, utilisation=seconds / 2000, memory_used_bytes=2**33)
+        PartSample.objects.create(part_id=part.id, at=at, cpu=1.5, rss_bytes=2**30)
+    number = part.attempt.stage.job.number
+    found = msgspec.json.decode(town.owner.get(f"/jobs/{number}/metrics?since_s=1500").content, type=metrics.JobSeries)
+    (device,), (process,) = found.devices, found.parts
+    assert len(found.at) == len(device.utilisation) == len(process.cpu) == 300
+    assert (device.uuid, process.stage, process.rank) == (gpu.uuid, "fit", 0)
+    measured = [value for value in device.utilisation if value is not None]
+    # What was measured before the job held the device is not the job's.
+    assert 55 <= len(measured) <= 61
+    assert max(measured) <= 0.3
+    assert {value for value in process.cpu if value is not None} == {1.5}
+    for seconds in ("0", "-1", "1e9", "x", "nan"):
+        assert town.owner.get(f"/jobs/{number}/metrics?since_s={seconds}").status_code == 400, seconds
+
+
+def test_decisions_name_only_what_one_may_see(town: Town, busy: Agent) -> None:
+    number = Stage.objects.get(name="fit").job.number
+    fit = {"stage": f"#{number}/fit", "why": "the only node with a free GPU"}
+    evicted = {"stage": f"#{number}/fit", "for": f"#{number}/fit", "price": 3.0, "gain": 9.0}
+    Decision.objects.create(
+        at=timezone.now(),
+        profile="hybrid",
+        duration_ms=1,
+        waiting=2,
+        started=[fit],
+        evicted=[evicted],
+        skipped=[fit["stage"]],
+    )
+    (mine,), (theirs,) = town.owner.read("/decisions")["results"], town.stranger.read("/decisions")["results"]
+    assert (mine["started"], mine["evicted"], mine["skipped"]) == ([fit], [evicted], [fit["stage"]])
+    hidden = {"stage": decisions.HIDDEN}
+    assert theirs["started"] == [hidden]
+    assert theirs["evicted"] == [{**hidden, "price": 3.0, "gain": 9.0}]
+    assert theirs["skipped"] == [decisions.HIDDEN]
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs", "/jobs?state=active&limit=1", "/overview", "/nodes/n1", "/timeline?from=-60", "/jobs/0"]
+)
+def test_the_feed_reads_what_rest_answers(town: Town, busy: Agent, path: str) -> None:
+    assert town.owner.user is not None
+    answer = town.owner.get(path)
+    status, etag, content = live.read(f"/api/v1{path}", town.owner.user)
+    assert status == answer.status_code
+    if status == 200 and "timeline" not in path:
+        assert (etag, content) == (answer["ETag"], answer.content)
+    assert msgspec.json.decode(content)
+
+
+def test_the_feed_sees_with_the_eyes_of_its_user(town: Town, busy: Agent) -> None:
+    assert town.stranger.user is not None
+    number = Stage.objects.get(name="fit").job.number
+    assert live.read(f"/api/v1/jobs/{number}", town.stranger.user)[0] == 404
+    assert live.read(f"/api/v1/jobs/{number}/logs", town.staff.user or town.user)[2] == b'{"text":"","next_offset":0}'
+    for address in (
+        "/admin/",
+        "http://elsewhere/api/v1/jobs",
+        "/api/v1/../admin",
+        "/api/v1/" + "x" * 3000,
+        "",
+        "/api/v1/",
+    ):
+        status, _, content = live.read(address, town.stranger.user)
+        assert status == 404, address
+        assert json.loads(content)["code"] == "not_found"
+
+
+def test_an_attempt_tells_how_it_ended(town: Town, busy: Agent) -> None:
+    fit = Stage.objects.get(name="fit")
+    busy.end(fit, code=3, detail="it broke")
+    (attempt,) = town.owner.read(f"/jobs/{fit.job.number}/attempts")["results"]
+    assert (attempt["cause"], attempt["exit_code"], attempt["detail"]) == ("EXIT_CODE", 3, "it broke")
+    assert Attempt.objects.get().ended_at is not None
+    job = town.owner.read(f"/jobs/{fit.job.number}")
+    assert (job["state"], job["stages"][0]["exit_code"], job["stages"][0]["detail"]) == ("FAILED", 3, "it broke")
+    assert Phase.ENDED
+    assert uuid.UUID(job["id"])
