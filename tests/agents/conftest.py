@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import journal, procfs
+from agents import journal, procfs, stop_all
 from agents.record import read_whole
 from tests.agents.yard import TOKEN, Side, Yard, yard
 
@@ -79,8 +79,10 @@ class Hands:
         """End the agent and all that it started; whatever survives that fails the test."""
         if self.process is not None:
             self.end()
-        stop = [sys.executable, "-m", "agents", "stop-all", "--state", str(self.state), "--grace", "0"]
-        subprocess.run(stop, cwd=ROOT, check=True, capture_output=True, env=self.environment)
+        with pytest.MonkeyPatch.context() as patch:
+            if boot := self.environment.get("AGENT_BOOT_ID_PATH"):
+                patch.setenv("AGENT_BOOT_ID_PATH", boot)
+            stop_all.main(["--state", str(self.state), "--grace", "0"])
         left = {part: found for part in self.parts() if (found := procfs.marked(part))}
         for pid in itertools.chain(*left.values()):
             procfs.send(pid, signal.SIGKILL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents import core
@@ -88,6 +88,7 @@ def worlds(draw: st.DrawFn) -> core.World:
     return core.World(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_an_older_generation_orders_nothing(desired: Desired, world: core.World) -> None:
     same = desired.lineage == world.lineage or not desired.lineage or not world.lineage
@@ -95,12 +96,14 @@ def test_an_older_generation_orders_nothing(desired: Desired, world: core.World)
         assert core.diff(desired, world) == []
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_what_ever_started_here_never_starts_again(desired: Desired, world: core.World) -> None:
     started = {order.wanted.part for order in core.diff(desired, world) if isinstance(order, core.Start)}
     assert not started & (world.here.keys() | world.gone.keys())
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_only_an_explicit_stop_stops(desired: Desired, world: core.World) -> None:
     asked = {wanted.part for wanted in desired.wanted if wanted.do == "stop"}
@@ -109,6 +112,7 @@ def test_only_an_explicit_stop_stops(desired: Desired, world: core.World) -> Non
     assert all(world.here[part].is_live for part in stopped)
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: core.World) -> None:
     orders = core.diff(desired, world)
@@ -122,6 +126,7 @@ def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: c
             assert wanted.part in touched or (known is not None and wanted.epoch < known.epoch)
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: core.World) -> None:
     for order in core.diff(desired, world):
@@ -132,6 +137,7 @@ def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, wo
             assert known.lineage in ("", desired.lineage)
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: core.World) -> None:
     users: dict[str, list[bool]] = {}
@@ -149,6 +155,7 @@ def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, worl
             assert len(found) == 1 or not any(found)
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: core.World) -> None:
     if not core.is_current(desired, world):
@@ -163,6 +170,7 @@ def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world:
             assert order.device in {claim.uuid for claim in (order.wanted.spec.devices if order.wanted.spec else [])}
 
 
+@settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
 def test_a_signal_is_given_once_per_revision(desired: Desired, world: core.World) -> None:
     for order in core.diff(desired, world):

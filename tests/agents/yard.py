@@ -185,6 +185,7 @@ class Yard:
         pump = asyncio.create_task(self._pump(outbox, send))
         with self.lock:
             side.connections += 1
+            side.report, side.here = None, {}
             side.socket = lambda text: loop.call_soon_threadsafe(outbox.put_nowait, text)  # type: ignore[assignment]
         try:
             while (message := await receive())["type"] == "websocket.receive":

@@ -1,0 +1,89 @@
+"""What a stage's process is told, and what can never be told to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents import run_as
+from agents.environment import Places, environment, visible_devices
+from agents.protocol import DeviceClaim
+from agents.server import Server, is_loopback
+from tests.agents.yard import order
+
+PLACES = Places(Path("/parts/p"))
+
+
+def claim(vendor: str, index: int, kind: str = "gpu", simulated: bool = False) -> DeviceClaim:
+    return DeviceClaim(f"{vendor}-{index}", kind, vendor, "model", index, 1000, 1, simulated=simulated)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "kind", "shown"),
+    [
+        ("nvidia", "gpu", {"CUDA_VISIBLE_DEVICES": "nvidia-2,nvidia-5", "NVIDIA_VISIBLE_DEVICES": "nvidia-2,nvidia-5"}),
+        ("amd", "gpu", {"ROCR_VISIBLE_DEVICES": "2,5", "CUDA_VISIBLE_DEVICES": ""}),
+        ("huawei", "npu", {"ASCEND_RT_VISIBLE_DEVICES": "2,5", "CUDA_VISIBLE_DEVICES": ""}),
+        ("intel", "gpu", {"ZE_AFFINITY_MASK": "2,5", "CUDA_VISIBLE_DEVICES": ""}),
+    ],
+)
+def test_each_vendor_is_told_its_claimed_devices(vendor: str, kind: str, shown: dict[str, str]) -> None:
+    assert shown.items() <= visible_devices([claim(vendor, 2, kind), claim(vendor, 5, kind)]).items()
+
+
+def test_neither_a_cpu_nor_a_simulated_device_is_shown_to_a_runtime() -> None:
+    shown = visible_devices([claim("intel", 0, kind="cpu"), claim("nvidia", 1, simulated=True)])
+    assert shown == {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+names = st.sampled_from(
+    ["YARD_JOB_ID", "YARD_PART_ID", "CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "LD_PRELOAD", "PATH", "MINE", "PYTHONPATH"]
+)
+
+
+@given(st.dictionaries(names, st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)))
+def test_no_job_forges_who_it_is_or_what_it_holds(given_env: dict[str, str]) -> None:
+    wanted = order("p", "true", env=given_env, devices=[claim("nvidia", 0)])
+    told = environment(wanted, PLACES, {"PATH": "/bin", "AGENT_SECRET": "s"}, Path("/runtime"), "/home")
+    assert told["YARD_JOB_ID"] == "7"
+    assert told["YARD_PART_ID"] == "p"
+    assert told["CUDA_VISIBLE_DEVICES"] == "nvidia-0"
+    assert told["MASTER_ADDR"] == "127.0.0.1"
+    assert told["PYTHONPATH"].endswith("/runtime")
+    assert "AGENT_SECRET" not in told
+    for name in {"LD_PRELOAD", "PATH", "MINE"} & given_env.keys():
+        assert told[name] == given_env[name]
+
+
+def test_threads_follow_the_cores_shared_by_the_local_processes() -> None:
+    wanted = order("p", "true", cpus_milli=16000, devices=[claim("nvidia", index) for index in range(4)])
+    told = environment(wanted, PLACES, {}, None, "/home")
+    assert (told["OMP_NUM_THREADS"], told["PET_NPROC_PER_NODE"], told["YARD_DEVICES_PER_NODE"]) == ("4", "4", "4")
+    assert environment(order("p", "true", cpus_milli=10), PLACES, {}, None, "/")["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_loopback_may_be_plain(host: str) -> None:
+    assert is_loopback(host)
+    Server(f"http://[{host}]:8000" if ":" in host else f"http://{host}:8000")
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "example.org", "localhost.example.org", "127.0.0.1.example.org"])
+def test_other_hosts_must_be_reached_over_tls(host: str) -> None:
+    with pytest.raises(ValueError, match="only over https://"):
+        Server(f"http://{host}")
+    assert Server(f"https://{host}/yard/").socket_url("/agent") == f"wss://{host}/yard/agent"
+
+
+def test_a_folder_that_the_user_cannot_enter_is_refused_with_the_cure(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "parts").mkdir(parents=True)
+    closed.chmod(0o700)
+    other = dataclasses.replace(run_as.parse("self"), name="somebody", uid=54321, gid=54321)
+    with pytest.raises(ValueError, match=r"somebody, who cannot enter .*closed.*chmod o\+x"):
+        other.check(closed / "parts")
+    run_as.parse("self").check(closed / "parts")
