@@ -11,12 +11,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scheduler import profiles
 from scheduler.core import encode, engine
 from scheduler.core.reasons import sentence
+from scheduler.core.types import Running, Stage
 from scheduler.sim.cluster import cluster
 from scheduler.sim.metrics import Metrics, measure
 from scheduler.sim.traces import Arrival, read
@@ -60,7 +61,8 @@ def replay(args: argparse.Namespace) -> int:
     if args.json:
         print(encode.dump(plan))
         return 0
-    numbers = {one.id: f"{one.number}/{one.name}" for one in (*snapshot.waiting, *snapshot.running)}
+    everyone: list[Stage | Running] = [*snapshot.waiting, *snapshot.running]
+    numbers = {one.id: f"{one.number}/{one.name}" for one in everyone}
     for start in plan.starts:
         print(f"start   {numbers[start.stage]}: {start.why}")
     for one in plan.preempts:
@@ -81,7 +83,7 @@ def _live(args: argparse.Namespace, arrivals: list[Arrival], profile: str) -> Me
     return measure(world.run(_bar(profile) if sys.stderr.isatty() else None))
 
 
-def _bar(profile: str):  # type: ignore[no-untyped-def]
+def _bar(profile: str) -> Callable[[int, int], None]:
     """A progress bar on the terminal, drawn at most five times a second."""
     drawn_at = 0.0
 

@@ -43,8 +43,9 @@ def line_up(view: View) -> list[Stage]:
     """All waiting stages, pool by pool, best first; a stage comes after those that it needs."""
     ranks: dict[str, tuple[str, float, float, int, str]] = {}
     for stage in view.waiting.values():
-        profile = view.profile(stage.pool)
-        score = sum(weight * policy.order(stage, view) for policy, weight in profile.orders)
+        score = 0.0
+        for policy, weight in view.profile(stage.pool).orders:
+            score += weight * policy.order(stage, view)
         ranks[stage.id] = (stage.pool, -round(score, 6), stage.submitted_at, stage.number, stage.id)
     queue = sorted(view.waiting.values(), key=lambda stage: ranks[stage.id])
     if view.pools and any(view.profile(pool).timetable == "keep" for pool in view.pools):
@@ -175,6 +176,8 @@ def search(
     room = profile.timetable != "none" and view.entries.get(stage.pool, 0) < profile.depth
     options = []
     for way in ways:
+        if way.full and not room and len(ways) == 1:
+            continue
         length = view.length_s(stage, way, profile.plan_with)
         option = now_slot(view, outcome, way, length) if earliest <= view.now else None
         if option is None and (room or (len(ways) > 1 and earliest <= view.now)):

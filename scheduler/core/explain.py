@@ -27,6 +27,7 @@ def conclude(view: View, queue: Sequence[Stage]) -> Plan:
 
 def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]]) -> Wait:
     stage, shape = outcome.stage, outcome.shape
+    keeps = view.profile(stage.pool).timetable == "keep"
     reasons = outcome.reasons
     funnel: Funnel = shape.funnel if shape else ()
     if outcome.searched and shape and not shape.impossible:
@@ -35,7 +36,7 @@ def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, 
         full, funnel, fitting = capacity[id(shape)]
         if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
             full = full if fitting < shape.nodes else _though_free(view, outcome, full)
-            reasons = [*reasons, *_by_timetable(view, outcome), *full]
+            reasons = [*reasons, *(_by_timetable(view, outcome) if keeps else ()), *full]
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
             if outcome.refused and fitting >= shape.nodes:
@@ -48,7 +49,8 @@ def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, 
         expected = Expected(planned.start_at, max(planned.start_at, planned.late_at), stage.estimate.basis)
         if outcome.option and outcome.option.start_at > planned.late_at:
             expected = Expected(outcome.option.start_at, outcome.option.start_at, stage.estimate.basis)
-    return Wait(stage.id, ranked(reasons) if len(reasons) > 1 else tuple(reasons), expected, planned, funnel)
+    # What was added after the gates is in order already.
+    return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
 
 
 def _capacity(view: View, shape: Shape) -> tuple[tuple[Reason, ...], Funnel, int]:
@@ -120,7 +122,7 @@ def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tupl
 
 def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
     """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
-    if not outcome.promise or view.profile(outcome.stage.pool).timetable != "keep":
+    if not outcome.promise:
         return ()
     at = outcome.promise.start_at
     if at > view.now:

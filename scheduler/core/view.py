@@ -99,7 +99,9 @@ class View:
 
     def __init__(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
         self.snapshot, self.now = snapshot, now
-        self._profiles = profiles
+        one = profiles if isinstance(profiles, Profile) else None
+        self._profiles: Mapping[str, Profile] = {} if isinstance(profiles, Profile) else profiles
+        self._same = one
         self.pools: dict[str, Pool] = {pool.name: pool for pool in snapshot.pools}
         self.projects = {project.id: project for project in snapshot.projects}
         self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
@@ -133,7 +135,7 @@ class View:
     # -- what policies ask ------------------------------------------------------------------------------------------
 
     def profile(self, pool: str) -> Profile:
-        return self._profiles if isinstance(self._profiles, Profile) else self._profiles[pool]
+        return self._same or self._profiles[pool]
 
     def share(self, project: str) -> float:
         """The project's part of all decayed use, beside its part of all weights: 1 is its fair share."""
