@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 Figure = int | float | str
 
@@ -25,6 +26,11 @@ class Figures:
         width = max(len(name) for name in self.values)
         rows = [f"  {name:<{width}}  {value:>12}" for name, value in self.flat().items()]
         return "\n".join([*rows, *(f"  {remark}" for remark in self.remarks)])
+
+
+def moment(text: str) -> float:
+    """Read a time of the REST interface as seconds since the epoch."""
+    return datetime.fromisoformat(text).timestamp()
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
