@@ -12,6 +12,7 @@ _ESCAPES: Final = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_HIDDEN: Final = re.compile(r"[\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _LONGEST_ESCAPE: Final = 4096
 
 
@@ -26,6 +27,14 @@ def lines(text: str) -> str:
     return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
+def escaped(found: object, indent: int | None = None) -> str:
+    """``found`` as JSON in which every control character and mark of direction is written as an escape."""
+    import json
+
+    text = json.dumps(found, indent=indent, ensure_ascii=False)
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
+
+
 class Stream:
     """Cleans a text that arrives in pieces; an escape sequence cut by a piece's end waits for its rest."""
 
@@ -35,11 +44,10 @@ class Stream:
     def feed(self, text: str) -> str:
         text = self._rest + text
         self._rest = ""
-        at = max(text.rfind("\x1b"), text.rfind("\x9b"), text.rfind("\x9d"))
-        if at >= 0 and len(text) - at < _LONGEST_ESCAPE:
-            found = _ESCAPES.match(text, at)
-            if found and found.end() == len(text) and not _complete(found.group()):
-                text, self._rest = text[:at], text[at:]
+        found = list(_ESCAPES.finditer(text))
+        last = found[-1] if found else None
+        if last and last.end() == len(text) and len(last.group()) < _LONGEST_ESCAPE and not _complete(last.group()):
+            text, self._rest = text[: last.start()], last.group()
         return lines(text)
 
 

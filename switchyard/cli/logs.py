@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
-from switchyard.cli import exits
+from switchyard.cli import clean, exits
 from switchyard.cli.printer import Printer
 from switchyard.cli.session import connect
 
@@ -43,10 +42,8 @@ def run(args: argparse.Namespace) -> int:
         job = client.jobs.get(args.job)
         names = [stage["name"] for stage in job.stages]
         if args.stage and args.stage not in names:
-            print(
-                f"error: job {job.number} has no stage {args.stage!r}; it has {', '.join(names)} (not_found)",
-                file=sys.stderr,
-            )
+            known = clean.line(", ".join(names))
+            print(f"error: job {job.number} has no stage {args.stage!r}; it has {known} (not_found)", file=sys.stderr)
             return exits.NOT_FOUND
         printer = Printer(prefixed=args.rank is None or (args.stage is None and len(names) > 1), raw=args.raw)
         wrote = False
@@ -54,10 +51,7 @@ def run(args: argparse.Namespace) -> int:
             for chunk in client.jobs.chunks(job, wanted, tail=args.tail, follow=args.follow):
                 wrote = True
                 if args.json:
-                    print(
-                        json.dumps({name: getattr(chunk, name) for name in chunk.__slots__}, ensure_ascii=False),
-                        flush=True,
-                    )
+                    print(clean.escaped({name: getattr(chunk, name) for name in chunk.__slots__}), flush=True)
                 else:
                     printer.write(chunk)
         except KeyboardInterrupt:

@@ -81,12 +81,12 @@ def many(
     if style == "jsonl":
         count = 0
         for count, row in enumerate(rows, 1):  # noqa: B007 - the last count is the answer
-            print(json.dumps(row, ensure_ascii=False), flush=True)
+            print(clean.escaped(row), flush=True)
         return count
     found = list(rows)
     chosen = [column for column in columns if style == "wide" or not column.wide]
     if style == "json":
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(clean.escaped(found, indent=2))
     elif style == "yaml":
         print(_yaml(found), end="")
     elif style == "name":
@@ -103,7 +103,7 @@ def one(args: argparse.Namespace, thing: Row, text: Callable[[], Iterable[str]],
     """Prints one object: as JSON or YAML, or as the lines that ``text`` gives."""
     style = args.output or "table"
     if style in ("json", "jsonl"):
-        print(json.dumps(thing, indent=2 if style == "json" else None, ensure_ascii=False))
+        print(clean.escaped(thing, indent=2 if style == "json" else None))
     elif style == "yaml":
         print(_yaml(dict(thing)), end="")
     elif style == "name":
@@ -177,4 +177,7 @@ def _columns() -> int:
 def _yaml(found: Any) -> str:
     import yaml
 
-    return str(yaml.safe_dump(json.loads(json.dumps(found)), sort_keys=False, allow_unicode=True))
+    plain = json.loads(json.dumps(found))
+    # Letters of every script stay readable, unless characters are among them that could steer a terminal.
+    readable = clean.escaped(plain) == json.dumps(plain, ensure_ascii=False)
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=readable))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, demand, ending, exits, panel, units
@@ -86,4 +85,4 @@ def _print(args: argparse.Namespace, thing: dict[str, Any], text: Iterator[str])
         output.one(args, thing, list)
         return
     lines = list(text)
-    print("\n".join(lines) if lines else json.dumps(thing, indent=2, ensure_ascii=False), flush=True)
+    print("\n".join(lines) if lines else clean.escaped(thing, indent=2), flush=True)

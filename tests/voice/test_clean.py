@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -54,6 +55,13 @@ def test_however_a_text_is_cut_the_same_words_come_out(parts, data):
     pieces = [stream.feed(whole[a:b]) for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
     assert not DANGER.search("".join(pieces))
     assert clean.lines(whole).startswith("".join(pieces))
+
+
+@given(st.recursive(st.text(), lambda inner: st.dictionaries(st.text(), inner) | st.lists(inner), max_leaves=8))
+def test_json_keeps_every_character_and_shows_none_that_steers(found):
+    text = clean.escaped(found)
+    assert not DANGER.search(text)
+    assert json.loads(text) == found
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))

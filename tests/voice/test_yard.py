@@ -153,6 +153,10 @@ def test_a_hostile_name_does_not_reach_the_terminal(yard, server, said, as_job):
     server.on("GET", "/jobs/1", said(200, evil))
     server.on("GET", "/jobs/1/attempts", said(200, {"results": []}))
     server.on("GET", "/jobs/1/why", said(200, {"number": 1, "state": "PENDING", "reason": None, "stages": []}))
+    for words in (["ps", "--json"], ["ps", "-o", "yaml"], ["show", "1", "-o", "jsonl"]):
+        _, out, _ = yard(*words)
+        assert "\x1b" not in out
+        assert "\x9b" not in out
     for words in (["ps"], ["show", "1"], ["why", "1"]):
         _, out, _ = yard(*words)
         assert "\x1b" not in out
