@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
-from agents.server import Channel, Server
+from agents.server import Channel, Server, ServerRefused
 
 
 def read_token(source: str) -> str:
@@ -30,10 +31,17 @@ def remembered(state: Path) -> Enrolled | None:
 
 
 def enrol(state: Path, url: str, name: str, token: str) -> Enrolled:
-    """Join and remember. Raises ServerRefused when the token is not accepted."""
+    """Join and remember. Raises ValueError, with what would help, when that cannot be done now."""
     channel = Channel(Server(url))
     try:
         answer = channel.call("POST", ENROL_PATH, msgspec.json.encode(Enrol(token=token, name=name)))
+    except ServerRefused as error:
+        cure = (
+            "an administrator makes a new join token on the nodes page" if error.status in (400, 401, 403, 404) else ""
+        )
+        raise ValueError(f'node "{name}" could not join {url}: {error}{"; " if cure else ""}{cure}') from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ValueError(f'node "{name}" could not join: nobody answers at {url} ({error})') from error
     finally:
         channel.close()
     enrolled = msgspec.json.decode(answer, type=Enrolled)

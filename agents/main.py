@@ -32,7 +32,7 @@ from agents.node import Node
 from agents.probes import simulated
 from agents.protocol import Enrolled, Exit
 from agents.record import take, write_whole
-from agents.server import Server, ServerRefused
+from agents.server import Server
 from agents.telemetry import Meter
 from agents.warm_parent import WarmParent
 
@@ -262,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)
         asyncio.run(run(options, state))
-    except (ValueError, OSError, ServerRefused) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

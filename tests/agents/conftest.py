@@ -36,15 +36,19 @@ class Hands:
 
     def start(self, *options: str) -> None:
         """Start and wait until the agent of this start has reported."""
+        before = {side.name: side.connections for side in self.sides}
+        self.launch(*options)
+        self.yard.wait(lambda: self.sides and all(self._is_up(side, before.get(side.name, 0)) for side in self.sides))
+
+    def launch(self, *options: str) -> None:
+        """Start, and wait for nothing."""
         self.options = list(options) or self.options
         command = [sys.executable, "-m", "agents", "--url", self.yard.url, "--state", str(self.state)]
         command += ["--name", self.name, "--join-token-file", str(self._token), *self.options]
         if "--run-as" not in self.options:
             command += ["--run-as", "self"]
-        before = {side.name: side.connections for side in self.sides}
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
-        self.yard.wait(lambda: self.sides and all(self._is_up(side, before.get(side.name, 0)) for side in self.sides))
 
     @property
     def sides(self) -> list[Side]:

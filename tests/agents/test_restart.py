@@ -15,7 +15,7 @@ from agents import procfs
 from agents.protocol import Phase
 from agents.record import read_whole
 from tests.agents.conftest import ROOT, Hands
-from tests.agents.yard import order, stop
+from tests.agents.yard import Yard, order, stop
 
 Names = Callable[[], str]
 
@@ -29,6 +29,12 @@ def running(hands: Hands, name: str, *argv: str, **spec: object) -> tuple[int, i
     assert here.pid is not None
     assert here.pid_start is not None
     return here.pid, here.pid_start
+
+
+def agent(state: Path, url: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """An agent that is expected to end by itself, at once."""
+    command = [sys.executable, "-m", "agents", "--url", url, "--state", str(state), "--run-as", "self", *options]
+    return subprocess.run(command, cwd=ROOT, input="wrong\n", capture_output=True, text=True, check=False, timeout=60)
 
 
 def wait_gone(pid: int, born: int) -> None:
@@ -143,27 +149,13 @@ def test_after_a_reboot_nothing_is_rerun_and_every_part_is_told(hands: Hands, pa
 
 def test_a_second_agent_on_the_same_folder_is_refused(hands: Hands) -> None:
     hands.start()
-    command = [sys.executable, "-m", "agents", "--url", hands.yard.url, "--state", str(hands.state), "--run-as", "self"]
-    second = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    second = agent(hands.state, hands.yard.url)
     assert second.returncode == 1
     assert f'state folder "{hands.state}" is in use by the agent with pid' in second.stderr
 
 
 def test_plain_http_to_another_host_is_refused(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "agents",
-        "--url",
-        "http://192.0.2.1",
-        "--state",
-        str(tmp_path),
-        "--run-as",
-        "self",
-    ]
-    refused = subprocess.run(
-        [*command, "--join-token-file", "-"], cwd=ROOT, input="token\n", capture_output=True, text=True, check=False
-    )
+    refused = agent(tmp_path, "http://192.0.2.1", "--join-token-file", "-")
     assert refused.returncode == 1
     assert "only over https://" in refused.stderr
 
@@ -175,6 +167,34 @@ def test_the_credential_is_kept_private_and_enrolment_happens_once(hands: Hands)
     hands.end()
     hands.start()
     assert read_whole(str(hands.state / "node.json")) == known
+
+
+def test_a_wrong_token_and_a_silent_address_are_told_in_sentences(model: Yard, tmp_path: Path) -> None:
+    refused = agent(tmp_path / "a", model.url, "--join-token-file", "-", "--name", "x")
+    assert refused.returncode == 1
+    assert 'node "x" could not join' in refused.stderr
+    assert "an administrator makes a new join token" in refused.stderr
+    silent = agent(tmp_path / "b", "http://127.0.0.1:9", "--join-token-file", "-")
+    assert "nobody answers at http://127.0.0.1:9" in silent.stderr
+    assert "give --join-token-file" in agent(tmp_path / "c", model.url).stderr
+
+
+def test_an_agent_whose_credential_is_not_known_any_more_says_so_and_keeps_what_runs(hands: Hands, part: Names) -> None:
+    hands.start()
+    name = part()
+    process = running(hands, name, "sleep", "300")
+    hands.end()
+    known = dict(hands.yard.credentials)
+    hands.yard.credentials.clear()
+    try:
+        hands.launch()
+        deadline = time.monotonic() + 20
+        while "does not know this node's credential" not in hands.log:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        hands.yard.credentials.update(known)
+    assert procfs.is_alive(*process)
 
 
 def test_a_deaf_control_plane_costs_no_part_and_what_happened_is_told_later(hands: Hands, part: Names) -> None:
