@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from agents import core
 from agents.environment import Places
 from agents.executors import Executor, Sighting, Unlaunchable
@@ -159,8 +161,20 @@ class Node:
             self.journal.append(Seen(generation=desired.generation, lineage=lineage))
             self.changed.set()
         self.timers = desired.timers
-        self.desired = desired
-        self._carry_out(core.diff(desired, world))
+        self.desired = self._with_specs(desired)
+        self._carry_out(core.diff(self.desired, world))
+
+    def _with_specs(self, desired: Desired) -> Desired:
+        """Give held parts their specs back: the server may leave out what it has sent before."""
+        if not self.held:
+            return desired
+        whole = [
+            self.held[wanted.part].wanted
+            if wanted.do == "run" and wanted.spec is None and wanted.part in self.held
+            else wanted
+            for wanted in desired.wanted
+        ]
+        return msgspec.structs.replace(desired, wanted=whole)
 
     def again(self) -> None:
         """Look at the last Desired again: a local change may let a held part start."""
@@ -332,13 +346,13 @@ class Node:
         await asyncio.to_thread(self.executor.discard, intent)
 
     def here(self) -> list[Here]:
-        """Everything that is here, in full; parts that wait for a device among it."""
+        """Everything that is here, in full. A part that waits for a device is not journalled, hence only assigned."""
         held = [
             Here(
                 part=hold.wanted.part,
                 attempt=hold.wanted.attempt,
                 epoch=hold.wanted.epoch,
-                phase=Phase.ACKED,
+                phase=Phase.ASSIGNED,
                 spec_rev=hold.wanted.spec_rev,
                 substate=f"waits for device {hold.device}, which part {hold.holder} still holds",
             )

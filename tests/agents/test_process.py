@@ -204,7 +204,7 @@ def test_a_whole_device_is_handed_over_only_when_its_last_part_is_gone(shared: H
     shared.yard.want(shared.name, order(first, "sleep", "300", devices=[gpu]))
     shared.yard.phase(shared.name, first, Phase.RUNNING)
     shared.yard.want(shared.name, order(second, "sh", "-c", "exit 0", devices=[gpu]))
-    held = shared.yard.phase(shared.name, second, Phase.ACKED)
+    held = shared.yard.phase(shared.name, second, Phase.ASSIGNED)
     assert held.substate == f"waits for device {gpu.uuid}, which part {first} still holds"
     shared.yard.want(shared.name, stop(first, 1.0))
     gone = shared.yard.ended(shared.name, first)

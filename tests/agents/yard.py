@@ -105,9 +105,14 @@ class Yard:
 
     def desired(self, side: Side) -> str:
         forget = [part for part in side.here if part in side.ended] if self.forget else []
+        wanted = [
+            msgspec.structs.replace(order, spec=None) if part in side.here and order.do == "run" else order
+            for part, order in side.wanted.items()
+            if part not in side.ended
+        ]
         message = Desired(
             generation=side.generation,
-            wanted=[order for part, order in side.wanted.items() if part not in side.ended],
+            wanted=wanted,
             forget=forget,
             timers=self.timers,
             cluster="c",
