@@ -95,6 +95,21 @@ class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class ResolvedDemand(msgspec.Struct, frozen=True):
+    """What one stage asks for: alternatives with their devices, commands and environment, and its limits."""
+
+    stage: str
+    request: dict[str, Any]
+
+
+class SubmittedSpec(msgspec.Struct, frozen=True):
+    """A job file and how it was understood."""
+
+    number: int
+    spec: dict[str, Any]
+    stages: list[ResolvedDemand]
+
+
 class WaitingStage(msgspec.Struct, frozen=True):
     """Why one stage waits."""
 
@@ -301,6 +316,17 @@ def _action(word: str, promise: str) -> type[JobAction]:
 JobCancel = _action("cancel", "Ends the job for good; doing it twice is the same as once.")
 JobHold = _action("hold", "Keeps the waiting stages of the job from starting.")
 JobRelease = _action("release", "Lets held stages start again.")
+
+
+class JobSpec(Resource):
+    """What was asked for, as it was sent and as it was understood."""
+
+    @extend_schema(operation_id="jobs_spec", responses={200: SubmittedSpec, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """The job file as it was submitted, and the resolved demand of each stage."""
+        job = found(signed_in(request), name)
+        stages = job.stages.order_by("index").values_list("name", "request")
+        return Response(SubmittedSpec(job.number, job.spec, [ResolvedDemand(*stage) for stage in stages]))
 
 
 class JobReasons(Resource):

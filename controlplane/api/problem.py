@@ -83,7 +83,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
     request = context.get("request")
     if refused.status >= 500:
         where = f"{request.method} {request.path}" if request else "a request"
-        log.error("%s failed, trace %s", where, trace_id, exc_info=error)
+        # A database that is away fails every request in the same way: one line each is enough.
+        log.error("%s: %s, trace %s", where, refused.code, trace_id, exc_info=error if refused.status == 500 else None)
     problem = Problem(
         title=HTTPStatus(refused.status).phrase,
         status=refused.status,

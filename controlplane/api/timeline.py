@@ -100,7 +100,7 @@ class TimelineNow(Resource):
     )
     def get(self, request: Request) -> Response:
         """Lanes and segments: past, present and planned."""
-        query, now = asked(request, TimelineQuery), timezone.now()
+        query, now = asked(request, TimelineQuery), timezone.now().replace(microsecond=0)
         begin, end = _moment(query.from_, -3600, now), _moment(query.to, 3600, now)
         if not begin < end <= begin + LONGEST:
             raise Refused(400, "invalid", f"from must be before to, by at most {LONGEST.days} days")

@@ -50,6 +50,7 @@ urlpatterns = [
     path("jobs/<str:name>/cancel", jobs.JobCancel.as_view()),
     path("jobs/<str:name>/hold", jobs.JobHold.as_view()),
     path("jobs/<str:name>/release", jobs.JobRelease.as_view()),
+    path("jobs/<str:name>/spec", jobs.JobSpec.as_view()),
     path("jobs/<str:name>/why", jobs.JobReasons.as_view()),
     path("jobs/<str:name>/events", attempts.JobFacts.as_view()),
     path("jobs/<str:name>/attempts", attempts.JobAttempts.as_view()),

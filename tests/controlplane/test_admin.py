@@ -139,8 +139,7 @@ def test_nodes_are_drained_and_jobs_cancelled_the_usual_way(root: Client, town: 
 
 
 def test_rules_are_edited(root: Client, town: Town) -> None:
-    form = {
-        "name": "vision", "weight": "2.5", "description": "", "member_set-TOTAL_FORMS": 0, "member_set-INITIAL_FORMS": 0,
-    }  # fmt: skip
+    members = {"member_set-TOTAL_FORMS": 0, "member_set-INITIAL_FORMS": 0}
+    form = {"name": "vision", "weight": "2.5", "description": "", **members}
     assert root.post(address(Project, "add"), form).status_code == 302
     assert Project.objects.get(name="vision").weight == 2.5

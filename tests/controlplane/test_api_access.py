@@ -22,7 +22,8 @@ from tests.controlplane.people import Person, Town
 # The version and the description of the API itself hold nothing of anybody.
 OPEN = {"version", "openapi.yaml", "docs"}
 READS = [
-    "jobs", "jobs/{number}", "jobs/{number}/why", "jobs/{number}/events", "jobs/{number}/attempts",
+    "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
+    "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics", "nodes",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "version", "whoami", "openapi.yaml", "docs",

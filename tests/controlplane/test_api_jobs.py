@@ -177,6 +177,17 @@ def test_a_waiting_job_says_why(town: Town) -> None:
     assert town.owner.read(f"/jobs/{waiting.number}")["reason"]["code"] == why.reason.code
 
 
+def test_a_job_tells_what_was_asked_and_how_it_was_understood(town: Town) -> None:
+    town.machine()
+    spec = {"name": "again", "run": "x", "cpus": 0.5}
+    job = town.job(**spec)
+    body = town.mate.read(f"/jobs/{job.number}/spec")
+    assert body["spec"] == spec
+    assert [(each["stage"], each["request"]["cpus_milli"]) for each in body["stages"]] == [("main", 500)]
+    town.mate.post("/jobs", body["spec"])
+    assert Job.objects.filter(name="again").count() == 2
+
+
 def test_cancelling_twice_is_once(town: Town) -> None:
     town.machine()
     job = town.job()
