@@ -84,7 +84,7 @@ def _mean(z: list[list[float | None]]) -> str:
     known = [value for row in z for value in row if value is not None]
     total = sum(len(row) for row in z)
     mean = sum(known) / len(known) if known else 0
-    return _("{busy} of {total} at work, {mean} % on average").format(busy=len(known), total=total, mean=f"{mean:.0f}")
+    return _("{busy} of {total} at work, {mean} on average").format(busy=len(known), total=total, mean=f"{mean:.0f} %")
 
 
 def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

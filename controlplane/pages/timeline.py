@@ -105,12 +105,14 @@ def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
     segment, node = bar.pop("segment"), bar.pop("node")
     count = f" · {bar['h']} × {node}" if bar["h"] > 1 else f" · {node}"
     owner = f" · {segment['user']}, {segment['project']}" if segment["job"] else ""
-    bar["tip"] = f"{bar['t']}{count}{owner} · {segment['cause'] or (_('planned') if segment['planned'] else segment['state'])}"
+    how = segment["cause"] or (_("planned") if segment["planned"] else segment["state"])
+    bar["tip"] = f"{bar['t']}{count}{owner} · {how}"
     bar["h"] = round(bar["h"], 3)
     bar["lane"] = round(bar["lane"], 3)
     expected = segment["expected_end_at"]
     if segment["end_at"] is None and expected and moment(expected) > moment(now):
-        return [bar, {**bar, "s": "PLANNED", "from": now, "to": expected, "t": "", "tip": f"{bar['tip']} · {_('will probably end')}"}]
+        ends = _("will probably end")
+        return [bar, {**bar, "s": "PLANNED", "from": now, "to": expected, "t": "", "tip": f"{bar['tip']} · {ends}"}]
     return [bar]
 
 

@@ -69,6 +69,38 @@ SCRIPT = (
 )
 
 
+# The templates of the catalogue of reasons, for the translators; a test compares them with the catalogue.
+REASONS = (
+    _("on hold by {who}"),
+    _("stage {stage} did not complete, and this one needs it"),
+    _("waits for {stages}"),
+    _("not before {time}"),
+    _("attempt {attempt} of {of} may start in {seconds} s"),
+    _("cannot run as written: {detail}"),
+    _("its code cannot be fetched: {detail}"),
+    _("its image cannot be fetched: {detail}"),
+    _("no node of pool {pool} has {asks}"),
+    _("needs {asks}, more than pool {pool} has"),
+    _("its data may not leave {site}"),
+    _("asks {asked} {kind}; the hard limit of project {project} is {limit}"),
+    _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
+    _("{user} already runs {running} of {limit} stages"),
+    _("pool {pool} is stopped by {who}"),
+    _("would overlap the maintenance at {time}"),
+    _("{nodes} matching nodes are down, draining or out of contact"),
+    _("{victims} make room; up to {seconds} s left"),
+    _("its time was {time}, but {devices} of its devices are still busy"),
+    _("the timetable lets it start at {time}"),
+    _("enough is free, but not inside one {domain}"),
+    _("{free} {kind} are free, but no node has the {needed} it needs"),
+    _("needs {asks}; the largest free share of a node is {free}"),
+    _("what is free is promised to {promised} and would be late"),
+    _("project {project} is above its fair share"),
+    _("{ahead} stages are ahead"),
+    _("not yet looked at"),
+)
+
+
 @lru_cache(maxsize=8)
 def script_words(language: str) -> Mapping[str, str]:
     """English sentence to the language's, for every sentence in a script; empty for English."""

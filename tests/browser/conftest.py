@@ -1,0 +1,77 @@
+"""A real Chromium on a real server. The browser ends with this package: its event loop must not outlive these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.browser.site import LAUNCH, PASSWORD, Site, environment_of_tests, serve
+
+
+@pytest.fixture(scope="package")
+def site(servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder: Path = tmp_path_factory.mktemp("site")
+    with serve(servers.database_url, environment_of_tests(), folder / "web.log") as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=chromium, args=list(LAUNCH))
+        yield opened
+        opened.close()
+
+
+class Witness:
+    """What a page must not do: complain, be refused by its own policy, fail to load, or ask anybody else."""
+
+    def __init__(self, page: Page, site: Site) -> None:
+        self.seen: list[str] = []
+        self.page = page
+        page.on("console", lambda m: self.seen.append(f"console {m.type}: {m.text}") if m.type in {"error", "warning"} else None)
+        page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
+        page.on("request", lambda r: self.seen.append(f"foreign: {r.url}") if self._is_foreign(r.url, site) else None)
+        page.on("response", lambda r: self.seen.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        page.on("dialog", lambda dialog: self.seen.append(f"dialog: {dialog.message}"))
+        page.add_init_script(
+            "window.__refused = []; document.addEventListener('securitypolicyviolation', e => window.__refused.push(e.violatedDirective + ' ' + e.blockedURI))"
+        )
+
+    @staticmethod
+    def _is_foreign(url: str, site: Site) -> bool:
+        own = (site.url, site.url.replace("http", "ws", 1), "data:", "blob:", "about:")
+        return not url.startswith(own)
+
+    def complaints(self) -> list[str]:
+        return self.seen + [f"policy: {text}" for text in self.page.evaluate("window.__refused || []")]
+
+
+Open = Callable[..., tuple[Page, Witness]]
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: Site) -> Iterator[Open]:
+    """Opens a page as somebody who is signed in; every page is closed after the test."""
+    contexts = []
+
+    def open_(path: str, *, user: str = "admin", theme: str = "light", width: int = 1440, language: str = "en-US") -> tuple[Page, Witness]:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        witness = Witness(page, site)
+        page.goto(f"{site.url}/sign-in?next={path.replace('&', '%26')}")
+        page.fill("[name=username]", user)
+        page.fill("[name=password]", PASSWORD)
+        site.pulse()
+        page.click("button[type=submit]")
+        page.wait_for_selector("[data-live-pill], .y-card")
+        return page, witness
+
+    yield open_
+    for context in contexts:
+        context.close()

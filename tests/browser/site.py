@@ -1,0 +1,101 @@
+"""A server of its own with the seeded yard behind it: what a real browser looks at in tests and for screenshots.
+
+Everything lies in other processes, because a synchronous Playwright keeps an event loop in this one, in which Django
+refuses to touch its database.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+ROOT = Path(__file__).parents[2]
+DATABASE = "yard_browser"
+PASSWORD = "a-long-password-for-tests"
+LAUNCH = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run", "--hide-scrollbars",
+)  # fmt: skip
+
+_AGAIN = """
+INSERT INTO fleet_device_sample (device_id, at, utilisation, memory_used_bytes, power_w, temperature_c)
+SELECT DISTINCT ON (device_id) device_id, now(), utilisation, memory_used_bytes, power_w, temperature_c
+FROM fleet_device_sample ORDER BY device_id, at DESC
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A running server. ``run`` changes its rows behind its back, as the rest of the system would."""
+
+    url: str
+    database_url: str
+
+    def run(self, sql: str, *values: object) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
+            cursor = connection.execute(sql, values)
+            return list(cursor) if cursor.description else []
+
+    def pulse(self) -> None:
+        """Measures every device again, now; the API shows nothing that is older than a minute."""
+        self.run(_AGAIN)
+
+    def number(self, name: str) -> int:
+        """The number of the job with this name."""
+        return int(str(self.run("SELECT number FROM jobs_job WHERE name = %s", name)[0][0]))
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator[Site]:
+    """A site on a new database of the server at ``database_url``."""
+    with psycopg.connect(database_url, dbname="postgres", autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {DATABASE}")
+    base, _mark, query = database_url.partition("?")
+    own = f"{base.rpartition('/')[0]}/{DATABASE}?{query}"
+    environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
+    subprocess.run([sys.executable, "-m", "tests.browser.plant"], cwd=ROOT, env=environment, check=True)
+    port = _free_port()
+    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port), "--log-level", "warning"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait(url, server, log)
+        yield Site(url, own)
+    finally:
+        server.terminate()
+        server.wait(15)
+
+
+def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(f"{url}/sign-in", timeout=5).close()
+            return
+        except OSError:
+            if server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the web server did not start:\n{log.read_text()[-2000:]}") from None
+            time.sleep(0.05)
+
+
+def environment_of_tests() -> dict[str, str]:
+    """The environment for child processes, with the repository on the path."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}

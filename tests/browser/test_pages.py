@@ -1,0 +1,223 @@
+"""Every page in a real browser: it draws, it complains of nothing, it asks nobody else, and it goes on when the line dies."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Open
+from tests.browser.site import Site
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = '<img src=x onerror="alert(1)">'
+PAGES = ("/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new")
+
+
+_CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
+    .filter(e => e.clientWidth && e.getBoundingClientRect().top < innerHeight)
+    .every(e => e.classList.contains("js-plotly-plot"))"""
+
+
+def _drawn(page: Any) -> None:
+    """Waits until the line is live and every chart in sight is drawn."""
+    expect(page.locator("[data-live-pill]")).to_have_attribute("data-state", "live", timeout=20_000)
+    # A strict policy forbids the browser's own way to wait for a script's answer, so it is asked again and again.
+    for _turn in range(200):
+        if page.evaluate(_CHARTS_DRAWN):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("a chart in sight was not drawn within 20 s")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_page_draws_without_complaint(open_page: Open, site: Site, theme: str, width: int) -> None:
+    page, witness = open_page("/", theme=theme, width=width)
+    for path in PAGES:
+        site.pulse()
+        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        _drawn(page)
+        assert page.locator("h1").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(14, 16, 19)") == (theme == "dark")
+        assert witness.complaints() == [], path
+
+
+def test_the_map_of_utilisation_shows_cells_and_not_a_gradient(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/")
+    _drawn(page)
+    image = page.locator(".heatmaplayer image").first
+    expect(image).to_be_attached()
+    assert image.evaluate("e => getComputedStyle(e).imageRendering") == "pixelated"
+    assert page.locator("[data-chart=heat]").count() == page.locator("[data-view=chart] .y-facet").count() >= 3
+    page.click("#panel-heat [data-show='[data-view=links]']")
+    cells = page.locator("[data-view=links] .y-cell")
+    assert cells.count() == site.run("SELECT count(*) FROM fleet_device")[0][0]
+    assert re.search(r"g03 gpu0 · H100 · held, idle", page.locator("[data-view=links]").inner_html())
+
+
+def test_no_chart_offers_to_send_its_data_away(open_page: Open) -> None:
+    page, _witness = open_page("/")
+    _drawn(page)
+    contexts = page.evaluate("[...document.querySelectorAll('.js-plotly-plot')].map(e => e._context)")
+    assert contexts
+    assert all(c["showSendToCloud"] is False and c["plotlyServerURL"] == "" for c in contexts)
+
+
+def test_a_chart_is_a_table_too(open_page: Open) -> None:
+    page, _witness = open_page("/timeline")
+    _drawn(page)
+    page.click("#panel-timeline [data-table-for]")
+    rows = page.locator("#panel-timeline .y-figtable tbody tr")
+    expect(rows.first).to_be_visible()
+    assert "moe-router" in page.locator("#panel-timeline .y-figtable").inner_text()
+    page.click("#panel-timeline [data-table-for]")
+    expect(page.locator("#panel-timeline .y-figtable")).to_be_hidden()
+
+
+def test_a_page_moves_by_itself_while_the_line_lives(open_page: Open, site: Site) -> None:
+    number = site.number("moe-router")
+    page, witness = open_page(f"/jobs/{number}")
+    _drawn(page)
+    site.run("UPDATE jobs_stage SET progress = %s, version = version + 1 WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)", '{"step": 4321, "total": 5000, "phase": ""}', number)
+    expect(page.locator(".y-rail")).to_contain_text("4,321", timeout=30_000)
+    assert witness.complaints() == []
+
+
+def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) -> None:
+    number = site.number("rerank-ft")
+    page, _witness = open_page("/jobs")
+    lines: list[Any] = []
+    dead = False
+
+    def door(line: Any) -> None:
+        if dead:
+            line.close(code=4000)
+        else:
+            line.connect_to_server()
+            lines.append(line)
+
+    page.route_web_socket(re.compile(r"/ws/v1$"), door)
+    page.goto(f"{site.url}/jobs/{number}")
+    _drawn(page)
+    dead = True
+    for line in lines:
+        line.close(code=4000)
+    pill = page.locator("[data-live-pill]")
+    expect(pill).to_have_attribute("data-state", "polling", timeout=20_000)
+    expect(pill).to_contain_text("Polling 5 s")
+    site.run("UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)", '{"step": 4777, "total": 5000, "phase": ""}', number)
+    expect(page.locator(".y-rail")).to_contain_text("4,777", timeout=30_000)
+    dead = False
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def test_a_paused_page_stands_still_and_says_so(open_page: Open) -> None:
+    page, _witness = open_page("/jobs")
+    _drawn(page)
+    page.click("[data-live-pill]")
+    expect(page.locator("[data-live-pill]")).to_have_text("Paused")
+    page.click("[data-live-pill]")
+    expect(page.locator("[data-live-pill]")).to_have_text("Live", timeout=20_000)
+
+
+def test_markup_in_names_and_logs_stays_text(open_page: Open, site: Site) -> None:
+    number = site.number(HOSTILE)
+    page, witness = open_page("/jobs")
+    _drawn(page)
+    expect(page.get_by_role("link", name=HOSTILE)).to_be_visible()
+    page.goto(f"{site.url}/jobs/{number}")
+    expect(page.locator("h1")).to_contain_text(HOSTILE)
+    page.goto(f"{site.url}/jobs/{site.number('qwen3-32b-sft')}")
+    expect(page.locator(".y-log .rows")).to_contain_text(f"evaluating {HOSTILE} & <b>not bold</b>", timeout=20_000)
+    assert page.locator(".y-log b, .y-log img").count() == 0
+    assert page.locator(".y-log .a31").count() == 1, "ANSI colours become classes"
+    assert witness.complaints() == []
+
+
+def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
+    number = site.number("qwen3-32b-sft")
+    page, _witness = open_page(f"/jobs/{number}")
+    expect(page.locator(".y-log .rows")).to_contain_text("step 3940", timeout=20_000)
+    site.run(
+        "INSERT INTO jobs_logchunk (part_id, rank, stream, \"offset\", size, data, at) SELECT part_id, rank, stream, \"offset\" + size, 18, %s, now()"
+        " FROM jobs_logchunk WHERE stream = 'out' ORDER BY id LIMIT 1",
+        b"a line that is new",
+    )
+    expect(page.locator(".y-log .rows")).to_contain_text("a line that is new", timeout=30_000)
+
+
+def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> None:
+    number = site.number("speech-tts-ft")
+    page, witness = open_page(f"/jobs/{number}")
+    _drawn(page)
+    page.click("text=Cancel…")
+    expect(page.locator("#ask-cancel")).to_contain_text(f"Cancel #{number} speech-tts-ft?")
+    page.fill("#ask-cancel [name=reason]", "not needed")
+    page.click("#ask-cancel button[type=submit]")
+    expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED", timeout=20_000)
+    expect(page.locator(".y-list.scroll")).to_contain_text("not needed")
+    assert witness.complaints() == []
+
+
+def test_somebody_else_may_look_and_not_touch(open_page: Open, site: Site) -> None:
+    page, _witness = open_page(f"/jobs/{site.number('moe-router')}", user="lin.wei")
+    button = page.locator("text=Cancel…")
+    expect(button).to_have_attribute("aria-disabled", "true")
+    button.click(force=True)
+    expect(page.locator("#ask-cancel")).to_be_hidden()
+
+
+def test_the_form_and_the_file_are_one_job(open_page: Open, site: Site) -> None:
+    page, witness = open_page(f"/jobs/new?from={site.number('qwen3-32b-sft')}")
+    expect(page.locator("[data-verdict-short]")).to_have_text("Valid", timeout=20_000)
+    page.click("[data-stages] button:nth-child(3)")
+    page.fill("[data-stage-path=time_limit]", "5h")
+    expect(page.locator("[data-yaml]")).to_have_value(re.compile('time_limit: "?5h'))
+    page.fill("[data-yaml]", "name: small\npool: simulated\nrun: echo hi\ncpus: 2\n")
+    expect(page.locator("[data-key-path=name]")).to_have_value("small", timeout=10_000)
+    expect(page.locator("[data-stage-path=cpus]")).to_have_value("2")
+    page.fill("[data-key-path=name]", "!")
+    expect(page.locator("[data-err=name]")).to_contain_text("name must be", timeout=10_000)
+    expect(page.locator("[data-verdict]")).to_have_attribute("data-s", "failed")
+    page.fill("[data-key-path=name]", "from-the-form")
+    expect(page.locator("[data-verdict-short]")).to_have_text("Valid", timeout=20_000)
+    witness.seen = [line for line in witness.seen if "400" not in line and "422" not in line]
+    page.click("[data-submit]")
+    page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
+    expect(page.locator("h1")).to_contain_text("from-the-form")
+    assert site.number("from-the-form")
+    assert witness.complaints() == []
+
+
+def test_keys_lead_from_page_to_page(open_page: Open) -> None:
+    page, _witness = open_page("/")
+    _drawn(page)
+    page.keyboard.press("g")
+    page.keyboard.press("n")
+    page.wait_for_url("**/nodes")
+    page.keyboard.press("?")
+    expect(page.locator("#yard-keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("t")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.keyboard.press("/")
+    page.keyboard.type("g t")
+    expect(page.locator(".y-search input")).to_have_value("g t")
+
+
+def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/", language="zh-CN")
+    _drawn(page)
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    expect(page.locator("h1")).to_have_text("总览")
+    expect(page.locator("[data-live-pill]")).to_have_text("实时")
+    for path in PAGES[1:]:
+        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        _drawn(page)
+    assert witness.complaints() == []
