@@ -1,9 +1,14 @@
-"""A stack of its own for a measurement: a fresh state folder, a free port, and one node that is ready."""
+"""A stack of its own for a measurement, started as a person starts it: a fresh state folder, a free port, one node."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,26 +16,25 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.home import Home
-from deploy.local.keeper import Options
-from deploy.local.launcher import Access, Interrupted, Stack, heed_signals
-from deploy.local.up import wait_until_up
 from switchyard.client import Client
+
+ROOT = Path(__file__).parents[1]
+PORT = "18470"
 
 
 @dataclass(frozen=True)
 class Bench:
     """A running stack under measurement."""
 
-    home: Home
-    access: Access
+    home: Path
     client: Client
-    keeper: psutil.Process
+    launcher: psutil.Process
 
     def processes(self) -> dict[str, list[psutil.Process]]:
         """Return all processes of the stack by the part they belong to."""
-        found: dict[str, list[psutil.Process]] = {"keeper": [self.keeper]}
-        for child in self.keeper.children():
+        (keeper,) = self.launcher.children()
+        found: dict[str, list[psutil.Process]] = {"launcher": [self.launcher], "keeper": [keeper]}
+        for child in keeper.children():
             found.setdefault(part(child), []).extend([child, *child.children(recursive=True)])
         return found
 
@@ -52,17 +56,35 @@ def part(process: psutil.Process) -> str:
 
 @contextmanager
 def fresh_stack() -> Iterator[Bench]:
-    """Start a stack in a temporary folder, wait for its node, and take it down again."""
+    """Start a stack in a temporary folder, wait until it is ready, and take it down again."""
     folder = Path(tempfile.mkdtemp(prefix="yard-bench-"))
-    home = Home(folder / "home")
-    heed_signals()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("YARD_")}
+    environment |= {"YARD_HOME": str(folder / "home"), "PYTHONUNBUFFERED": "1"}
+    up = subprocess.Popen(
+        [sys.executable, "-m", "deploy.local", "up", "--port", PORT],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # a Ctrl-C here ends the measurement first, and that ends the stack
+    )
     try:
-        with Stack(home, Options(port=18470)) as stack:
-            access = wait_until_up(stack)
-            client = Client(access.url, access.token)
-            (keeper,) = psutil.Process().children()
-            yield Bench(home, access, client, keeper)
-    except Interrupted:
-        raise SystemExit(130) from None
+        wait_until_ready(up)
+        access = tomllib.loads((folder / "home" / "client.toml").read_text())
+        with Client(access["url"], access["token"]) as client:
+            yield Bench(folder / "home", client, psutil.Process(up.pid))
     finally:
+        up.send_signal(signal.SIGTERM)
+        up.communicate()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_ready(up: subprocess.Popen[str]) -> None:
+    """Pass on what the stack says until it is ready."""
+    assert up.stdout is not None
+    for line in up.stdout:
+        if line.startswith("Ready."):
+            return
+        print(line, end="", flush=True)
+    raise SystemExit("the stack did not come up")

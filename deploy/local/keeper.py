@@ -24,13 +24,13 @@ from deploy.local import identity, parts
 from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.lock import AlreadyRunning, Lock, Running
+from deploy.local.options import Options
 from deploy.local.port import NoPort, answers, free_port, has_ready_node
 from deploy.local.postgres import Cluster, PostgresUnavailable
 from deploy.local.service import ROOT, Service, leashed, open_log, stop_all
 from deploy.local.stages import stop_stages
 from deploy.local.valkey import Broker, ValkeyUnavailable
 
-DEFAULT_PORT = 8470
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
 NODE_PATIENCE_S = 30.0
@@ -41,15 +41,6 @@ EXIT_ALREADY_RUNNING = 3
 
 class CannotStart(Exception):
     """A part did not come up; the message is for the person."""
-
-
-@dataclass
-class Options:
-    """What the person asked for."""
-
-    port: int = DEFAULT_PORT
-    simulate: str = ""
-    fresh: bool = False
 
 
 @dataclass

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import IO, Any, Self
 
 from deploy.local.home import Home
-from deploy.local.keeper import Options
+from deploy.local.options import Options
 from deploy.local.service import ROOT, open_log
 from deploy.local.stages import stop_stages
 

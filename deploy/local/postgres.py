@@ -7,6 +7,7 @@ instance). The wheel's Python helpers are not used: one adds a system user and o
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -73,7 +74,7 @@ def binaries(environ: Mapping[str, str] = os.environ) -> Path:
                 "PostgreSQL, or YARD_POSTGRES_BIN to the folder of its binaries"
             )
         folder = Path(package.submodule_search_locations[0]) / "pginstall18" / "bin"
-    for name in ("initdb", "postgres"):
+    for name in ("initdb", "postgres", "pg_isready"):
         if not os.access(folder / name, os.X_OK):
             raise PostgresUnavailable(f"{folder / name} is not a program; YARD_POSTGRES_BIN names a folder with it")
     return folder
@@ -102,18 +103,18 @@ class Cluster:
         return (self.folder / "PG_VERSION").exists()
 
     def make_command(self, user: User) -> list[str]:
-        """The command that makes the cluster in a folder beside the final one; :meth:`adopt_made` moves it there."""
+        """The command that makes the cluster in a folder beside the final one; :meth:`finish_making` moves it there."""
         # Trust is enough on the socket: it lies in a folder that only this user may enter.
-        return leashed(
-            [
-                *(str(binaries() / "initdb"), "--pgdata", str(self._unfinished), "--username", ROLE),
-                *("--auth", "trust", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
-                *("--no-instructions",),
-                *(() if self.durable else ("--no-sync",)),
-            ],
-            user=user,
-            death_signal=signal.SIGTERM,
-        )
+        initdb = [
+            *(str(binaries() / "initdb"), "--pgdata", str(self._unfinished), "--username", ROLE),
+            *("--auth", "trust", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
+            *("--no-instructions",),
+            *(() if self.durable else ("--no-sync",)),
+        ]
+        # A server for itself alone makes the database, so that a cluster is in its place with it or not at all.
+        server = [str(binaries() / "postgres"), "--single", "-D", str(self._unfinished), "postgres"]
+        script = f'{shlex.join(initdb)} && echo "CREATE DATABASE {DATABASE}" | {shlex.join(server)}'
+        return leashed(["sh", "-c", script], user=user, death_signal=signal.SIGTERM)
 
     @property
     def _unfinished(self) -> Path:
@@ -228,16 +229,12 @@ class Cluster:
         return os.fsencode(self.folder) in command
 
     def is_ready(self) -> bool:
-        """Tell whether the server takes connections; makes the database where it is missing."""
-        import psycopg
-
-        try:
-            with psycopg.connect(
-                f"postgresql://{ROLE}@/postgres?host={self.sockets}", connect_timeout=2, autocommit=True
-            ) as connection:
-                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE]).fetchone()
-                if found is None:
-                    connection.execute(f"CREATE DATABASE {DATABASE}")
-        except psycopg.OperationalError:
-            return False
-        return True
+        """Tell whether the server takes connections; ``pg_isready`` costs less than a client library in the keeper."""
+        asked = subprocess.run(
+            [str(binaries() / "pg_isready"), "--quiet", "--timeout", "2", "--host", str(self.sockets)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+        return asked.returncode == 0

@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from deploy.local.home import Home
-from deploy.local.keeper import DEFAULT_PORT, Options
 from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
+from deploy.local.options import DEFAULT_PORT, Options
 from deploy.local.sign_in import running
 
 EXIT_INTERRUPTED = 130

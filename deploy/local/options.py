@@ -1,0 +1,16 @@
+"""What the person asked of a local stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_PORT = 8470
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``up`` and ``demo``; ``simulate`` is as the agent reads it, e.g. ``4xdgx-h100``."""
+
+    port: int = DEFAULT_PORT
+    simulate: str = ""
+    fresh: bool = False
