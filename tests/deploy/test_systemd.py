@@ -1,0 +1,50 @@
+"""The systemd units start what docker-compose.yml starts."""
+
+from __future__ import annotations
+
+import shlex
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.local.service import ROOT
+
+UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+
+
+def read(unit: Path) -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(unit)
+    return parser
+
+
+@pytest.mark.parametrize("name", ["web", "scheduler", "worker", "beat"])
+def test_a_unit_runs_its_containers_command(name: str) -> None:
+    unit = read(ROOT / "deploy" / "systemd" / f"switchyard-{name}.service")
+    program, *options = shlex.split(unit["Service"]["ExecStart"].replace("%%", "%"))
+    other_program, *other = SERVICES[name]["command"]
+    assert Path(program).name == other_program
+    places = {"0.0.0.0": "127.0.0.1", "/tmp/beat": "/var/lib/switchyard/beat"}  # the container's and the host's
+    assert options == [places.get(word, word) for word in other]
+
+
+def test_the_agents_options_exist() -> None:
+    from agents.main import parser
+
+    unit = read(ROOT / "deploy" / "systemd" / "switchyard-agent.service")
+    _, flag, module, *options = shlex.split(unit["Service"]["ExecStart"])
+    assert (flag, module) == ("-m", "agents")
+    parser().parse_args(options)
+
+
+def test_the_end_of_the_agent_ends_no_stage() -> None:
+    assert read(ROOT / "deploy" / "systemd" / "switchyard-agent.service")["Service"]["KillMode"] == "process"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_every_unit_comes_back(unit: Path) -> None:
+    assert read(unit)["Service"]["Restart"] == "always"
