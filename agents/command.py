@@ -80,12 +80,15 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
         os.execve(argv[0], argv, env)
     failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{argv[0]}"
         try:
-            os.execve(f"{folder or '.'}/{argv[0]}", argv, env)
+            os.execve(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
-            failure = error
+            # A folder of the agent's PATH that this user may not enter holds no command for it.
+            if os.path.exists(path):
+                failure = error
     raise failure
 
 

@@ -311,6 +311,8 @@ def test_a_root_agent_drops_to_another_user_for_good(hands: Hands, part: Names) 
     script = 'id -u; id -G; touch made && echo "$(stat -c %u made)"; grep NoNewPrivs /proc/self/status | cut -f2'
     assert ran(hands, name, "sh", "-c", script).code == 0
     assert output(hands, name).split() == ["65534", "65534", "65534", "1"]
+    missing = ran(hands, part(), "no-such-command-here")
+    assert "was not found; PATH is" in missing.detail
     thief = part()
     files = " ".join(f"{hands.state}/{file}" for file in ("node.json", "journal.jsonl", f"parts/{thief}/order.json"))
     ran(hands, thief, "sh", "-c", f"cat {files}; ls {hands.state}/parts; kill -9 $PPID || echo refused")
