@@ -206,6 +206,9 @@ def test_the_timeline_has_past_present_and_plan(town: Town, busy: Agent) -> None
     ]
     assert not found.truncated
     assert all(s.project == "default" and s.user == "owner" for s in found.segments)
+    theirs = msgspec.json.decode(town.stranger.get("/timeline").content, type=timeline.Timeline).segments
+    assert [(s.lane, s.planned) for s in theirs] == [(s.lane, s.planned) for s in found.segments]
+    assert {(s.job, s.name, s.stage, s.project, s.user) for s in theirs} == {(None,) * 5}
 
 
 def test_the_timeline_keeps_to_its_span_and_pool(town: Town, busy: Agent) -> None:

@@ -1,0 +1,195 @@
+"""The browsers' door: what a socket says is what the same GET answers, to those who may see it, whenever it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.layers import channel_layers
+from channels.testing import WebsocketCommunicator
+from django.contrib.sessions.backends.db import SessionStore
+from django.test import Client
+
+from controlplane.access.models import Member, Project, User
+from controlplane.jobs.models import Job, Stage
+from controlplane.link import feed
+from controlplane.link.feed import MAX_TOPICS, BrowserFeed, touched
+from controlplane.pools.models import Pool
+
+WAIT_S = 15
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "hit"),
+    [
+        ("/api/v1/jobs/12", "job:12", True),
+        ("/api/v1/jobs/12", "job:13", False),
+        ("/api/v1/jobs/12", "samples", False),
+        ("/api/v1/jobs/12/metrics?since_s=900", "samples", True),
+        ("/api/v1/jobs/12/streams", "logs:12", True),
+        ("/api/v1/jobs/12/streams", "logs:13", False),
+        ("/api/v1/jobs/0190-a-uuid", "job:12", True),
+        ("/api/v1/jobs?state=waiting", "jobs", True),
+        ("/api/v1/overview", "samples", True),
+        ("/api/v1/nodes/g01", "fleet", True),
+        ("/api/v1/timeline?from=-60", "timeline", True),
+        ("/api/v1/timeline?from=-60", "samples", False),
+        ("/api/v1/quotas", "jobs", True),
+        ("/api/v1/quotas", "logs:3", False),
+    ],
+)
+def test_a_hint_touches_what_it_may_have_changed(path: str, key: str, hit: bool) -> None:
+    assert touched(path, [key]) is hit
+    assert touched(path, ["nothing:1", key]) is hit
+
+
+class Line:
+    """A browser's end of the socket."""
+
+    def __init__(self, communicator: WebsocketCommunicator) -> None:
+        self.communicator = communicator
+
+    async def say(self, **message: Any) -> None:
+        await self.communicator.send_json_to(message)
+
+    async def hear(self) -> dict[str, Any]:
+        """The next message that is no beat."""
+        while True:
+            message = json.loads(await self.communicator.receive_from(timeout=WAIT_S))
+            if message["kind"] != "beat":
+                return dict(message)
+
+
+@asynccontextmanager
+async def line(user: User | None) -> AsyncIterator[Line]:
+    communicator = WebsocketCommunicator(BrowserFeed.as_asgi(), "/ws/v1")
+    if user is not None:
+        communicator.scope |= {"user": user, "session": await sync_to_async(_session)(user)}
+    connected, _code = await communicator.connect()
+    assert connected
+    try:
+        yield Line(communicator)
+    finally:
+        await communicator.disconnect()
+
+
+def _session(user: User) -> SessionStore:
+    client = Client()
+    client.force_login(user)
+    return SessionStore(client.session.session_key)
+
+
+@pytest.fixture
+def people(transactional_db: None, servers: Any) -> dict[str, User]:
+    channel_layers.backends.clear()  # a layer belongs to one event loop, and each test has its own
+    project, other = Project.objects.create(name="default"), Project.objects.create(name="other")
+    Pool.objects.create(name="default")
+    people = {name: User.objects.create(username=name) for name in ("owner", "stranger")}
+    Member.objects.create(project=project, user=people["owner"])
+    Member.objects.create(project=other, user=people["stranger"])
+    return people
+
+
+def _job(user: User) -> Job:
+    at = "2026-11-20T12:00:00Z"
+    job = Job.objects.create(
+        number=12, name="watched", project=Project.objects.get(name="default"), user=user, pool=Pool.objects.get(),
+        priority_class="medium", priority=500, spec={}, submitted_at=at,
+    )  # fmt: skip
+    request = {
+        "alternatives": [{"index": 0, "asks": [{"kind": "cpu", "vendor": "", "model": "", "count": 1, "milli": 1000, "memory_bytes": 2**30}]}],
+        "nodes": 1, "time_limit_s": 60, "preemptible": True,
+    }  # fmt: skip
+    Stage.objects.create(job=job, index=0, name="main", kind="generic", request=request, eligible_at=at)
+    return job
+
+
+async def test_who_is_not_signed_in_is_turned_away() -> None:
+    communicator = WebsocketCommunicator(BrowserFeed.as_asgi(), "/ws/v1")
+    connected, _code = await communicator.connect()
+    assert connected
+    assert await communicator.receive_output(WAIT_S) == {"type": "websocket.close", "code": 4401}
+
+
+async def test_a_topic_is_told_at_once_and_again_when_it_changed(people: dict[str, User]) -> None:
+    job = await sync_to_async(_job)(people["owner"])
+    async with line(people["owner"]) as own:
+        await own.say(op="sub", topic="/api/v1/jobs/12")
+        first = await own.hear()
+        assert (first["kind"], first["seq"], first["data"]["name"]) == ("snapshot", 1, "watched")
+        await sync_to_async(Job.objects.filter(pk=job.pk).update)(name="renamed")
+        await _hint(f"job:{job.number}")
+        second = await own.hear()
+        assert (second["seq"], second["data"]["name"]) == (2, "renamed")
+        assert second["etag"] != first["etag"]
+
+
+async def test_who_wants_only_the_change_gets_only_that(people: dict[str, User]) -> None:
+    await sync_to_async(_job)(people["owner"])
+    async with line(people["owner"]) as own:
+        await own.say(op="sub", topic="/api/v1/jobs/12", want="etag")
+        told = await own.hear()
+        assert (told["kind"], "data" in told) == ("changed", False)
+        await own.say(op="sub", topic="/api/v1/jobs/12", want="etag", etag=told["etag"])
+        await own.say(op="sub", topic="/api/v1/whoami")
+        assert (await own.hear())["topic"] == "/api/v1/whoami", "what the browser has already is not sent again"
+
+
+async def test_a_lost_hint_only_costs_time(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "SAFETY_S", 0.2)
+    job = await sync_to_async(_job)(people["owner"])
+    async with line(people["owner"]) as own:
+        await own.say(op="sub", topic="/api/v1/jobs/12")
+        await own.hear()
+        await sync_to_async(Job.objects.filter(pk=job.pk).update)(name="renamed")
+        assert (await own.hear())["data"]["name"] == "renamed"
+
+
+async def test_a_stranger_is_told_that_there_is_nothing(people: dict[str, User]) -> None:
+    await sync_to_async(_job)(people["owner"])
+    async with line(people["stranger"]) as other:
+        await other.say(op="sub", topic="/api/v1/jobs/12")
+        assert await other.hear() == {"kind": "error", "topic": "/api/v1/jobs/12", "status": 404}
+
+
+async def test_a_socket_is_bounded(people: dict[str, User]) -> None:
+    async with line(people["owner"]) as own:
+        for topic in ("/admin/", "https://elsewhere.example/api/v1/jobs", "/api/v1/" + "x" * 600, 7):
+            await own.say(op="sub", topic=topic)
+            assert (await own.hear())["status"] == 400
+        await own.communicator.send_to(text_data="this is no JSON")
+        for number in range(MAX_TOPICS):
+            await own.say(op="sub", topic=f"/api/v1/jobs?limit={number + 1}", want="etag")
+        await own.say(op="sub", topic="/api/v1/whoami")
+        heard = [await own.hear() for _number in range(MAX_TOPICS + 1)]
+        assert [m["text"] for m in heard if m["kind"] == "error"] == [f"one socket watches at most {MAX_TOPICS} topics"]
+        await own.say(op="unsub", topic="/api/v1/jobs?limit=1")
+        await own.say(op="sub", topic="/api/v1/whoami")
+        assert (await own.hear())["data"]["username"] == "owner"
+
+
+async def test_who_signs_out_elsewhere_is_let_go(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "SESSION_S", 0.1)
+    monkeypatch.setattr(feed, "BEAT_S", 0.1)
+    async with line(people["owner"]) as own:
+        await own.say(op="sub", topic="/api/v1/whoami", want="etag")
+        await own.hear()
+        await sync_to_async(own.communicator.scope["session"].delete)()
+        for _turn in range(200):
+            output = await own.communicator.receive_output(WAIT_S)
+            if output["type"] == "websocket.close":
+                break
+        assert output == {"type": "websocket.close", "code": 4401}
+
+
+async def _hint(key: str) -> None:
+    """Sends the hint until the socket must have joined the group: it joins soon after it was opened."""
+    from channels.layers import get_channel_layer
+
+    await asyncio.sleep(0)
+    await get_channel_layer().group_send("changes", {"type": "changed", "keys": [key]})

@@ -1,0 +1,242 @@
+"""The pages as a reader without scripts gets them: what they say, what they keep to themselves, and signing in."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+
+from controlplane.access import service
+from controlplane.access.models import User
+from controlplane.fleet.models import Node
+from controlplane.jobs.models import Job
+from controlplane.pages.shell import PLACES
+from controlplane.pages.words import REASONS, SCRIPT
+from scheduler.core.reasons import CATALOGUE
+from tests.controlplane.people import Person, Town, write_log
+
+ROOT = Path(__file__).parents[2]
+FRONTEND = ROOT / "frontend"
+PASSWORD = "a-long-password-for-tests"
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+@pytest.fixture(autouse=True)
+def forget_failures() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+def browser(person: Person) -> Client:
+    """A signed-in browser of this person."""
+    client = Client()
+    assert person.user is not None
+    client.force_login(person.user)
+    return client
+
+
+def text(client: Client, path: str, status: int = 200, **headers: str) -> str:
+    answer = client.get(path, headers=headers)
+    assert answer.status_code == status, (path, answer.status_code)
+    return answer.content.decode()
+
+
+def test_every_place_of_the_navigation_is_a_page(town: Town) -> None:
+    client = browser(town.owner)
+    for place in PLACES:
+        assert f'<a href="{place.path}" data-go="{place.key}" aria-current="page">' in text(client, place.path)
+
+
+def test_pages_of_an_empty_yard_say_what_to_do_next(town: Town) -> None:
+    client = browser(town.owner)
+    assert "This yard has no node yet" in text(client, "/")
+    assert "No job yet" in text(client, "/jobs")
+    assert "No job matches these filters" in text(client, "/jobs?state=FAILED")
+    assert "No node has joined yet" in text(client, "/nodes")
+    assert "No device to show" in text(client, "/timeline")
+
+
+def test_a_running_job_is_told_with_its_place_and_its_log(town: Town) -> None:
+    job = town.running(town.machine(), name="train-me", devices={"kind": "gpu"}, time_limit="2h")
+    write_log(job, ("out", b"step 1\n"), ("err", b"careful\n"), ("out", b"step 2\n"))
+    page = text(browser(town.owner), f"/jobs/{job.number}")
+    assert "train-me" in page
+    assert "RUNNING" in page
+    assert "n1" in page
+    raw = browser(town.owner).get(f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=both")
+    assert b"".join(raw.streaming_content) == b"step 1\ncareful\nstep 2\n"  # type: ignore[attr-defined]
+    assert raw["Content-Disposition"].startswith("attachment")
+    only = browser(town.owner).get(f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=err")
+    assert b"".join(only.streaming_content) == b"careful\n"  # type: ignore[attr-defined]
+
+
+def test_who_may_not_see_a_job_is_told_that_there_is_none(town: Town) -> None:
+    town.machine()
+    job = town.job(name="private-thing")
+    for path in (f"/jobs/{job.number}", f"/jobs/{job.number}/log?stage=main&attempt=1&rank=0&stream=out"):
+        text(browser(town.stranger), path, 404)
+    assert "private-thing" not in text(browser(town.stranger), "/jobs")
+    assert "private-thing" not in text(browser(town.stranger), f"/jobs/new?from={job.number}")
+    assert "private-thing" in text(browser(town.mate), f"/jobs/new?from={job.number}")
+
+
+def test_who_is_not_signed_in_is_asked_to_be(town: Town) -> None:
+    town.machine()
+    job = town.job()
+    for path in ("/", "/jobs", f"/jobs/{job.number}", "/timeline", "/nodes", "/jobs/new"):
+        answer = Client().get(path)
+        assert (answer.status_code, answer["Location"].partition("?")[0]) == (302, "/sign-in"), path
+
+
+def test_markup_from_outside_stays_text(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent)
+    Job.objects.filter(pk=job.pk).update(name=HOSTILE, labels={"note": HOSTILE})
+    Node.objects.filter(name="n1").update(reason=HOSTILE, conditions={"notes": [HOSTILE]}, runs_as=HOSTILE)
+    client = browser(town.owner)
+    for path in (
+        "/",
+        "/jobs",
+        f"/jobs/{job.number}",
+        "/timeline",
+        "/nodes",
+        "/nodes/n1",
+        f"/jobs/new?from={job.number}",
+    ):
+        assert "<img" not in text(client, path), path
+    assert "&lt;img src=x" in text(client, f"/jobs/{job.number}")
+
+
+def test_the_live_part_alone_is_a_part_of_the_whole_page(town: Town) -> None:
+    job = town.running(town.machine())
+    client = browser(town.owner)
+    for path in ("/", "/jobs", f"/jobs/{job.number}", "/timeline", "/nodes", "/nodes/n1"):
+        part = text(client, path, **{"X-Yard-Part": "live"})
+        assert part.lstrip().startswith('<div class="y-live-part"'), path
+        assert "<html" not in part
+        whole = text(client, path)
+        assert re.findall(r"<h2>(.*?)</h2>", part)[0] in whole if "<h2>" in part else True
+
+
+def test_a_page_names_the_paths_that_it_watches(town: Town) -> None:
+    town.machine()
+    job = town.job()
+    found = re.search(
+        r'<script id="yard-topics" type="application/json">(.*?)</script>',
+        text(browser(town.owner), f"/jobs/{job.number}"),
+    )
+    assert found
+    topics = json.loads(found[1])
+    assert topics[0]["topic"] == f"/api/v1/jobs/{job.number}"
+    assert topics[0]["etag"] == town.owner.get(f"/jobs/{job.number}")["ETag"]
+
+
+def test_the_policy_allows_neither_scripts_nor_styles_within_a_page(town: Town) -> None:
+    answer = browser(town.owner).get("/")
+    policy = answer["Content-Security-Policy"]
+    assert "script-src 'self';" in policy + ";"
+    assert "unsafe-eval" not in policy
+    page = answer.content.decode()
+    assert not re.search(r"<script(?![^>]*(src=|type=\"application/json\"))", page)
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=\"", page)
+
+
+def test_a_password_signs_in_and_ten_failures_stop_the_guessing(town: Town) -> None:
+    user = User.objects.create_user("visitor", password=PASSWORD)
+    client = Client()
+    good = {"username": user.username, "password": PASSWORD, "next": "/nodes"}
+    assert client.post("/sign-in", good)["Location"] == "/nodes"
+    assert client.post("/sign-out")["Location"] == "/sign-in"
+    for _turn in range(10):
+        assert client.post("/sign-in", {**good, "password": "wrong"}).status_code == 401
+    assert client.post("/sign-in", good).status_code == 429
+
+
+def test_signing_in_leads_to_no_other_site(town: Town) -> None:
+    User.objects.create_user("visitor", password=PASSWORD)
+    for wanted in ("https://elsewhere.example/", "//elsewhere.example/", "javascript:alert(1)"):
+        answer = Client().post("/sign-in", {"username": "visitor", "password": PASSWORD, "next": wanted})
+        assert answer["Location"] == "/"
+
+
+def test_a_link_signs_in_once_and_a_look_ahead_does_not_use_it_up(town: Town) -> None:
+    assert town.owner.user is not None
+    path = service.make_sign_in_link(town.owner.user)
+    assert Client().head(path).status_code == 405
+    client = Client()
+    assert client.get(path)["Location"] == "/"
+    assert "owner" in text(client, "/")
+    again = Client().get(path)
+    assert again.status_code == 410
+    assert "used or expired" in again.content.decode()
+
+
+def test_a_page_that_is_not_there_says_so(town: Town) -> None:
+    assert "Not found" in text(browser(town.owner), "/no/such/page", 404)
+    assert "There is no job #4711" in text(browser(town.owner), "/jobs/4711", 404)
+    text(browser(town.owner), "/nodes/nowhere", 404)
+
+
+def test_a_device_leads_to_its_row(town: Town) -> None:
+    agent = town.machine()
+    device = town.owner.read("/devices?kind=gpu")["results"][0]
+    answer = browser(town.owner).get(f"/devices/{device['uuid']}")
+    assert answer["Location"] == f"/nodes/n1#gpu{device['index']}"
+    assert f'id="gpu{device["index"]}"' in text(browser(town.owner), "/nodes/n1")
+    assert agent
+
+
+def test_a_file_is_read_as_the_api_reads_it(town: Town) -> None:
+    client = browser(town.owner)
+
+    def parse(body: str) -> tuple[int, dict[str, object]]:
+        answer = client.post("/jobs/new/parse", body, content_type="application/yaml")
+        return answer.status_code, answer.json()
+
+    assert parse("name: a\nrun: echo on\n") == (200, {"spec": {"name": "a", "run": "echo on"}})
+    for wrong in ("a: [", "a: &x 1\nb: *x\n", "- 1\n", "a: 1\na: 2\n"):
+        status, answer = parse(wrong)
+        assert (status, set(answer)) == (400, {"detail"})
+
+
+def test_the_language_follows_the_reader(town: Town) -> None:
+    client = browser(town.owner)
+    assert '<html lang="zh-hans"' in text(client, "/jobs", **{"Accept-Language": "zh-CN"})
+    assert "作业" in text(client, "/jobs", **{"Accept-Language": "zh-CN"})
+    client.post("/language", {"language": "zh-hans", "next": "/jobs"})
+    assert "提交作业" in text(client, "/jobs")
+
+
+def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
+    assert set(REASONS) == {entry.template for entry in CATALOGUE}
+    catalogue = (FRONTEND / "locale/zh_Hans/LC_MESSAGES/django.po").read_text()
+    entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
+    assert [key for key, value in entries.items() if not value] == []
+    assert set(REASONS) | set(SCRIPT) <= set(entries)
+    for key, value in entries.items():
+        assert set(re.findall(r"\{\w+\}|%\(\w+\)s", value)) == set(re.findall(r"\{\w+\}|%\(\w+\)s", key)), key
+    scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
+    assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(SCRIPT)
+
+
+def test_vendored_files_are_what_the_lock_says() -> None:
+    done = subprocess.run([sys.executable, ROOT / "script/vendor"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_of_the_face_is_loaded_from_elsewhere() -> None:
+    own = [*FRONTEND.glob("templates/**/*.html"), *FRONTEND.glob("static/yard/*")]
+    loads = re.compile(
+        r"""(?:src|href|action)=["'](?:https?:)?//|url\(["']?(?:https?:)?//|(?:import|fetch)\(?\s*["'](?:https?:)?//"""
+    )
+    assert [path.name for path in own if loads.search(path.read_text())] == []
+    plotly = [path for path in FRONTEND.glob("static/yard/*.js") if re.search(r"\bPlotly\.", path.read_text())]
+    assert [path.name for path in plotly] == ["charts.js"]
