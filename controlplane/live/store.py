@@ -440,9 +440,13 @@ def _placing(
     deciding = [device for device in held if device.kind != "cpu"] or held
     # What history learns from the run is the work, so it must know for how fast the devices were taken.
     assumed = min(speed(stage.kind, stage.precision, device, measured) for device in deciding)
-    return service.Placing(
-        row, start.placement.alternative, ranks, start.why, {**msgspec.to_builtins(stage.estimate), "speed": assumed}
-    )
+    estimate = {
+        "p50_s": start.lasts.p50_s * assumed,
+        "p90_s": start.lasts.p90_s * assumed,
+        "basis": start.lasts.basis,
+        "speed": assumed,
+    }
+    return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)
 
 
 def _urgent(wait: Wait) -> Any:

@@ -101,10 +101,10 @@ def gate(view: View, outcome: Outcome) -> float | None:
         reasons.append(Reason("Held", {"who": stage.held_by or stage.user}))
         earliest = None
     if stage.blocked_by:
-        reasons.append(Reason("DependencyNeverSatisfied", {"stage": explain.name_of(view, stage.blocked_by)}))
+        reasons.append(Reason("DependencyNeverSatisfied", {"stage": explain.short_name_of(view, stage.blocked_by)}))
         earliest = None
     elif stage.unmet:
-        names = [explain.name_of(view, need) for need in stage.unmet]
+        names = [explain.short_name_of(view, need) for need in stage.unmet]
         reasons.append(Reason("DependencyPending", {"stages": ", ".join(names)}))
         ends = [view.finish.get(need) for need in stage.unmet]
         known = [end for end in ends if end is not None]

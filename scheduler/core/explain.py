@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from scheduler.core.match import grant
 from scheduler.core.reasons import ranked
-from scheduler.core.types import Expected, Plan, Reason, Running, Stage, Start, Wait
+from scheduler.core.types import Estimate, Expected, Plan, Reason, Running, Stage, Start, Wait
 from scheduler.core.view import Option, Outcome, Shape, View, Way, asks_text
 
 Funnel = tuple[tuple[str, int], ...]
@@ -15,14 +15,17 @@ Funnel = tuple[tuple[str, int], ...]
 
 def conclude(view: View, queue: Sequence[Stage]) -> Plan:
     """The plan of the cycle, in the order of the queue."""
-    starts = tuple(
-        Start(stage.id, view.starts[stage.id].placement, why_here(view, view.outcomes[stage.id], view.starts[stage.id]))
-        for stage in queue
-        if stage.id in view.starts
-    )
+    starts = tuple(_start(view, stage, view.starts[stage.id]) for stage in queue if stage.id in view.starts)
     capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
     waits = tuple(_wait(view, view.outcomes[stage.id], capacity) for stage in queue if stage.id not in view.starts)
     return Plan(starts, tuple(view.preempts), waits, _replanned(view), wake_at(view))
+
+
+def _start(view: View, stage: Stage, option: Option) -> Start:
+    lasts = Estimate(
+        view.length_s(stage, option.way, "p50"), view.length_s(stage, option.way, "p90"), stage.estimate.basis
+    )
+    return Start(stage.id, option.placement, why_here(view, view.outcomes[stage.id], option), lasts)
 
 
 def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]]) -> Wait:
@@ -206,9 +209,15 @@ def wake_at(view: View) -> float | None:
 
 
 def name_of(view: View, stage_id: str) -> str:
-    """The stage as people name it: ``12/train``, or its id if it is not in this snapshot."""
+    """The stage as people name it: ``#12 train``, or its id if it is not in this snapshot."""
     stage = view.waiting.get(stage_id) or view.running.get(stage_id)
-    return f"{stage.number}/{stage.name}" if stage else stage_id
+    return f"#{stage.number} {stage.name}" if stage else stage_id
+
+
+def short_name_of(view: View, stage_id: str) -> str:
+    """The name of a stage among those of its own job."""
+    stage = view.waiting.get(stage_id) or view.running.get(stage_id)
+    return stage.name if stage else stage_id
 
 
 def clock(at: float) -> str:

@@ -5,6 +5,7 @@ Codes are stable: people's scripts read them. ``sentence`` renders English; the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -52,6 +53,16 @@ RANK: Final[Mapping[str, int]] = {entry.code: rank for rank, entry in enumerate(
 _BY_CODE: Final = {entry.code: entry for entry in CATALOGUE}
 
 
+_SINGULAR: Final = {
+    "stages are": "stage is",
+    "matching nodes are": "matching node is",
+    "cores": "core",
+    "stages": "stage",
+    "nodes": "node",
+}
+_ONE: Final = re.compile(rf"(?<![\d.])1 ({'|'.join(_SINGULAR)})\b")
+
+
 class _Missing(dict[str, object]):
     def __missing__(self, key: str) -> str:
         return "?"
@@ -59,7 +70,8 @@ class _Missing(dict[str, object]):
 
 def sentence(reason: Reason) -> str:
     """The reason in one English sentence, with its numbers."""
-    return _BY_CODE[reason.code].template.format_map(_Missing(reason.params))
+    text = _BY_CODE[reason.code].template.format_map(_Missing(reason.params))
+    return _ONE.sub(lambda found: found[0].replace(found[1], _SINGULAR[found[1]]), text)
 
 
 def ranked(reasons: list[Reason]) -> tuple[Reason, ...]:

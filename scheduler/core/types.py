@@ -81,11 +81,16 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """How long a stage runs on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``."""
+    """How long a stage runs on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``.
+
+    Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
+    is open to the stage, not for one of speed 1.
+    """
 
     p50_s: float
     p90_s: float
     basis: str = "declared limits"
+    declared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +262,13 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin ``stage`` now at ``placement``; ``why`` says in one sentence why there."""
+    """Begin ``stage`` now at ``placement``; ``why`` says in one sentence why there. ``lasts`` is how long it will
+    probably run in this very place."""
 
     stage: str
     placement: Placement
     why: str
+    lasts: Estimate = Estimate(1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Option:
 class Way:
     """An alternative on one group of like nodes, with what this cycle has learned about it.
 
+    ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
     ``full`` says that no more of it fits now; ``refused_s`` that nothing that runs so long may start now; ``floor``
     holds pairs of a length and the earliest start that was found for it: both only get worse while a cycle goes on.
     """
@@ -58,6 +59,7 @@ class Way:
     alternative: Alternative
     places: list[Candidate]
     speed: float
+    best: float = 1.0
     full: bool = False
     refused_s: float = float("inf")
     floor: list[tuple[float, float]] = field(default_factory=list)
@@ -153,7 +155,7 @@ class View:
     def length_s(self, stage: Stage, way: Way, quantile: str) -> float:
         """How long the stage is predicted to run in this way; its time limit is the most."""
         base = stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s
-        length = max(base / way.speed, 1.0)
+        length = max(base / (way.speed / way.best if stage.estimate.declared else way.speed), 1.0)
         return min(length, stage.time_limit_s) if stage.time_limit_s else length
 
     def predicted_end(self, stage: Running, quantile: str) -> float:
@@ -310,6 +312,8 @@ class View:
             largest = max(largest, len(whole))
             ways += self._ways(stage, alternative, sorted(usable, key=lambda place: place.node.id))
         possible = [way for way in ways if len(way.places) >= stage.nodes]
+        for way in possible:
+            way.best = max(other.speed for other in possible)
         ready = {place.node.id for way in ways for place in way.places}
         funnel = (
             ("nodes", len(self.snapshot.nodes)),
@@ -362,7 +366,8 @@ def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
         for ask in alternative.asks:
             memory = f" {ask.memory_bytes / 2**30:.4g} GiB" if ask.memory_bytes else ""
             if ask.kind == "cpu":
-                parts.append(f"{ask.count * ask.milli / 1000:.4g} cores{memory}")
+                cores = ask.count * ask.milli / 1000
+                parts.append(f"{cores:.4g} core{'s' * (cores != 1)}{memory}")
             else:
                 share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
                 name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)

@@ -80,8 +80,9 @@ def declared(expected_s: float | None, limit_s: float | None, default_limit_s: f
     limit = limit_s if limit_s is not None else default_limit_s
     if expected_s is not None:
         p90 = 1.5 * expected_s if limit_s is None else min(1.5 * expected_s, limit_s)
-        return Estimate(min(expected_s, p90), p90, "expected duration")
-    return Estimate(0.3 * limit, limit, "declared limits" if limit_s is not None else "default limit of the pool")
+        return Estimate(min(expected_s, p90), p90, "expected duration", declared=True)
+    basis = "declared limits" if limit_s is not None else "default limit of the pool"
+    return Estimate(0.3 * limit, limit, basis, declared=True)
 
 
 def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:

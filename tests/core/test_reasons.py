@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduler.core.feasible import never_fits
 from scheduler.core.lifecycle import Health, NodeState, State
 from scheduler.core.reasons import CATALOGUE, ranked, sentence
@@ -36,7 +38,7 @@ def test_dependency_pending_names_the_stage_and_expects_its_end() -> None:
     going = running(7, {"a": ["gpu0"]}, since=40, p50=100)
     plan = think(world(stage(1, unmet=("r007",)), running=(going,)))
     assert primary(plan, "s001") == "DependencyPending"
-    assert reason(plan, "DependencyPending").params["stages"] == "7/train"
+    assert reason(plan, "DependencyPending").params["stages"] == "train"
     assert waits(plan)["s001"].planned.start_at == NOW + 60
 
 
@@ -118,7 +120,7 @@ def test_waiting_for_preemption_lasts_until_the_victims_are_gone() -> None:
     stopping = replace(victim, state=State.STOPPING, evicted_for="s001", stop_by_at=NOW + 12)
     later = think(world(stage(1, priority=1000), gpus=1, running=(stopping,)))
     assert not later.preempts
-    assert reason(later, "WaitingForPreemption").params == {"victims": "7/train", "count": 1, "seconds": 12}
+    assert reason(later, "WaitingForPreemption").params == {"victims": "#7 train", "count": 1, "seconds": 12}
 
 
 def test_fragmented() -> None:
@@ -150,7 +152,7 @@ def test_reserved_for_higher_names_the_promise_and_the_length_that_would_fit() -
     assert set(starts(plan)) == {"s002"}
     assert primary(plan, "s003") == "ReservedForHigher"
     found = reason(plan, "ReservedForHigher", "s003")
-    assert found.params == {"promised": "1/train", "fits_s": 100}
+    assert found.params == {"promised": "#1 train", "fits_s": 100}
 
 
 def test_priority_behind_counts_those_ahead() -> None:
@@ -174,3 +176,10 @@ def test_planned_later_and_planned_device_busy_belong_to_kept_timetables() -> No
 def test_reasons_come_in_the_order_of_the_catalogue_one_per_code() -> None:
     mixed = [Reason(one.code) for one in reversed(CATALOGUE)] + [Reason("Held")]
     assert [one.code for one in ranked(mixed)] == [one.code for one in CATALOGUE]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "says"), [(1, "1 stage is ahead"), (2, "2 stages are ahead"), (11, "11 stages are ahead")]
+)
+def test_one_is_singular(ahead: int, says: str) -> None:
+    assert sentence(Reason("PriorityBehind", {"ahead": ahead})) == says

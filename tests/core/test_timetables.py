@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.core.types import Snapshot
-from tests.core.worlds import NOW, begun, ended, node, running, stage, starts, think, waits
+from scheduler.core.types import Estimate, Snapshot
+from tests.core.worlds import NOW, begun, ended, node, running, stage, starts, think, waits, way
 
 
 def test_static_gives_each_stage_a_time_and_devices_from_the_bad_case() -> None:
@@ -118,3 +118,13 @@ def test_the_timetable_is_as_deep_as_the_profile_says() -> None:
     shallow = load("shallow", {**PROFILES["hybrid"], "depth": 2})
     plan = think(Snapshot((node("a", 1),), tuple(stage(i) for i in range(6))), shallow)
     assert [one.planned is not None for one in plan.waits] == [True, True, False, False, False]
+
+
+def test_what_a_person_declares_means_the_fastest_device_that_is_there() -> None:
+    """On a node without any GPU, ``expected: 20s`` is twenty seconds, however slow a CPU is beside a GPU."""
+    said = Estimate(20.0, 30.0, "expected duration", declared=True)
+    wanted = stage(1, alternatives=(way(1), way(0, index=1)), estimate=said)
+    lasts = think(Snapshot((node("a", 0),), (wanted,)), "hybrid").starts[0].lasts
+    assert (lasts.p50_s, lasts.p90_s) == (20.0, 30.0)
+    measured = replace(wanted, estimate=Estimate(20.0, 30.0, "5 finished stages"))
+    assert think(Snapshot((node("a", 0),), (measured,)), "hybrid").starts[0].lasts.p50_s == 1000.0

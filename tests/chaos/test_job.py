@@ -1,0 +1,188 @@
+"""The example fine-tune survives what clusters do to jobs, and ends with the same result as if nothing had happened."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from deploy.local.service import ROOT
+from switchyard import jobfile
+from switchyard.client import Client, JobRecord
+from tests.chaos.test_stack import Up, eventually, up  # noqa: F401  (a fixture)
+
+pytestmark = pytest.mark.chaos
+
+# Long enough to be hit in the middle of its training, and short enough to be run five times.
+STEPS = "250"
+TIMERS = "report_s=1,suspect_s=2,lost_s=4,lease_s=5"
+
+
+@dataclass
+class Yard:
+    """A running stack with short timers, and a client for it."""
+
+    up: Up
+    client: Client
+    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def finetune(self, **changes: Any) -> JobRecord:
+        spec = jobfile.read(str(ROOT / "examples" / "finetune" / "job.yaml"))
+        spec["env"] = {"FINETUNE_STEPS": STEPS, "FINETUNE_CHECKPOINT_EVERY": "1"}
+        for stage in spec["stages"]:
+            stage.setdefault("preemption", {"allowed": True})["grace"] = "10s"
+        return self.client.jobs.submit({**spec, **changes})
+
+    def stage(self, job: JobRecord, name: str) -> dict[str, Any]:
+        job.refresh()
+        return next(stage for stage in job.stages if stage["name"] == name)
+
+    def until(self, job: JobRecord, name: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait until something is true of a stage; fails with how it stands where it never is."""
+        assert eventually(lambda: holds(self.stage(job, name)) or job.is_final), self.stage(job, name)
+        stage = self.stage(job, name)
+        assert holds(stage), stage
+        return stage
+
+    def until_half_trained(self, job: JobRecord) -> dict[str, Any]:
+        """Wait until ``train`` has confirmed a checkpoint and is at work after it."""
+        return self.until(
+            job,
+            "train",
+            lambda s: s["state"] == "RUNNING" and s["checkpoint"] is not None and s["progress"]["step"] > 20,
+        )
+
+    def finished(self, job: JobRecord) -> str:
+        """Wait for the end, which must be good; returns the digest of the fine-tuned model."""
+        job.wait(timeout_s=240)
+        job.refresh()
+        assert job.state == "COMPLETED", [(s["name"], s["state"], s["cause"], s["detail"]) for s in job.stages]
+        return hashlib.sha256(Path(self.stage(job, "train")["values"]["model"]).read_bytes()).hexdigest()
+
+    def agent(self, name: str) -> subprocess.Popen[bytes]:
+        """Start one more agent on this host, as a machine of its own."""
+        state = self.up.home / "agents" / name
+        state.mkdir(parents=True)
+        environment = {
+            **os.environ,
+            "YARD_HOME": str(self.up.home),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        token = state / "join"
+        token.write_text(self.join_token())
+        command = [sys.executable, "-m", "agents", "--url", self.client.url, "--state", str(state), "--name", name]
+        more = ["--join-token-file", str(token), "--run-as", "self"]
+        self.agents.append(subprocess.Popen([*command, *more], cwd=ROOT, env=environment, start_new_session=True))
+        assert eventually(lambda: any(n["name"] == name and n["state"] == "READY" for n in self.client.nodes.list()))
+        return self.agents[-1]
+
+    def join_token(self) -> str:
+        environment = psutil.Process(self.up.named("uvicorn").pid).environ()
+        made = subprocess.run(
+            [sys.executable, "manage.py", "join_token", "--pool", "default"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return made.stdout.strip()
+
+
+def processes_of(mark: str) -> list[psutil.Process]:
+    """All processes that carry ``mark`` in their command or environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            if any(mark in word for word in [*process.cmdline(), *process.environ().values()]):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def yard(up: Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:  # noqa: F811
+    monkeypatch.setenv("YARD_TIMERS", TIMERS)
+    up.started()
+    token = next(
+        line.split('"')[1] for line in (up.home / "client.toml").read_text().splitlines() if line.startswith("token")
+    )
+    yard = Yard(up, Client(f"http://127.0.0.1:{up.port}", token))
+    try:
+        yield yard
+    finally:
+        for name in {agent.args[agent.args.index("--name") + 1] for agent in yard.agents}:  # type: ignore[union-attr]
+            for process in processes_of(str(up.home / "agents" / str(name))):
+                process.kill()
+        for agent in yard.agents:
+            agent.wait()
+
+
+def the_user_process(job: JobRecord) -> psutil.Process:
+    """The process of the stage that runs now."""
+    attempt = job._jobs.attempts(job)[-1]
+    return psutil.Process(attempt["parts"][0]["pid"])
+
+
+def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard) -> None:
+    calm = yard.finished(yard.finetune())
+    job = yard.finetune(priority="low")
+    before = yard.until_half_trained(job)
+    urgent = yard.client.jobs.submit(
+        {"name": "urgent", "priority": "urgent", "cpus": 2, "expected": "3s", "time_limit": "1m", "run": "sleep 3"}
+    )
+    urgent.wait(timeout_s=120)
+    urgent.refresh()
+    assert urgent.state == "COMPLETED"
+    again = yard.until(job, "train", lambda s: s["attempts"] == 2)
+    assert again["preemptions"] == 1
+    attempts = [a for a in yard.client.jobs.attempts(job) if a["stage"] == "train"]
+    assert attempts[0]["cause"] == "PREEMPTED"
+    assert before["checkpoint"]["step"] <= again["checkpoint"]["step"]
+    assert yard.finished(job) == calm
+    log = "".join(yard.client.jobs.logs(job, stage="train"))
+    assert "resum" in log.lower()
+
+
+@pytest.mark.parametrize("victim", ["process", "shim"])
+def test_a_killed_process_or_shim_is_retried_from_its_checkpoint(yard: Yard, victim: str) -> None:
+    calm = yard.finished(yard.finetune())
+    job = yard.finetune()
+    yard.until_half_trained(job)
+    process = the_user_process(job)
+    (process if victim == "process" else process.parent()).send_signal(signal.SIGKILL)  # type: ignore[union-attr]
+    yard.until(job, "train", lambda s: s["attempts"] == 2)
+    attempts = [a for a in yard.client.jobs.attempts(job) if a["stage"] == "train"]
+    assert attempts[0]["cause"] == ("SIGNAL" if victim == "process" else "SUPERVISOR_LOST")
+    assert eventually(lambda: not process.is_running())
+    assert yard.finished(job) == calm
+
+
+def test_when_the_machine_vanishes_another_one_takes_over(yard: Yard) -> None:
+    calm = yard.finished(yard.finetune())
+    (local,) = [node["name"] for node in yard.client.nodes.list()]
+    yard.agent("first")
+    yard.client.nodes.drain(local, "the test uses two agents of its own")
+    job = yard.finetune()
+    yard.until_half_trained(job)
+    assert yard.stage(job, "train")["placed"][0]["node"] == "first"
+    for process in processes_of(str(yard.up.home / "agents" / "first")):
+        process.kill()
+    yard.agent("second")
+    again = yard.until(job, "train", lambda s: s["attempts"] == 2 and s["state"] == "RUNNING")
+    assert again["placed"][0]["node"] == "second"
+    attempts = [a for a in yard.client.jobs.attempts(job) if a["stage"] == "train"]
+    assert attempts[0]["cause"] == "NODE_FAIL"
+    assert yard.finished(job) == calm
