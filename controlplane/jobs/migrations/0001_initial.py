@@ -12,298 +12,615 @@ import scheduler.core.lifecycle
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('access', '0001_initial'),
-        ('fleet', '0001_initial'),
-        ('pools', '0001_initial'),
+        ("access", "0001_initial"),
+        ("fleet", "0001_initial"),
+        ("pools", "0001_initial"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('number', models.PositiveIntegerField()),
-                ('epoch', models.PositiveIntegerField(default=1)),
-                ('alternative', models.PositiveSmallIntegerField(default=0)),
-                ('why_here', models.TextField(blank=True)),
-                ('estimate', models.JSONField(default=dict)),
-                ('created_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('stop_why', models.CharField(blank=True, choices=[(scheduler.core.lifecycle.Cause['EXIT_CODE'], scheduler.core.lifecycle.Cause['EXIT_CODE']), (scheduler.core.lifecycle.Cause['SIGNAL'], scheduler.core.lifecycle.Cause['SIGNAL']), (scheduler.core.lifecycle.Cause['TIMEOUT'], scheduler.core.lifecycle.Cause['TIMEOUT']), (scheduler.core.lifecycle.Cause['OUT_OF_MEMORY'], scheduler.core.lifecycle.Cause['OUT_OF_MEMORY']), (scheduler.core.lifecycle.Cause['PREEMPTED'], scheduler.core.lifecycle.Cause['PREEMPTED']), (scheduler.core.lifecycle.Cause['RESIZE'], scheduler.core.lifecycle.Cause['RESIZE']), (scheduler.core.lifecycle.Cause['MOVE'], scheduler.core.lifecycle.Cause['MOVE']), (scheduler.core.lifecycle.Cause['CANCELLED'], scheduler.core.lifecycle.Cause['CANCELLED']), (scheduler.core.lifecycle.Cause['DEADLINE'], scheduler.core.lifecycle.Cause['DEADLINE']), (scheduler.core.lifecycle.Cause['NODE_FAIL'], scheduler.core.lifecycle.Cause['NODE_FAIL']), (scheduler.core.lifecycle.Cause['NODE_REBOOT'], scheduler.core.lifecycle.Cause['NODE_REBOOT']), (scheduler.core.lifecycle.Cause['DEVICE_ERROR'], scheduler.core.lifecycle.Cause['DEVICE_ERROR']), (scheduler.core.lifecycle.Cause['SUPERVISOR_LOST'], scheduler.core.lifecycle.Cause['SUPERVISOR_LOST']), (scheduler.core.lifecycle.Cause['LAUNCH_FAILED'], scheduler.core.lifecycle.Cause['LAUNCH_FAILED']), (scheduler.core.lifecycle.Cause['LEASE_EXPIRED'], scheduler.core.lifecycle.Cause['LEASE_EXPIRED']), (scheduler.core.lifecycle.Cause['CHECKPOINTED'], scheduler.core.lifecycle.Cause['CHECKPOINTED']), (scheduler.core.lifecycle.Cause['DEPENDENCY'], scheduler.core.lifecycle.Cause['DEPENDENCY'])], max_length=20)),
-                ('stop_for', models.UUIDField(help_text='The stage for which this attempt was told to stop.', null=True)),
-                ('stop_at', models.DateTimeField(null=True)),
-                ('contact_lost_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('cause', models.CharField(blank=True, choices=[(scheduler.core.lifecycle.Cause['EXIT_CODE'], scheduler.core.lifecycle.Cause['EXIT_CODE']), (scheduler.core.lifecycle.Cause['SIGNAL'], scheduler.core.lifecycle.Cause['SIGNAL']), (scheduler.core.lifecycle.Cause['TIMEOUT'], scheduler.core.lifecycle.Cause['TIMEOUT']), (scheduler.core.lifecycle.Cause['OUT_OF_MEMORY'], scheduler.core.lifecycle.Cause['OUT_OF_MEMORY']), (scheduler.core.lifecycle.Cause['PREEMPTED'], scheduler.core.lifecycle.Cause['PREEMPTED']), (scheduler.core.lifecycle.Cause['RESIZE'], scheduler.core.lifecycle.Cause['RESIZE']), (scheduler.core.lifecycle.Cause['MOVE'], scheduler.core.lifecycle.Cause['MOVE']), (scheduler.core.lifecycle.Cause['CANCELLED'], scheduler.core.lifecycle.Cause['CANCELLED']), (scheduler.core.lifecycle.Cause['DEADLINE'], scheduler.core.lifecycle.Cause['DEADLINE']), (scheduler.core.lifecycle.Cause['NODE_FAIL'], scheduler.core.lifecycle.Cause['NODE_FAIL']), (scheduler.core.lifecycle.Cause['NODE_REBOOT'], scheduler.core.lifecycle.Cause['NODE_REBOOT']), (scheduler.core.lifecycle.Cause['DEVICE_ERROR'], scheduler.core.lifecycle.Cause['DEVICE_ERROR']), (scheduler.core.lifecycle.Cause['SUPERVISOR_LOST'], scheduler.core.lifecycle.Cause['SUPERVISOR_LOST']), (scheduler.core.lifecycle.Cause['LAUNCH_FAILED'], scheduler.core.lifecycle.Cause['LAUNCH_FAILED']), (scheduler.core.lifecycle.Cause['LEASE_EXPIRED'], scheduler.core.lifecycle.Cause['LEASE_EXPIRED']), (scheduler.core.lifecycle.Cause['CHECKPOINTED'], scheduler.core.lifecycle.Cause['CHECKPOINTED']), (scheduler.core.lifecycle.Cause['DEPENDENCY'], scheduler.core.lifecycle.Cause['DEPENDENCY'])], max_length=20)),
-                ('detail', models.TextField(blank=True)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('signal', models.IntegerField(null=True)),
-                ('price', models.FloatField(help_text='Device-seconds lost when it was evicted.', null=True)),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("number", models.PositiveIntegerField()),
+                ("epoch", models.PositiveIntegerField(default=1)),
+                ("alternative", models.PositiveSmallIntegerField(default=0)),
+                ("why_here", models.TextField(blank=True)),
+                ("estimate", models.JSONField(default=dict)),
+                ("created_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                (
+                    "stop_why",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
+                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
+                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
+                            (
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                            ),
+                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
+                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
+                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
+                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
+                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
+                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
+                            (
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                            ),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                (
+                    "stop_for",
+                    models.UUIDField(help_text="The stage for which this attempt was told to stop.", null=True),
+                ),
+                ("stop_at", models.DateTimeField(null=True)),
+                ("contact_lost_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "cause",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
+                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
+                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
+                            (
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                            ),
+                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
+                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
+                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
+                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
+                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
+                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
+                            (
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                            ),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("detail", models.TextField(blank=True)),
+                ("exit_code", models.IntegerField(null=True)),
+                ("signal", models.IntegerField(null=True)),
+                ("price", models.FloatField(help_text="Device-seconds lost when it was evicted.", null=True)),
             ],
             options={
-                'ordering': ['number'],
+                "ordering": ["number"],
             },
         ),
         migrations.CreateModel(
-            name='Decision',
+            name="Decision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField(db_index=True)),
-                ('profile', models.CharField(max_length=100)),
-                ('duration_ms', models.FloatField()),
-                ('waiting', models.PositiveIntegerField()),
-                ('started', models.JSONField(default=list)),
-                ('evicted', models.JSONField(default=list)),
-                ('skipped', models.JSONField(default=list)),
-                ('replanned', models.CharField(blank=True, max_length=300)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField(db_index=True)),
+                ("profile", models.CharField(max_length=100)),
+                ("duration_ms", models.FloatField()),
+                ("waiting", models.PositiveIntegerField()),
+                ("started", models.JSONField(default=list)),
+                ("evicted", models.JSONField(default=list)),
+                ("skipped", models.JSONField(default=list)),
+                ("replanned", models.CharField(blank=True, max_length=300)),
             ],
         ),
         migrations.CreateModel(
-            name='Bundle',
+            name="Bundle",
             fields=[
-                ('sha256', models.CharField(max_length=64, primary_key=True, serialize=False)),
-                ('size_bytes', models.BigIntegerField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('user', models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL)),
+                ("sha256", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("size_bytes", models.BigIntegerField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "user",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Job',
+            name="Job",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('number', models.BigIntegerField(editable=False, unique=True)),
-                ('name', models.CharField(max_length=100)),
-                ('priority_class', models.CharField(max_length=40)),
-                ('priority', models.IntegerField()),
-                ('state', models.CharField(choices=[(scheduler.core.lifecycle.State['HELD'], scheduler.core.lifecycle.State['HELD']), (scheduler.core.lifecycle.State['PENDING'], scheduler.core.lifecycle.State['PENDING']), (scheduler.core.lifecycle.State['STARTING'], scheduler.core.lifecycle.State['STARTING']), (scheduler.core.lifecycle.State['RUNNING'], scheduler.core.lifecycle.State['RUNNING']), (scheduler.core.lifecycle.State['STOPPING'], scheduler.core.lifecycle.State['STOPPING']), (scheduler.core.lifecycle.State['SUSPENDED'], scheduler.core.lifecycle.State['SUSPENDED']), (scheduler.core.lifecycle.State['COMPLETED'], scheduler.core.lifecycle.State['COMPLETED']), (scheduler.core.lifecycle.State['FAILED'], scheduler.core.lifecycle.State['FAILED']), (scheduler.core.lifecycle.State['CANCELLED'], scheduler.core.lifecycle.State['CANCELLED'])], default=scheduler.core.lifecycle.State['PENDING'], max_length=10)),
-                ('cause', models.CharField(blank=True, max_length=20)),
-                ('spec', models.JSONField()),
-                ('labels', models.JSONField(default=dict)),
-                ('bundle', models.CharField(blank=True, max_length=64)),
-                ('submitted_at', models.DateTimeField()),
-                ('started_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('event_seq', models.PositiveIntegerField(default=0)),
-                ('version', models.PositiveBigIntegerField(default=1)),
-                ('pool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='pools.pool')),
-                ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to='access.project')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='jobs', to=settings.AUTH_USER_MODEL)),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("number", models.BigIntegerField(editable=False, unique=True)),
+                ("name", models.CharField(max_length=100)),
+                ("priority_class", models.CharField(max_length=40)),
+                ("priority", models.IntegerField()),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["HELD"]),
+                            (scheduler.core.lifecycle.State["PENDING"], scheduler.core.lifecycle.State["PENDING"]),
+                            (scheduler.core.lifecycle.State["STARTING"], scheduler.core.lifecycle.State["STARTING"]),
+                            (scheduler.core.lifecycle.State["RUNNING"], scheduler.core.lifecycle.State["RUNNING"]),
+                            (scheduler.core.lifecycle.State["STOPPING"], scheduler.core.lifecycle.State["STOPPING"]),
+                            (scheduler.core.lifecycle.State["SUSPENDED"], scheduler.core.lifecycle.State["SUSPENDED"]),
+                            (scheduler.core.lifecycle.State["COMPLETED"], scheduler.core.lifecycle.State["COMPLETED"]),
+                            (scheduler.core.lifecycle.State["FAILED"], scheduler.core.lifecycle.State["FAILED"]),
+                            (scheduler.core.lifecycle.State["CANCELLED"], scheduler.core.lifecycle.State["CANCELLED"]),
+                        ],
+                        default=scheduler.core.lifecycle.State["PENDING"],
+                        max_length=10,
+                    ),
+                ),
+                ("cause", models.CharField(blank=True, max_length=20)),
+                ("spec", models.JSONField()),
+                ("labels", models.JSONField(default=dict)),
+                ("bundle", models.CharField(blank=True, max_length=64)),
+                ("submitted_at", models.DateTimeField()),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("event_seq", models.PositiveIntegerField(default=0)),
+                ("version", models.PositiveBigIntegerField(default=1)),
+                (
+                    "pool",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="pools.pool"
+                    ),
+                ),
+                (
+                    "project",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to="access.project"
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="jobs", to=settings.AUTH_USER_MODEL
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-number'],
+                "ordering": ["-number"],
             },
         ),
         migrations.CreateModel(
-            name='Event',
+            name="Event",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.PositiveIntegerField()),
-                ('at', models.DateTimeField()),
-                ('kind', models.CharField(max_length=40)),
-                ('stage', models.CharField(blank=True, max_length=63)),
-                ('attempt', models.PositiveIntegerField(null=True)),
-                ('actor', models.CharField(max_length=150)),
-                ('text', models.TextField()),
-                ('params', models.JSONField(default=dict)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='events', to='jobs.job')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("seq", models.PositiveIntegerField()),
+                ("at", models.DateTimeField()),
+                ("kind", models.CharField(max_length=40)),
+                ("stage", models.CharField(blank=True, max_length=63)),
+                ("attempt", models.PositiveIntegerField(null=True)),
+                ("actor", models.CharField(max_length=150)),
+                ("text", models.TextField()),
+                ("params", models.JSONField(default=dict)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="jobs.job"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['seq'],
+                "ordering": ["seq"],
             },
         ),
         migrations.CreateModel(
-            name='Part',
+            name="Part",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('rank', models.PositiveIntegerField(default=0)),
-                ('epoch', models.PositiveIntegerField(default=1)),
-                ('phase', models.PositiveSmallIntegerField(default=agents.protocol.Phase['ASSIGNED'])),
-                ('substate', models.CharField(blank=True, max_length=60)),
-                ('pid', models.BigIntegerField(null=True)),
-                ('pid_start', models.BigIntegerField(null=True)),
-                ('exit', models.JSONField(null=True)),
-                ('forgotten', models.BooleanField(default=False, help_text='True once the agent has dropped it.')),
-                ('started_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='parts', to='jobs.attempt')),
-                ('node', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='fleet.node')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("rank", models.PositiveIntegerField(default=0)),
+                ("epoch", models.PositiveIntegerField(default=1)),
+                ("phase", models.PositiveSmallIntegerField(default=agents.protocol.Phase["ASSIGNED"])),
+                ("substate", models.CharField(blank=True, max_length=60)),
+                ("pid", models.BigIntegerField(null=True)),
+                ("pid_start", models.BigIntegerField(null=True)),
+                ("exit", models.JSONField(null=True)),
+                ("forgotten", models.BooleanField(default=False, help_text="True once the agent has dropped it.")),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="parts", to="jobs.attempt"
+                    ),
+                ),
+                (
+                    "node",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="parts", to="fleet.node"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['rank'],
+                "ordering": ["rank"],
             },
         ),
         migrations.CreateModel(
-            name='LogChunk',
+            name="LogChunk",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('rank', models.PositiveIntegerField(default=0)),
-                ('stream', models.CharField(max_length=3)),
-                ('offset', models.BigIntegerField()),
-                ('size', models.PositiveIntegerField()),
-                ('data', models.BinaryField()),
-                ('at', models.DateTimeField()),
-                ('part', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='log_chunks', to='jobs.part')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("rank", models.PositiveIntegerField(default=0)),
+                ("stream", models.CharField(max_length=3)),
+                ("offset", models.BigIntegerField()),
+                ("size", models.PositiveIntegerField()),
+                ("data", models.BinaryField()),
+                ("at", models.DateTimeField()),
+                (
+                    "part",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="log_chunks", to="jobs.part"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['offset'],
+                "ordering": ["offset"],
             },
         ),
         migrations.CreateModel(
-            name='Claim',
+            name="Claim",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('milli', models.PositiveIntegerField(validators=[django.core.validators.MinValueValidator(1)])),
-                ('memory_bytes', models.BigIntegerField(default=0)),
-                ('opened_at', models.DateTimeField()),
-                ('closed_at', models.DateTimeField(null=True)),
-                ('device', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='claims', to='fleet.device')),
-                ('part', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='claims', to='jobs.part')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("milli", models.PositiveIntegerField(validators=[django.core.validators.MinValueValidator(1)])),
+                ("memory_bytes", models.BigIntegerField(default=0)),
+                ("opened_at", models.DateTimeField()),
+                ("closed_at", models.DateTimeField(null=True)),
+                (
+                    "device",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="claims", to="fleet.device"
+                    ),
+                ),
+                (
+                    "part",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="claims", to="jobs.part"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Stage',
+            name="Stage",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('index', models.PositiveSmallIntegerField()),
-                ('name', models.CharField(max_length=63)),
-                ('kind', models.CharField(max_length=20)),
-                ('state', models.CharField(choices=[(scheduler.core.lifecycle.State['HELD'], scheduler.core.lifecycle.State['HELD']), (scheduler.core.lifecycle.State['PENDING'], scheduler.core.lifecycle.State['PENDING']), (scheduler.core.lifecycle.State['STARTING'], scheduler.core.lifecycle.State['STARTING']), (scheduler.core.lifecycle.State['RUNNING'], scheduler.core.lifecycle.State['RUNNING']), (scheduler.core.lifecycle.State['STOPPING'], scheduler.core.lifecycle.State['STOPPING']), (scheduler.core.lifecycle.State['SUSPENDED'], scheduler.core.lifecycle.State['SUSPENDED']), (scheduler.core.lifecycle.State['COMPLETED'], scheduler.core.lifecycle.State['COMPLETED']), (scheduler.core.lifecycle.State['FAILED'], scheduler.core.lifecycle.State['FAILED']), (scheduler.core.lifecycle.State['CANCELLED'], scheduler.core.lifecycle.State['CANCELLED'])], default=scheduler.core.lifecycle.State['PENDING'], max_length=10)),
-                ('cause', models.CharField(blank=True, choices=[(scheduler.core.lifecycle.Cause['EXIT_CODE'], scheduler.core.lifecycle.Cause['EXIT_CODE']), (scheduler.core.lifecycle.Cause['SIGNAL'], scheduler.core.lifecycle.Cause['SIGNAL']), (scheduler.core.lifecycle.Cause['TIMEOUT'], scheduler.core.lifecycle.Cause['TIMEOUT']), (scheduler.core.lifecycle.Cause['OUT_OF_MEMORY'], scheduler.core.lifecycle.Cause['OUT_OF_MEMORY']), (scheduler.core.lifecycle.Cause['PREEMPTED'], scheduler.core.lifecycle.Cause['PREEMPTED']), (scheduler.core.lifecycle.Cause['RESIZE'], scheduler.core.lifecycle.Cause['RESIZE']), (scheduler.core.lifecycle.Cause['MOVE'], scheduler.core.lifecycle.Cause['MOVE']), (scheduler.core.lifecycle.Cause['CANCELLED'], scheduler.core.lifecycle.Cause['CANCELLED']), (scheduler.core.lifecycle.Cause['DEADLINE'], scheduler.core.lifecycle.Cause['DEADLINE']), (scheduler.core.lifecycle.Cause['NODE_FAIL'], scheduler.core.lifecycle.Cause['NODE_FAIL']), (scheduler.core.lifecycle.Cause['NODE_REBOOT'], scheduler.core.lifecycle.Cause['NODE_REBOOT']), (scheduler.core.lifecycle.Cause['DEVICE_ERROR'], scheduler.core.lifecycle.Cause['DEVICE_ERROR']), (scheduler.core.lifecycle.Cause['SUPERVISOR_LOST'], scheduler.core.lifecycle.Cause['SUPERVISOR_LOST']), (scheduler.core.lifecycle.Cause['LAUNCH_FAILED'], scheduler.core.lifecycle.Cause['LAUNCH_FAILED']), (scheduler.core.lifecycle.Cause['LEASE_EXPIRED'], scheduler.core.lifecycle.Cause['LEASE_EXPIRED']), (scheduler.core.lifecycle.Cause['CHECKPOINTED'], scheduler.core.lifecycle.Cause['CHECKPOINTED']), (scheduler.core.lifecycle.Cause['DEPENDENCY'], scheduler.core.lifecycle.Cause['DEPENDENCY'])], max_length=20)),
-                ('detail', models.TextField(blank=True)),
-                ('exit_code', models.IntegerField(null=True)),
-                ('request', models.JSONField()),
-                ('max_attempts', models.PositiveSmallIntegerField(default=1, validators=[django.core.validators.MinValueValidator(1)])),
-                ('attempt_count', models.PositiveIntegerField(default=0)),
-                ('failures', models.PositiveIntegerField(default=0)),
-                ('preemptions', models.PositiveIntegerField(default=0)),
-                ('held_by', models.CharField(blank=True, max_length=150)),
-                ('begin_at', models.DateTimeField(null=True)),
-                ('retry_at', models.DateTimeField(null=True)),
-                ('eligible_at', models.DateTimeField(null=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('reasons', models.JSONField(default=list)),
-                ('funnel', models.JSONField(default=list)),
-                ('expected', models.JSONField(null=True)),
-                ('planned', models.JSONField(null=True)),
-                ('promise', models.JSONField(null=True)),
-                ('evaluated_at', models.DateTimeField(null=True)),
-                ('progress', models.JSONField(null=True)),
-                ('values', models.JSONField(default=dict)),
-                ('version', models.PositiveBigIntegerField(default=1)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='stages', to='jobs.job')),
-                ('needs', models.ManyToManyField(related_name='needed_by', to='jobs.stage')),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("index", models.PositiveSmallIntegerField()),
+                ("name", models.CharField(max_length=63)),
+                ("kind", models.CharField(max_length=20)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            (scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["HELD"]),
+                            (scheduler.core.lifecycle.State["PENDING"], scheduler.core.lifecycle.State["PENDING"]),
+                            (scheduler.core.lifecycle.State["STARTING"], scheduler.core.lifecycle.State["STARTING"]),
+                            (scheduler.core.lifecycle.State["RUNNING"], scheduler.core.lifecycle.State["RUNNING"]),
+                            (scheduler.core.lifecycle.State["STOPPING"], scheduler.core.lifecycle.State["STOPPING"]),
+                            (scheduler.core.lifecycle.State["SUSPENDED"], scheduler.core.lifecycle.State["SUSPENDED"]),
+                            (scheduler.core.lifecycle.State["COMPLETED"], scheduler.core.lifecycle.State["COMPLETED"]),
+                            (scheduler.core.lifecycle.State["FAILED"], scheduler.core.lifecycle.State["FAILED"]),
+                            (scheduler.core.lifecycle.State["CANCELLED"], scheduler.core.lifecycle.State["CANCELLED"]),
+                        ],
+                        default=scheduler.core.lifecycle.State["PENDING"],
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "cause",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
+                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
+                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
+                            (
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
+                            ),
+                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
+                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
+                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
+                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
+                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
+                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
+                            (
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                            ),
+                        ],
+                        max_length=20,
+                    ),
+                ),
+                ("detail", models.TextField(blank=True)),
+                ("exit_code", models.IntegerField(null=True)),
+                ("request", models.JSONField()),
+                (
+                    "max_attempts",
+                    models.PositiveSmallIntegerField(
+                        default=1, validators=[django.core.validators.MinValueValidator(1)]
+                    ),
+                ),
+                ("attempt_count", models.PositiveIntegerField(default=0)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("preemptions", models.PositiveIntegerField(default=0)),
+                ("held_by", models.CharField(blank=True, max_length=150)),
+                ("begin_at", models.DateTimeField(null=True)),
+                ("retry_at", models.DateTimeField(null=True)),
+                ("eligible_at", models.DateTimeField(null=True)),
+                ("started_at", models.DateTimeField(null=True)),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("reasons", models.JSONField(default=list)),
+                ("funnel", models.JSONField(default=list)),
+                ("expected", models.JSONField(null=True)),
+                ("planned", models.JSONField(null=True)),
+                ("promise", models.JSONField(null=True)),
+                ("evaluated_at", models.DateTimeField(null=True)),
+                ("progress", models.JSONField(null=True)),
+                ("values", models.JSONField(default=dict)),
+                ("version", models.PositiveBigIntegerField(default=1)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="stages", to="jobs.job"
+                    ),
+                ),
+                ("needs", models.ManyToManyField(related_name="needed_by", to="jobs.stage")),
             ],
             options={
-                'ordering': ['index'],
+                "ordering": ["index"],
             },
         ),
         migrations.CreateModel(
-            name='Checkpoint',
+            name="Checkpoint",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('step', models.BigIntegerField()),
-                ('path', models.CharField(max_length=1000)),
-                ('at', models.DateTimeField()),
-                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='checkpoints', to='jobs.attempt')),
-                ('stage', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='checkpoints', to='jobs.stage')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("step", models.BigIntegerField()),
+                ("path", models.CharField(max_length=1000)),
+                ("at", models.DateTimeField()),
+                (
+                    "attempt",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.attempt"
+                    ),
+                ),
+                (
+                    "stage",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.stage"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-at'],
+                "ordering": ["-at"],
             },
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='stage',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='jobs.stage'),
+            model_name="attempt",
+            name="stage",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="attempts", to="jobs.stage"
+            ),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['state', '-number'], name='jobs_job_state_42710d_idx'),
+            model_name="job",
+            index=models.Index(fields=["state", "-number"], name="jobs_job_state_42710d_idx"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['project', '-number'], name='jobs_job_project_1c5159_idx'),
+            model_name="job",
+            index=models.Index(fields=["project", "-number"], name="jobs_job_project_1c5159_idx"),
         ),
         migrations.AddIndex(
-            model_name='job',
-            index=models.Index(fields=['-submitted_at'], name='jobs_job_submitt_ef4d17_idx'),
+            model_name="job",
+            index=models.Index(fields=["-submitted_at"], name="jobs_job_submitt_ef4d17_idx"),
         ),
         migrations.AddConstraint(
-            model_name='job',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [scheduler.core.lifecycle.State['HELD'], scheduler.core.lifecycle.State['PENDING'], scheduler.core.lifecycle.State['STARTING'], scheduler.core.lifecycle.State['RUNNING'], scheduler.core.lifecycle.State['STOPPING'], scheduler.core.lifecycle.State['SUSPENDED'], scheduler.core.lifecycle.State['COMPLETED'], scheduler.core.lifecycle.State['FAILED'], scheduler.core.lifecycle.State['CANCELLED']])), name='job_state_known'),
+            model_name="job",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            scheduler.core.lifecycle.State["HELD"],
+                            scheduler.core.lifecycle.State["PENDING"],
+                            scheduler.core.lifecycle.State["STARTING"],
+                            scheduler.core.lifecycle.State["RUNNING"],
+                            scheduler.core.lifecycle.State["STOPPING"],
+                            scheduler.core.lifecycle.State["SUSPENDED"],
+                            scheduler.core.lifecycle.State["COMPLETED"],
+                            scheduler.core.lifecycle.State["FAILED"],
+                            scheduler.core.lifecycle.State["CANCELLED"],
+                        ],
+                    )
+                ),
+                name="job_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='event',
-            constraint=models.UniqueConstraint(fields=('job', 'seq'), name='event_seq_once_per_job'),
+            model_name="event",
+            constraint=models.UniqueConstraint(fields=("job", "seq"), name="event_seq_once_per_job"),
         ),
         migrations.AddIndex(
-            model_name='part',
-            index=models.Index(condition=models.Q(('forgotten', False)), fields=['node'], name='part_of_node'),
+            model_name="part",
+            index=models.Index(condition=models.Q(("forgotten", False)), fields=["node"], name="part_of_node"),
         ),
         migrations.AddConstraint(
-            model_name='part',
-            constraint=models.UniqueConstraint(fields=('attempt', 'rank'), name='part_rank_once'),
+            model_name="part",
+            constraint=models.UniqueConstraint(fields=("attempt", "rank"), name="part_rank_once"),
         ),
         migrations.AddConstraint(
-            model_name='logchunk',
-            constraint=models.UniqueConstraint(fields=('part', 'rank', 'stream', 'offset'), name='log_offset_once'),
+            model_name="logchunk",
+            constraint=models.UniqueConstraint(fields=("part", "rank", "stream", "offset"), name="log_offset_once"),
         ),
         migrations.AddConstraint(
-            model_name='logchunk',
-            constraint=models.CheckConstraint(condition=models.Q(('stream__in', ['out', 'err'])), name='log_stream_known'),
+            model_name="logchunk",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("stream__in", ["out", "err"])), name="log_stream_known"
+            ),
         ),
         migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(fields=['device', 'opened_at'], name='jobs_claim_device__eee8a9_idx'),
+            model_name="claim",
+            index=models.Index(fields=["device", "opened_at"], name="jobs_claim_device__eee8a9_idx"),
         ),
         migrations.AddIndex(
-            model_name='claim',
-            index=models.Index(condition=models.Q(('closed_at', None)), fields=['device'], name='claim_open'),
+            model_name="claim",
+            index=models.Index(condition=models.Q(("closed_at", None)), fields=["device"], name="claim_open"),
         ),
         migrations.AddConstraint(
-            model_name='claim',
-            constraint=models.UniqueConstraint(fields=('part', 'device'), name='claim_once_per_part_and_device'),
+            model_name="claim",
+            constraint=models.UniqueConstraint(fields=("part", "device"), name="claim_once_per_part_and_device"),
         ),
         migrations.AddConstraint(
-            model_name='claim',
-            constraint=models.CheckConstraint(condition=models.Q(('milli__gt', 0), ('memory_bytes__gte', 0)), name='claim_not_empty'),
+            model_name="claim",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("milli__gt", 0), ("memory_bytes__gte", 0)), name="claim_not_empty"
+            ),
         ),
         migrations.AddIndex(
-            model_name='stage',
-            index=models.Index(condition=models.Q(('state__in', [scheduler.core.lifecycle.State['CANCELLED'], scheduler.core.lifecycle.State['COMPLETED'], scheduler.core.lifecycle.State['FAILED']]), _negated=True), fields=['id'], name='stage_open'),
+            model_name="stage",
+            index=models.Index(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            scheduler.core.lifecycle.State["CANCELLED"],
+                            scheduler.core.lifecycle.State["COMPLETED"],
+                            scheduler.core.lifecycle.State["FAILED"],
+                        ],
+                    ),
+                    _negated=True,
+                ),
+                fields=["id"],
+                name="stage_open",
+            ),
         ),
         migrations.AddIndex(
-            model_name='stage',
-            index=models.Index(condition=models.Q(('state__in', [scheduler.core.lifecycle.State['HELD'], scheduler.core.lifecycle.State['PENDING']])), fields=['id'], name='stage_waiting'),
+            model_name="stage",
+            index=models.Index(
+                condition=models.Q(
+                    ("state__in", [scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["PENDING"]])
+                ),
+                fields=["id"],
+                name="stage_waiting",
+            ),
         ),
         migrations.AddIndex(
-            model_name='stage',
-            index=models.Index(condition=models.Q(('state', 'COMPLETED')), fields=['-ended_at'], name='stage_ended'),
+            model_name="stage",
+            index=models.Index(condition=models.Q(("state", "COMPLETED")), fields=["-ended_at"], name="stage_ended"),
         ),
         migrations.AddConstraint(
-            model_name='stage',
-            constraint=models.UniqueConstraint(fields=('job', 'name'), name='stage_name_once_per_job'),
+            model_name="stage",
+            constraint=models.UniqueConstraint(fields=("job", "name"), name="stage_name_once_per_job"),
         ),
         migrations.AddConstraint(
-            model_name='stage',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [scheduler.core.lifecycle.State['HELD'], scheduler.core.lifecycle.State['PENDING'], scheduler.core.lifecycle.State['STARTING'], scheduler.core.lifecycle.State['RUNNING'], scheduler.core.lifecycle.State['STOPPING'], scheduler.core.lifecycle.State['SUSPENDED'], scheduler.core.lifecycle.State['COMPLETED'], scheduler.core.lifecycle.State['FAILED'], scheduler.core.lifecycle.State['CANCELLED']])), name='stage_state_known'),
+            model_name="stage",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        [
+                            scheduler.core.lifecycle.State["HELD"],
+                            scheduler.core.lifecycle.State["PENDING"],
+                            scheduler.core.lifecycle.State["STARTING"],
+                            scheduler.core.lifecycle.State["RUNNING"],
+                            scheduler.core.lifecycle.State["STOPPING"],
+                            scheduler.core.lifecycle.State["SUSPENDED"],
+                            scheduler.core.lifecycle.State["COMPLETED"],
+                            scheduler.core.lifecycle.State["FAILED"],
+                            scheduler.core.lifecycle.State["CANCELLED"],
+                        ],
+                    )
+                ),
+                name="stage_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='checkpoint',
-            constraint=models.UniqueConstraint(fields=('attempt', 'step', 'path'), name='checkpoint_once'),
+            model_name="checkpoint",
+            constraint=models.UniqueConstraint(fields=("attempt", "step", "path"), name="checkpoint_once"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(fields=('stage', 'number'), name='attempt_number_once'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(fields=("stage", "number"), name="attempt_number_once"),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(condition=models.Q(('ended_at', None)), fields=('stage',), name='one_live_attempt_per_stage'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("ended_at", None)), fields=("stage",), name="one_live_attempt_per_stage"
+            ),
         ),
     ]
