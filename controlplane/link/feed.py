@@ -4,7 +4,8 @@ A browser names the paths it shows; the server answers with what a GET would giv
 Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
 speed and nothing else. What a user may see is decided by the same read as over REST, at every look.
 
-    -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}      -> {"op": "unsub", "topic": ...}
+    -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}
+    -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
     <- {"kind": "error", "topic": ..., "status": 404}                      <- {"kind": "beat"}
@@ -189,7 +190,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
     async def _join(self) -> bool:
         try:
             await asyncio.wait_for(self.channel_layer.group_add(GROUP, self.channel_name), 2)
-        except Exception:  # without Redis there are no hints; the slow look goes on
+        except Exception:  # noqa: BLE001  without Redis there are no hints; the slow look goes on
             return False
         return True
 
@@ -209,7 +210,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         topic.due_at = topic.read_at + SAFETY_S
         try:
             status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, self.scope["user"])
-        except Exception:
+        except Exception:  # one broken resource must not end the line for the others
             log.exception("reading %s for a browser failed", path)
             status, etag, content = 500, "", b""
         if self.topics.get(path) is not topic:

@@ -69,7 +69,12 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
             lanes.append(f"{stage['name']} {attempt['number']}" if len(own) > 1 else stage["name"])
             items += _attempt_bars(attempt, lane)
             marks += [
-                {"lane": lane, "at": point["at"], "k": "checkpoint", "t": _("checkpoint, step {step}").format(step=f"{point['step']:,}")}
+                {
+                    "lane": lane,
+                    "at": point["at"],
+                    "k": "checkpoint",
+                    "t": _("checkpoint, step {step}").format(step=f"{point['step']:,}"),
+                }
                 for point in checkpoints
                 if point["stage"] == stage["name"] and point["attempt"] == attempt["number"]
             ]
@@ -82,7 +87,13 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
             where = ", ".join(dict.fromkeys(device["node"] for device in plan["devices"]))
             text = _("planned on {nodes}").format(nodes=where) if where else _("planned")
             items.append({"lane": lane, "s": "PLANNED", "from": plan["start_at"], "to": plan["end_at"], "t": text})
-    return {"lanes": lanes, "items": items, "marks": marks, "height": 48 + 34 * max(2, len(lanes)), **gantt.window(items, timezone.now())}
+    return {
+        "lanes": lanes,
+        "items": items,
+        "marks": marks,
+        "height": 48 + 34 * max(2, len(lanes)),
+        **gantt.window(items, timezone.now()),
+    }
 
 
 def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]:
@@ -94,9 +105,14 @@ def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]
     bars = []
     began = attempt["started_at"] or attempt["ended_at"]
     if began and attempt["started_at"]:
-        bars.append({"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")})
+        bars.append(
+            {"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")}
+        )
     start = attempt["started_at"] or attempt["created_at"]
-    return [*bars, {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}]
+    return [
+        *bars,
+        {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip},
+    ]
 
 
 @login_required
@@ -106,8 +122,14 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     job: dict[str, Any] = answer.body
     attempts = read(request, f"/jobs/{number}/attempts").body["results"]
     checkpoints = read(request, f"/jobs/{number}/checkpoints").body["results"]
-    waiting = [stage for stage in job["stages"] if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"]
-    told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next((s for s in reversed(job["stages"]) if s["values"]), None)
+    waiting = [
+        stage
+        for stage in job["stages"]
+        if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
+    ]
+    told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
+        (s for s in reversed(job["stages"]) if s["values"]), None
+    )
     current = doing(job)
     return page(
         request,
@@ -119,10 +141,19 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "waiting": waiting[:3],
             "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
             "told": told,
-            "values": [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)][:8],
-            "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]} if told else {},
+            "values": [
+                (name, value)
+                for name, value in (told or {}).get("values", {}).items()
+                if isinstance(value, int | float)
+            ][:8],
+            "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]}
+            if told
+            else {},
             "attempts": attempts,
-            "attempts_newest": [{**attempt, "where": places(attempt)} for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]],
+            "attempts_newest": [
+                {**attempt, "where": places(attempt)}
+                for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]
+            ],
             "bars": _bars(job, attempts, checkpoints),
             "checkpoints": checkpoints[:12],
             "checkpoint_count": len(checkpoints),
@@ -147,10 +178,16 @@ def _effect(job: Mapping[str, Any]) -> str:
     active = [stage for stage in job["stages"] if stage["state"] in ACTIVE]
     if not active:
         return _("Nothing of it runs. Its waiting stages will not start.")
-    devices = sum(1 for stage in active for part in stage["placed"] for device in part["devices"] if device["kind"] != "cpu")
+    devices = sum(
+        1 for stage in active for part in stage["placed"] for device in part["devices"] if device["kind"] != "cpu"
+    )
     names = ", ".join(stage["name"] for stage in active)
     kept = next((stage["checkpoint"] for stage in active if stage.get("checkpoint")), None)
-    saved = _("its newest checkpoint is of step {step}").format(step=f"{kept['step']:,}") if kept else _("it has no checkpoint")
+    saved = (
+        _("its newest checkpoint is of step {step}").format(step=f"{kept['step']:,}")
+        if kept
+        else _("it has no checkpoint")
+    )
     return _("Stops {stages} on {devices} devices; {saved}.").format(stages=names, devices=devices, saved=saved)
 
 

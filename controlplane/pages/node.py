@@ -16,7 +16,10 @@ from controlplane.pages.shell import page, title_of
 def _notes(conditions: dict[str, Any]) -> list[str]:
     """What is not as it should be, as sentences."""
     notes = [str(note) for note in conditions.get("notes") or []]
-    notes += [f"{error.get('uuid', '')}: {error.get('code', '')} {error.get('detail', '')}" for error in conditions.get("device_errors") or []]
+    notes += [
+        f"{error.get('uuid', '')}: {error.get('code', '')} {error.get('detail', '')}"
+        for error in conditions.get("device_errors") or []
+    ]
     return notes
 
 

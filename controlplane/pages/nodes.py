@@ -21,7 +21,9 @@ def by_kind(devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], dict[str, Any]] = {}
     for device in devices:
         key = (device["kind"], device["model"])
-        group = groups.setdefault(key, {"kind": key[0], "model": key[1], "count": 0, "capacity": 0, "claimed": 0, "dots": [], "measured": []})
+        group = groups.setdefault(
+            key, {"kind": key[0], "model": key[1], "count": 0, "capacity": 0, "claimed": 0, "dots": [], "measured": []}
+        )
         group["count"] += 1
         group["capacity"] += device["capacity_milli"]
         group["claimed"] += device["claimed_milli"]
@@ -50,7 +52,8 @@ def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
     answer = read(request, "/nodes?" + urlencode({**asked, "limit": 200}))
     nodes = [
-        {**node, "groups": by_kind(node["devices"]), "jobs": jobs_on(node["devices"])} for node in answer.body["results"]
+        {**node, "groups": by_kind(node["devices"]), "jobs": jobs_on(node["devices"])}
+        for node in answer.body["results"]
     ]
     return page(
         request,

@@ -34,13 +34,29 @@ def _mark(device: Mapping[str, Any]) -> str:
 
 def _tip(node: str, device: Mapping[str, Any], mark: str) -> str:
     """What the read-out says of a device."""
-    words = {"free": _("free"), "idle": _("held, idle"), "bad": _("unhealthy"), "na": _("no data"), "drain": _("draining")}
+    words = {
+        "free": _("free"),
+        "idle": _("held, idle"),
+        "bad": _("unhealthy"),
+        "na": _("no data"),
+        "drain": _("draining"),
+    }
     used = words[mark] if mark else f"{device['u'] * 100:.0f} %"
     share = device["milli"] / device["capacity"] if device["capacity"] else 0
     claimed = _("{share} allocated").format(share=f"{share:.0%}") if 0 < share < 1 else ""
-    holder = f"#{device['job']} {device['project'] or ''}" if device["job"] else _("another project") if device["milli"] else ""
+    holder = (
+        f"#{device['job']} {device['project'] or ''}"
+        if device["job"]
+        else _("another project")
+        if device["milli"]
+        else ""
+    )
     name = f"{node} {device['kind']}{device['index']}"
-    return " · ".join(word for word in (name, device["model"], used, claimed, holder, _("simulated") if device["simulated"] else "") if word)
+    return " · ".join(
+        word
+        for word in (name, device["model"], used, claimed, holder, _("simulated") if device["simulated"] else "")
+        if word
+    )
 
 
 def facets(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -54,7 +70,9 @@ def facets(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_facet(number, *key, groups[key], states) for number, key in enumerate(order)]
 
 
-def _facet(number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[str, Any]]], states: Mapping[str, str]) -> dict[str, Any]:
+def _facet(
+    number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[str, Any]]], states: Mapping[str, str]
+) -> dict[str, Any]:
     names = sorted(rows)
     columns = max(device["index"] for devices in rows.values() for device in devices) + 1
     z: list[list[float | None]] = [[None] * columns for _name in names]
@@ -73,10 +91,27 @@ def _facet(number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[s
                 z[row][column] = round(device["u"] * 100, 1)
             level = mark or str(min(9, int(device["u"] * 10)))
             line.append({"u": level, "href": href, "tip": tips[row][column]})
-        cells.append({"node": name, "warn": states[name] not in {"READY"}, "cells": line})
+        cells.append({"node": name, "warn": states[name] != "READY", "cells": line})
     height = min(TALLEST, CELL * len(names)) + 22
-    drawn = {"rows": names, "columns": columns, "z": z, "tips": tips, "hrefs": hrefs, "marks": marks, "height": height, "width": round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns)}
-    return {"id": f"chart-heat-{number}", "kind": kind, "model": model or kind, "chart": drawn, "rows": cells, "size": f"{len(names)} × {columns}", "means": _mean(z)}
+    drawn = {
+        "rows": names,
+        "columns": columns,
+        "z": z,
+        "tips": tips,
+        "hrefs": hrefs,
+        "marks": marks,
+        "height": height,
+        "width": round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns),
+    }
+    return {
+        "id": f"chart-heat-{number}",
+        "kind": kind,
+        "model": model or kind,
+        "chart": drawn,
+        "rows": cells,
+        "size": f"{len(names)} × {columns}",
+        "means": _mean(z),
+    }
 
 
 def _mean(z: list[list[float | None]]) -> str:
@@ -93,10 +128,16 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         total = tile["total"] or 1
         used = tile["allocated"] * (tile["used_mean"] or 0)
         sick = tile["total"] - tile["healthy"] - tile["offline"]
-        shown.append({
-            **tile, "used_share": used / total, "idle_share": (tile["allocated"] - used) / total, "off_share": (tile["total"] - tile["healthy"]) / total,
-            "free_share": max(0.0, (tile["healthy"] - tile["allocated"]) / total), "sick": sick,
-        })  # fmt: skip
+        shown.append(
+            {
+                **tile,
+                "used_share": used / total,
+                "idle_share": (tile["allocated"] - used) / total,
+                "off_share": (tile["total"] - tile["healthy"]) / total,
+                "free_share": max(0.0, (tile["healthy"] - tile["allocated"]) / total),
+                "sick": sick,
+            }
+        )
     return shown
 
 

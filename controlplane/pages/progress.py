@@ -35,7 +35,11 @@ def doing(job: Mapping[str, Any]) -> dict[str, Any]:
         text = ended["detail"] if ended and job["state"] != "COMPLETED" else job.get("cause") or ""
         return {"text": text, "share": 1.0 if job["state"] == "COMPLETED" else job.get("progress"), "stage": ended}
     stage = next((s for s in stages if s["state"] in WAITING), None)
-    return {"text": reason_text(job.get("reason") or (stage or {}).get("reason")), "share": job.get("progress"), "stage": stage}
+    return {
+        "text": reason_text(job.get("reason") or (stage or {}).get("reason")),
+        "share": job.get("progress"),
+        "stage": stage,
+    }
 
 
 def main_stage(job: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -49,7 +53,11 @@ def step_text(progress: Mapping[str, Any]) -> str:
     step, total, phase = progress.get("step"), progress.get("total"), progress.get("phase")
     if step is None:
         return str(phase or "")
-    text = _("step {step} of {total}").format(step=f"{step:,}", total=f"{total:,}") if total else _("step {step}").format(step=f"{step:,}")
+    text = (
+        _("step {step} of {total}").format(step=f"{step:,}", total=f"{total:,}")
+        if total
+        else _("step {step}").format(step=f"{step:,}")
+    )
     return f"{phase} · {text}" if phase else text
 
 

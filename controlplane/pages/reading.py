@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
+
+from controlplane.access.models import User
 
 API = "/api/v1"
 
@@ -26,7 +28,7 @@ def read(request: HttpRequest, path: str) -> Answer:
     # Imported late: the API's modules register their resources and are heavy to load.
     from controlplane.api.live import read as answer_of
 
-    status, etag, content = answer_of(API + path, request.user)
+    status, etag, content = answer_of(API + path, cast(User, request.user))
     if status == 404:
         raise Http404(f"there is nothing at {path}, or you may not see it")
     if status in {401, 403}:

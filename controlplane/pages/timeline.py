@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +18,12 @@ from controlplane.pages.shell import page, title_of
 
 HOUR, DAY = 3600, 86_400
 # Seconds before and after now, by the name in the address.
-RANGES = {"1h": (-HOUR, HOUR // 2), "6h": (-4 * HOUR, 2 * HOUR), "24h": (-16 * HOUR, 8 * HOUR), "7d": (-5 * DAY, 2 * DAY)}
+RANGES = {
+    "1h": (-HOUR, HOUR // 2),
+    "6h": (-4 * HOUR, 2 * HOUR),
+    "24h": (-16 * HOUR, 8 * HOUR),
+    "7d": (-5 * DAY, 2 * DAY),
+}
 MOST_BARS = 1500
 LIVE = {"STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED"}
 
@@ -65,7 +71,15 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
         height = 1 / (max((track for _segment, track in placed), default=0) + 1)
         still: dict[tuple[Any, ...], dict[str, Any]] = {}
         for segment, track in placed:
-            key = (lane["node"], segment["job"], segment["stage"], segment["attempt"], segment["start_at"], segment["end_at"], segment["planned"])
+            key = (
+                lane["node"],
+                segment["job"],
+                segment["stage"],
+                segment["attempt"],
+                segment["start_at"],
+                segment["end_at"],
+                segment["planned"],
+            )
             bar = open_bars.get(key) if height == 1 and segment["job"] else None
             if bar is None:
                 bar = _bar(segment, lane, number + (track + 0.5) * height - 0.5 if height < 1 else number, height)
@@ -82,22 +96,38 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
     each = len(lanes) <= 28
     names = [f"{lane['node']} {lane['kind']}{lane['index']}" for lane in lanes] if each else list(first)
     starts = list(first.values())
-    middles = [(start + end - 1) / 2 for start, end in zip(starts, [*starts[1:], len(lanes)], strict=True)]
-    bands = [(start, end - 1) for start, end in list(zip(starts, [*starts[1:], len(lanes)], strict=True))[::2]]
+    spans = list(pairwise([*starts, len(lanes)]))
+    middles = [(start + end - 1) / 2 for start, end in spans]
+    bands = [(start, end - 1) for start, end in spans[::2]]
     rows = max(1, len(lanes))
     row = row if rows <= 32 else row * 2 // 3
     return {
-        "lanes": names, "at": list(range(len(lanes))) if each else middles, "rows": rows, "items": bars[:MOST_BARS], "bands": bands, "tight": True,
-        "from": body["from_at"], "to": body["to_at"], "height": 46 + min(tallest, row * rows), "cut": max(0, len(bars) - MOST_BARS) or body["truncated"],
-    }  # fmt: skip
+        "lanes": names,
+        "at": list(range(len(lanes))) if each else middles,
+        "rows": rows,
+        "items": bars[:MOST_BARS],
+        "bands": bands,
+        "tight": True,
+        "from": body["from_at"],
+        "to": body["to_at"],
+        "height": 46 + min(tallest, row * rows),
+        "cut": max(0, len(bars) - MOST_BARS) or body["truncated"],
+    }
 
 
 def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) -> dict[str, Any]:
     # A lane's bar is named by its upper edge; a track within a lane lies lower by its share.
     return {
-        "lane": at if height == 1 else at - height / 2 + 0.5, "h": height, "s": _look(segment), "from": segment["start_at"], "to": segment["end_at"],
-        "t": _label(segment), "href": f"/jobs/{segment['job']}" if segment["job"] else "", "node": lane["node"], "segment": segment,
-    }  # fmt: skip
+        "lane": at if height == 1 else at - height / 2 + 0.5,
+        "h": height,
+        "s": _look(segment),
+        "from": segment["start_at"],
+        "to": segment["end_at"],
+        "t": _label(segment),
+        "href": f"/jobs/{segment['job']}" if segment["job"] else "",
+        "node": lane["node"],
+        "segment": segment,
+    }
 
 
 def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
@@ -122,10 +152,23 @@ def _promises(segments: Iterable[Segment], lanes: Mapping[str, str]) -> list[dic
     for segment in segments:
         if segment["planned"]:
             key = (segment["job"], segment["stage"], segment["start_at"])
-            line = found.setdefault(key, {"text": _label(segment), "job": segment["job"], "start_at": segment["start_at"], "end_at": segment["end_at"], "nodes": {}, "count": 0})
+            line = found.setdefault(
+                key,
+                {
+                    "text": _label(segment),
+                    "job": segment["job"],
+                    "start_at": segment["start_at"],
+                    "end_at": segment["end_at"],
+                    "nodes": {},
+                    "count": 0,
+                },
+            )
             line["nodes"][lanes[segment["lane"]]] = True
             line["count"] += 1
-    return [{**line, "nodes": ", ".join(line["nodes"])} for line in sorted(found.values(), key=lambda line: line["start_at"])]
+    return [
+        {**line, "nodes": ", ".join(line["nodes"])}
+        for line in sorted(found.values(), key=lambda line: line["start_at"])
+    ]
 
 
 @login_required

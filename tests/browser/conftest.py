@@ -27,20 +27,27 @@ def browser(chromium: str) -> Iterator[Browser]:
         opened.close()
 
 
+_LISTEN = """
+window.__refused = [];
+document.addEventListener("securitypolicyviolation", e => __refused.push(`${e.violatedDirective} ${e.blockedURI}`));
+"""
+
+
 class Witness:
     """What a page must not do: complain, be refused by its own policy, fail to load, or ask anybody else."""
 
     def __init__(self, page: Page, site: Site) -> None:
         self.seen: list[str] = []
         self.page = page
-        page.on("console", lambda m: self.seen.append(f"console {m.type}: {m.text}") if m.type in {"error", "warning"} else None)
+        page.on(
+            "console",
+            lambda m: self.seen.append(f"console {m.type}: {m.text}") if m.type in {"error", "warning"} else None,
+        )
         page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
         page.on("request", lambda r: self.seen.append(f"foreign: {r.url}") if self._is_foreign(r.url, site) else None)
         page.on("response", lambda r: self.seen.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
         page.on("dialog", lambda dialog: self.seen.append(f"dialog: {dialog.message}"))
-        page.add_init_script(
-            "window.__refused = []; document.addEventListener('securitypolicyviolation', e => window.__refused.push(e.violatedDirective + ' ' + e.blockedURI))"
-        )
+        page.add_init_script(_LISTEN)
 
     @staticmethod
     def _is_foreign(url: str, site: Site) -> bool:
@@ -59,7 +66,9 @@ def open_page(browser: Browser, site: Site) -> Iterator[Open]:
     """Opens a page as somebody who is signed in; every page is closed after the test."""
     contexts = []
 
-    def open_(path: str, *, user: str = "admin", theme: str = "light", width: int = 1440, language: str = "en-US") -> tuple[Page, Witness]:
+    def open_(
+        path: str, *, user: str = "admin", theme: str = "light", width: int = 1440, language: str = "en-US"
+    ) -> tuple[Page, Witness]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()

@@ -11,7 +11,7 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.core.management import call_command
@@ -65,7 +65,12 @@ class Yard:
         self.admin = User.objects.get(username="admin")
         self.admin.set_password(PASSWORD)
         self.admin.save()
-        for name, project in (("lin.wei", "vision"), ("chen.yu", "speech"), ("ma.jun", "vision"), ("stranger", "other")):
+        for name, project in (
+            ("lin.wei", "vision"),
+            ("chen.yu", "speech"),
+            ("ma.jun", "vision"),
+            ("stranger", "other"),
+        ):
             team, _ = Project.objects.get_or_create(name=project)
             user = User.objects.create_user(name, password=PASSWORD, default_project=team)
             Member.objects.create(project=team, user=user, role=Member.Role.MEMBER)
@@ -74,7 +79,9 @@ class Yard:
         pool = Pool.objects.get(name="simulated")
         for name in names:
             self.node(name, SHAPES[name[0]], pool)
-        self.node("workstation", Shape(None, 0, 1, ("intel", "Core i9-13900K"), 24), Pool.objects.get(name="default"), False)
+        self.node(
+            "workstation", Shape(None, 0, 1, ("intel", "Core i9-13900K"), 24), Pool.objects.get(name="default"), False
+        )
 
     def node(self, name: str, shape: Shape, pool: Pool, simulated: bool = True) -> None:
         node = Node.objects.create(
@@ -139,8 +146,18 @@ class Yard:
         return job
 
     def attempt(
-        self, key: str, stage: str, node_names: Sequence[str], devices: int, start_s: float, end_s: float | None = None, *,
-        cause: str = "", exit_code: int | None = None, cores: int = 8, detail: str = "",
+        self,
+        key: str,
+        stage: str,
+        node_names: Sequence[str],
+        devices: int,
+        start_s: float,
+        end_s: float | None = None,
+        *,
+        cause: str = "",
+        exit_code: int | None = None,
+        cores: int = 8,
+        detail: str = "",
     ) -> Attempt:
         """One try of a stage, from ``start_s`` to ``end_s`` seconds ago; None where it runs still."""
         row = self.jobs[key].stages.get(name=stage)
@@ -148,21 +165,40 @@ class Yard:
         end = None if end_s is None else self.now - timedelta(seconds=end_s)
         number = row.attempts.count() + 1
         attempt = Attempt.objects.create(
-            stage=row, number=number, epoch=number, created_at=start, started_at=start + timedelta(seconds=4),
+            stage=row,
+            number=number,
+            epoch=number,
+            created_at=start,
+            started_at=start + timedelta(seconds=4),
             why_here=f"best score of 3 places: {devices or cores} free together on {node_names[0]}",
         )
         for rank, name in enumerate(node_names):
             node = self.nodes[name]
             part = Part.objects.create(
-                attempt=attempt, node=node, rank=rank, epoch=number, started_at=start, ended_at=end,
-                phase=Phase.ENDED if end else Phase.RUNNING, exit={"code": exit_code} if end else None,
+                attempt=attempt,
+                node=node,
+                rank=rank,
+                epoch=number,
+                started_at=start,
+                ended_at=end,
+                phase=Phase.ENDED if end else Phase.RUNNING,
+                exit={"code": exit_code} if end else None,
             )
-            chosen = list(node.devices.exclude(kind="cpu").filter(claimed_milli=0, health="OK").order_by("index")[:devices])
+            chosen = list(
+                node.devices.exclude(kind="cpu").filter(claimed_milli=0, health="OK").order_by("index")[:devices]
+            )
             if end:
                 chosen = list(node.devices.exclude(kind="cpu").order_by("index")[:devices])
             cpu = node.devices.filter(kind="cpu").order_by("claimed_milli").first()
-            claims = [Claim(part=part, device=d, milli=1000, memory_bytes=d.memory_bytes, opened_at=start, closed_at=end) for d in chosen]
-            claims.append(Claim(part=part, device=cpu, milli=cores * 1000, memory_bytes=cores * GIB, opened_at=start, closed_at=end))
+            claims = [
+                Claim(part=part, device=d, milli=1000, memory_bytes=d.memory_bytes, opened_at=start, closed_at=end)
+                for d in chosen
+            ]
+            claims.append(
+                Claim(
+                    part=part, device=cpu, milli=cores * 1000, memory_bytes=cores * GIB, opened_at=start, closed_at=end
+                )
+            )
             Claim.objects.bulk_create(claims)
         Stage.objects.filter(pk=row.pk).update(attempt_count=number, started_at=row.started_at or start)
         if end:
@@ -175,30 +211,71 @@ class Yard:
     def finish(self, key: str, state: str, cause: str = "") -> None:
         """Ends the job and each of its stages that had no end yet."""
         job = self.jobs[key]
-        last = job.stages.filter(attempts__ended_at__isnull=False).order_by("-attempts__ended_at").values_list("attempts__ended_at", flat=True).first()
-        first = job.stages.filter(started_at__isnull=False).order_by("started_at").values_list("started_at", flat=True).first()
+        last = (
+            job.stages.filter(attempts__ended_at__isnull=False)
+            .order_by("-attempts__ended_at")
+            .values_list("attempts__ended_at", flat=True)
+            .first()
+        )
+        first = (
+            job.stages.filter(started_at__isnull=False)
+            .order_by("started_at")
+            .values_list("started_at", flat=True)
+            .first()
+        )
         for stage in job.stages.exclude(state__in=["COMPLETED", "FAILED", "CANCELLED"]):
             Stage.objects.filter(pk=stage.pk).update(state=state, cause=cause, ended_at=last)
         Job.objects.filter(pk=job.pk).update(state=state, cause=cause, started_at=first, ended_at=last)
 
     def run(self, key: str) -> None:
         job = self.jobs[key]
-        first = job.stages.filter(started_at__isnull=False).order_by("started_at").values_list("started_at", flat=True).first()
+        first = (
+            job.stages.filter(started_at__isnull=False)
+            .order_by("started_at")
+            .values_list("started_at", flat=True)
+            .first()
+        )
         Job.objects.filter(pk=job.pk).update(state="RUNNING", started_at=first)
 
-    def wait(self, key: str, stage: str, code: str, text: str, *, acts: str = "nobody", params: dict[str, Any] | None = None, start_s: float | None = None, **fields: Any) -> None:
+    def wait(
+        self,
+        key: str,
+        stage: str,
+        code: str,
+        text: str,
+        *,
+        acts: str = "nobody",
+        params: dict[str, Any] | None = None,
+        start_s: float | None = None,
+        **fields: Any,
+    ) -> None:
         """A reason to wait, and when it will probably end."""
         at = self.now + timedelta(seconds=start_s or 0)
-        expected = {"low_at": at.isoformat(), "high_at": (at + timedelta(minutes=40)).isoformat(), "basis": "declared limits"}
+        expected = {
+            "low_at": at.isoformat(),
+            "high_at": (at + timedelta(minutes=40)).isoformat(),
+            "basis": "declared limits",
+        }
         reasons = [{"code": code, "text": text, "params": params or {}, "acts": acts}]
-        reasons.append({"code": "PriorityBehind", "text": "2 stages are ahead", "params": {"ahead": 2}, "acts": "nobody"})
-        self.stage(key, stage, reasons=reasons, evaluated_at=self.now - timedelta(seconds=3), expected=expected if start_s else None, **fields)
+        reasons.append(
+            {"code": "PriorityBehind", "text": "2 stages are ahead", "params": {"ahead": 2}, "acts": "nobody"}
+        )
+        self.stage(
+            key,
+            stage,
+            reasons=reasons,
+            evaluated_at=self.now - timedelta(seconds=3),
+            expected=expected if start_s else None,
+            **fields,
+        )
 
     def tell(self, key: str, *facts: tuple[float, str, str, str, str]) -> None:
         """Events: seconds ago, kind, actor, stage, text."""
         job = self.jobs[key]
         rows = [
-            Event(job=job, seq=seq, at=self.now - timedelta(seconds=ago), kind=kind, actor=actor, stage=stage, text=text)
+            Event(
+                job=job, seq=seq, at=self.now - timedelta(seconds=ago), kind=kind, actor=actor, stage=stage, text=text
+            )
             for seq, (ago, kind, actor, stage, text) in enumerate(facts, 2)
         ]
         Event.objects.bulk_create(rows)
@@ -206,7 +283,9 @@ class Yard:
 
     def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
         content = text.encode()
-        LogChunk.objects.create(part=attempt.parts.first(), stream=stream, offset=0, size=len(content), data=content, at=self.now)
+        LogChunk.objects.create(
+            part=attempt.parts.first(), stream=stream, offset=0, size=len(content), data=content, at=self.now
+        )
 
     def pulse(self) -> None:
         """One more measurement of every device, now."""
@@ -232,10 +311,18 @@ class Yard:
                 continue
             level = self._level(device)
             swing = self.rng.random() * 6
-            rows += [DeviceSample(device_id=device.id, at=at, **self._sample(device, level, swing + i / 9)) for i, at in enumerate(moments)]
+            rows += [
+                DeviceSample(device_id=device.id, at=at, **self._sample(device, level, swing + i / 9))
+                for i, at in enumerate(moments)
+            ]
         DeviceSample.objects.bulk_create(rows, batch_size=5000)
         parts = [
-            PartSample(part_id=part.id, at=at, cpu=6 + math.sin(i / 7) + self.rng.random() / 4, rss_bytes=int((31 + i / 40) * GIB))
+            PartSample(
+                part_id=part.id,
+                at=at,
+                cpu=6 + math.sin(i / 7) + self.rng.random() / 4,
+                rss_bytes=int((31 + i / 40) * GIB),
+            )
             for part in Part.objects.filter(phase=Phase.RUNNING)
             for i, at in enumerate(moments)
         ]
@@ -245,7 +332,9 @@ class Yard:
         busy = max(0.0, min(1.0, level * (1 + 0.06 * math.sin(phase) + self.rng.uniform(-0.03, 0.03))))
         return {
             "utilisation": busy,
-            "memory_used_bytes": int(device.memory_bytes * min(0.92, 0.04 + 0.85 * (device.claimed_milli / device.capacity_milli))),
+            "memory_used_bytes": int(
+                device.memory_bytes * min(0.92, 0.04 + 0.85 * (device.claimed_milli / device.capacity_milli))
+            ),
             "power_w": None if device.kind == "cpu" else 90 + 560 * busy,
             "temperature_c": None if device.kind == "cpu" else 34 + 36 * busy,
         }
@@ -265,16 +354,52 @@ def _finetune(name: str) -> dict[str, Any]:
         "priority": "high",
         "stages": [
             {"name": "preprocess", "kind": "preprocess", "cpus": 32, "run": "python prep.py", "time_limit": "2h"},
-            {"name": "load", "kind": "load", "needs": ["preprocess"], "cpus": 16, "run": "python load.py", "time_limit": "1h"},
-            {"name": "train", "kind": "train", "needs": ["load"], "nodes": 2, "devices": {"kind": "gpu", "model": "H100", "count": 8}, "run": "torchrun train.py", "time_limit": "10h"},
-            {"name": "validate", "kind": "validate", "needs": ["train"], "devices": {"kind": "npu", "model": "Ascend 910B", "count": 4}, "run": "python eval.py", "time_limit": "1h"},
-            {"name": "infer", "kind": "infer", "needs": ["validate"], "devices": {"kind": "npu", "count": 1}, "run": "python serve.py", "time_limit": "1h"},
+            {
+                "name": "load",
+                "kind": "load",
+                "needs": ["preprocess"],
+                "cpus": 16,
+                "run": "python load.py",
+                "time_limit": "1h",
+            },
+            {
+                "name": "train",
+                "kind": "train",
+                "needs": ["load"],
+                "nodes": 2,
+                "devices": {"kind": "gpu", "model": "H100", "count": 8},
+                "run": "torchrun train.py",
+                "time_limit": "10h",
+            },
+            {
+                "name": "validate",
+                "kind": "validate",
+                "needs": ["train"],
+                "devices": {"kind": "npu", "model": "Ascend 910B", "count": 4},
+                "run": "python eval.py",
+                "time_limit": "1h",
+            },
+            {
+                "name": "infer",
+                "kind": "infer",
+                "needs": ["validate"],
+                "devices": {"kind": "npu", "count": 1},
+                "run": "python serve.py",
+                "time_limit": "1h",
+            },
         ],
     }
 
 
 def _one(name: str, *, kind: str = "train", nodes: int = 1, limit: str = "8h", **devices: Any) -> dict[str, Any]:
-    stage: dict[str, Any] = {"name": kind, "kind": kind, "nodes": nodes, "time_limit": limit, "cpus": 8, "run": "python train.py"}
+    stage: dict[str, Any] = {
+        "name": kind,
+        "kind": kind,
+        "nodes": nodes,
+        "time_limit": limit,
+        "cpus": 8,
+        "run": "python train.py",
+    }
     return {"name": name, "stages": [stage | ({"devices": devices} if devices else {})]}
 
 
@@ -294,16 +419,34 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
 
 def _history(yard: Yard) -> None:
     for key, user, node, devices, start, end in (
-        ("vlm-warmup", "lin.wei", "g01", 8, 26_000, 15_500), ("dpo-a", "ma.jun", "g03", 8, 25_000, 18_000),
-        ("asr-base", "chen.yu", "n01", 8, 24_000, 9_000), ("tts-base", "chen.yu", "a01", 8, 22_000, 12_500),
-        ("seg-pretrain", "lin.wei", "g04", 8, 21_000, 7_600), ("ocr-large", "ma.jun", "a02", 4, 19_000, 8_400),
+        ("vlm-warmup", "lin.wei", "g01", 8, 26_000, 15_500),
+        ("dpo-a", "ma.jun", "g03", 8, 25_000, 18_000),
+        ("asr-base", "chen.yu", "n01", 8, 24_000, 9_000),
+        ("tts-base", "chen.yu", "a01", 8, 22_000, 12_500),
+        ("seg-pretrain", "lin.wei", "g04", 8, 21_000, 7_600),
+        ("ocr-large", "ma.jun", "a02", 4, 19_000, 8_400),
     ):
         yard.submit(key, user, start + 300, _one(key, count=devices, model=SHAPES[node[0]].accelerator[2]))  # type: ignore[index]
         yard.attempt(key, _only(yard, key), [node], devices, start, end, exit_code=0)
         yard.finish(key, "COMPLETED")
     yard.submit("clip-ft", "chen.yu", 15_000, _one("clip-ft", count=4, model="H100"))
-    yard.attempt("clip-ft", _only(yard, "clip-ft"), ["g03"], 4, 14_800, 11_200, cause="OUT_OF_MEMORY", exit_code=137, detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2")
-    yard.stage("clip-ft", _only(yard, "clip-ft"), detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2", exit_code=137)
+    yard.attempt(
+        "clip-ft",
+        _only(yard, "clip-ft"),
+        ["g03"],
+        4,
+        14_800,
+        11_200,
+        cause="OUT_OF_MEMORY",
+        exit_code=137,
+        detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2",
+    )
+    yard.stage(
+        "clip-ft",
+        _only(yard, "clip-ft"),
+        detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2",
+        exit_code=137,
+    )
     yard.finish("clip-ft", "FAILED", "OUT_OF_MEMORY")
     yard.submit("probe", "ma.jun", 6_000, _one("probe-run", limit="1h", count=2, model="H100"))
     yard.attempt("probe", _only(yard, "probe"), ["g03"], 2, 5_900, 5_200, cause="CANCELLED")
@@ -326,27 +469,74 @@ def _running(yard: Yard) -> None:
     for attempt, since, until in ((first, 9_200, 7_300), (train, 7_000, 0)):
         stage = attempt.stage
         Checkpoint.objects.bulk_create(
-            Checkpoint(stage=stage, attempt=attempt, step=100 * i + (0 if attempt == first else 900), path=f"/shared/12/train/checkpoints/step-{i}", at=yard.now - timedelta(seconds=ago))
+            Checkpoint(
+                stage=stage,
+                attempt=attempt,
+                step=100 * i + (0 if attempt == first else 900),
+                path=f"/shared/12/train/checkpoints/step-{i}",
+                at=yard.now - timedelta(seconds=ago),
+            )
             for i, ago in enumerate(range(int(since) - 700, int(until), -700), 1)
         )
-    yard.stage("sft", "train", state="RUNNING", preemptions=1, progress={"step": 3940, "total": 9000, "phase": "update"}, values={"loss": 1.2069, "lr": 1.6e-05, "tokens_per_s": 41_600})
+    yard.stage(
+        "sft",
+        "train",
+        state="RUNNING",
+        preemptions=1,
+        progress={"step": 3940, "total": 9000, "phase": "update"},
+        values={"loss": 1.2069, "lr": 1.6e-05, "tokens_per_s": 41_600},
+    )
     yard.wait("sft", "validate", "DependencyPending", "waits for train", params={"stages": "train"}, start_s=14_000)
     yard.wait("sft", "infer", "DependencyPending", "waits for validate", params={"stages": "validate"})
     yard.run("sft")
-    lines = [f"step {s} | loss {2.4 / math.log(s / 300 + 2.6):.4f} | lr 1.62e-05 | grad 0.40 | {41.6 + s % 7 / 10:.1f}k tok/s | mem 71.2 GiB" for s in range(900, 3941, 5)]
+    lines = [
+        f"step {s} | loss {2.4 / math.log(s / 300 + 2.6):.4f} | lr 1.62e-05 | {41.6 + s % 7 / 10:.1f}k tok/s"
+        for s in range(900, 3941, 5)
+    ]
     lines[40] = "\x1b[33mwarning:\x1b[0m data worker 3 took 1.9 s (median 0.4 s); shard 0417 on slow path"
     lines[-3] = f"evaluating {HOSTILE} & <b>not bold</b>"
     yard.log(train, "\n".join(lines) + "\n")
     yard.log(train, "\x1b[31mNCCL WARN\x1b[0m NET/IB : no RDMA device found, falling back to sockets\n", "err")
     yard.tell(
-        "sft", (12_300, "place", "engine", "preprocess", "preprocess placed on c01: 32 cores free"), (9_900, "complete", "agent", "preprocess", "preprocess COMPLETED after 40 min"),
-        (9_200, "place", "engine", "train", "train attempt 1 placed on g01, g02"), (7_300, "requeue", "engine", "train", "train attempt 1 preempted for #9: price 3.1 device-hours, 2 other victims cost more"),
+        "sft",
+        (12_300, "place", "engine", "preprocess", "preprocess placed on c01: 32 cores free"),
+        (9_900, "complete", "agent", "preprocess", "preprocess COMPLETED after 40 min"),
+        (9_200, "place", "engine", "train", "train attempt 1 placed on g01, g02"),
+        (
+            7_300,
+            "requeue",
+            "engine",
+            "train",
+            "train attempt 1 preempted for #9: price 3.1 device-hours, 2 other victims cost more",
+        ),
         (7_000, "place", "engine", "train", "train attempt 2 placed on g01, g02: resumes from step 900"),
     )
-    for key, user, node, devices, ago, step in (("moe", "ma.jun", "g04", 6, 5_400, 0.61), ("diffusion", "chen.yu", "n01", 8, 4_300, 0.34), ("rerank", "lin.wei", "a01", 4, 2_500, 0.82), ("hold-idle", "chen.yu", "g03", 2, 3_900, 0.1)):
-        yard.submit(key, user, ago + 200, _one({"moe": "moe-router", "diffusion": "diffusion-npu", "rerank": "rerank-ft", "hold-idle": "notebook-7b"}[key], count=devices, model=SHAPES[node[0]].accelerator[2]))  # type: ignore[index]
+    for key, user, node, devices, ago, step in (
+        ("moe", "ma.jun", "g04", 6, 5_400, 0.61),
+        ("diffusion", "chen.yu", "n01", 8, 4_300, 0.34),
+        ("rerank", "lin.wei", "a01", 4, 2_500, 0.82),
+        ("hold-idle", "chen.yu", "g03", 2, 3_900, 0.1),
+    ):
+        yard.submit(
+            key,
+            user,
+            ago + 200,
+            _one(
+                {"moe": "moe-router", "diffusion": "diffusion-npu", "rerank": "rerank-ft", "hold-idle": "notebook-7b"}[
+                    key
+                ],
+                count=devices,
+                model=SHAPES[node[0]].accelerator[2],
+            ),
+        )  # type: ignore[index]
         yard.attempt(key, _only(yard, key), [node], devices, ago)
-        yard.stage(key, _only(yard, key), state="RUNNING", progress={"step": int(step * 5000), "total": 5000, "phase": ""}, values={"loss": round(2.2 - step, 4)})
+        yard.stage(
+            key,
+            _only(yard, key),
+            state="RUNNING",
+            progress={"step": int(step * 5000), "total": 5000, "phase": ""},
+            values={"loss": round(2.2 - step, 4)},
+        )
         yard.run(key)
     yard.submit("starting", "ma.jun", 40, _one("yolo-port", count=2, model="Ascend 910B"))
     starting = yard.attempt("starting", _only(yard, "starting"), ["n02"], 2, 12)
@@ -358,18 +548,48 @@ def _running(yard: Yard) -> None:
 def _waiting(yard: Yard) -> None:
     yard.submit("llama", "lin.wei", 4_300, _one("llama-pretrain-v4", nodes=2, limit="24h", count=8, model="H100"))
     yard.wait(
-        "llama", _only(yard, "llama"), "CapacityInsufficient", "needs 2 nodes x 8 H100; the largest free share of a node is 6 H100", acts="nobody",
-        params={"asks": "2 nodes x 8 H100", "free": "6 H100"}, start_s=9_000, funnel=[["all nodes", 10], ["with H100", 4], ["healthy, not draining", 4], ["with 8 free", 0]],
+        "llama",
+        _only(yard, "llama"),
+        "CapacityInsufficient",
+        "needs 2 nodes x 8 H100; the largest free share of a node is 6 H100",
+        acts="nobody",
+        params={"asks": "2 nodes x 8 H100", "free": "6 H100"},
+        start_s=9_000,
+        funnel=[["all nodes", 10], ["with H100", 4], ["healthy, not draining", 4], ["with 8 free", 0]],
     )
     g01 = yard.nodes["g01"].devices.filter(kind="gpu").values_list("id", flat=True)
     g02 = yard.nodes["g02"].devices.filter(kind="gpu").values_list("id", flat=True)
     start = yard.now + timedelta(seconds=9_000)
-    yard.stage("llama", _only(yard, "llama"), planned={"start_at": start.isoformat(), "end_at": (start + timedelta(hours=6)).isoformat(), "devices": [str(each) for each in (*g01, *g02)]})
+    yard.stage(
+        "llama",
+        _only(yard, "llama"),
+        planned={
+            "start_at": start.isoformat(),
+            "end_at": (start + timedelta(hours=6)).isoformat(),
+            "devices": [str(each) for each in (*g01, *g02)],
+        },
+    )
     yard.submit("asr", "chen.yu", 2_100, _one("asr-distill", count=8, model="Ascend 910B", limit="4h"))
-    yard.wait("asr", _only(yard, "asr"), "QuotaExhausted", "project speech holds 16 of 16 npu and may borrow 0 more", acts="lead", params={"project": "speech", "held": 16, "nominal": 16, "kind": "npu", "borrow": 0}, start_s=3_000)
+    yard.wait(
+        "asr",
+        _only(yard, "asr"),
+        "QuotaExhausted",
+        "project speech holds 16 of 16 npu and may borrow 0 more",
+        acts="lead",
+        params={"project": "speech", "held": 16, "nominal": 16, "kind": "npu", "borrow": 0},
+        start_s=3_000,
+    )
     n02 = yard.nodes["n02"].devices.filter(kind="npu").values_list("id", flat=True)
     begin = yard.now + timedelta(seconds=3_000)
-    yard.stage("asr", _only(yard, "asr"), planned={"start_at": begin.isoformat(), "end_at": (begin + timedelta(hours=3)).isoformat(), "devices": [str(each) for each in n02]})
+    yard.stage(
+        "asr",
+        _only(yard, "asr"),
+        planned={
+            "start_at": begin.isoformat(),
+            "end_at": (begin + timedelta(hours=3)).isoformat(),
+            "devices": [str(each) for each in n02],
+        },
+    )
     yard.submit("held", "ma.jun", 1_500, {**_one("speech-tts-ft", count=4, model="MI300X"), "hold": True})
     yard.wait("held", _only(yard, "held"), "Held", "on hold by ma.jun", acts="user or admin", params={"who": "ma.jun"})
     yard.submit("hostile", "ma.jun", 900, _one("named-by-hand", kind="generic"))
@@ -379,7 +599,9 @@ def _waiting(yard: Yard) -> None:
 
 
 def _trouble(yard: Yard) -> None:
-    Device.objects.filter(uuid="a02-gpu5").update(health="UNHEALTHY", health_reason="uncorrectable memory error, since 12:51")
+    Device.objects.filter(uuid="a02-gpu5").update(
+        health="UNHEALTHY", health_reason="uncorrectable memory error, since 12:51"
+    )
     Device.objects.filter(uuid="a02-gpu6").update(health="DEGRADED", health_reason="clock throttled by heat")
     Node.objects.filter(name="c01").update(state="DRAINING", reason="firmware 2.11, ticket 4182")
     Node.objects.filter(name="n02").update(conditions={"notes": ["disk 91 % full"]})

@@ -72,7 +72,16 @@ def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator
     environment = {**environment, "DATABASE_URL": own, "YARD_DB_POOL": "8", "YARD_LOG_LEVEL": "WARNING"}
     subprocess.run([sys.executable, "-m", "tests.browser.plant"], cwd=ROOT, env=environment, check=True)
     port = _free_port()
-    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port), "--log-level", "warning"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "controlplane.asgi:application",
+        "--port",
+        str(port),
+        "--log-level",
+        "warning",
+    ]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
     try:

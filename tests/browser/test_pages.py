@@ -1,4 +1,4 @@
-"""Every page in a real browser: it draws, it complains of nothing, it asks nobody else, and it goes on when the line dies."""
+"""Every page in a real browser: it draws, complains of nothing, asks nobody else, and goes on when the line dies."""
 
 from __future__ import annotations
 
@@ -84,7 +84,11 @@ def test_a_page_moves_by_itself_while_the_line_lives(open_page: Open, site: Site
     number = site.number("moe-router")
     page, witness = open_page(f"/jobs/{number}")
     _drawn(page)
-    site.run("UPDATE jobs_stage SET progress = %s, version = version + 1 WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)", '{"step": 4321, "total": 5000, "phase": ""}', number)
+    site.run(
+        "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
+        '{"step": 4321, "total": 5000, "phase": ""}',
+        number,
+    )
     expect(page.locator(".y-rail")).to_contain_text("4,321", timeout=30_000)
     assert witness.complaints() == []
 
@@ -111,7 +115,11 @@ def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) 
     pill = page.locator("[data-live-pill]")
     expect(pill).to_have_attribute("data-state", "polling", timeout=20_000)
     expect(pill).to_contain_text("Polling 5 s")
-    site.run("UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)", '{"step": 4777, "total": 5000, "phase": ""}', number)
+    site.run(
+        "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
+        '{"step": 4777, "total": 5000, "phase": ""}',
+        number,
+    )
     expect(page.locator(".y-rail")).to_contain_text("4,777", timeout=30_000)
     dead = False
     expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
@@ -145,8 +153,9 @@ def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
     page, _witness = open_page(f"/jobs/{number}")
     expect(page.locator(".y-log .rows")).to_contain_text("step 3940", timeout=20_000)
     site.run(
-        "INSERT INTO jobs_logchunk (part_id, rank, stream, \"offset\", size, data, at) SELECT part_id, rank, stream, \"offset\" + size, 18, %s, now()"
-        " FROM jobs_logchunk WHERE stream = 'out' ORDER BY id LIMIT 1",
+        """INSERT INTO jobs_logchunk (part_id, rank, stream, "offset", size, data, at)
+           SELECT part_id, rank, stream, "offset" + size, 18, %s, now() FROM jobs_logchunk
+           WHERE stream = 'out' ORDER BY id LIMIT 1""",
         b"a line that is new",
     )
     expect(page.locator(".y-log .rows")).to_contain_text("a line that is new", timeout=30_000)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from asgiref.sync import sync_to_async
-from channels.layers import channel_layers
-from channels.testing import WebsocketCommunicator
+from asgiref.testing import ApplicationCommunicator
+from channels.layers import channel_layers, get_channel_layer
 from django.contrib.sessions.backends.db import SessionStore
+from django.db import connections
 from django.test import Client
 
 from controlplane.access.models import Member, Project, User
@@ -22,6 +22,7 @@ from controlplane.link.feed import MAX_TOPICS, BrowserFeed, touched
 from controlplane.pools.models import Pool
 
 WAIT_S = 15
+T = TypeVar("T")
 
 
 @pytest.mark.parametrize(
@@ -48,34 +49,50 @@ def test_a_hint_touches_what_it_may_have_changed(path: str, key: str, hit: bool)
     assert touched(path, ["nothing:1", key]) is hit
 
 
+async def rows(work: Callable[..., T], *values: Any, **named: Any) -> T:
+    """Does something with rows in a thread, which keeps no connection afterwards."""
+
+    def done() -> T:
+        try:
+            return work(*values, **named)
+        finally:
+            connections.close_all()
+
+    return await sync_to_async(done, thread_sensitive=False)()
+
+
 class Line:
     """A browser's end of the socket."""
 
-    def __init__(self, communicator: WebsocketCommunicator) -> None:
-        self.communicator = communicator
+    def __init__(self, communicator: ApplicationCommunicator, session: SessionStore | None) -> None:
+        self.communicator, self.session = communicator, session
 
     async def say(self, **message: Any) -> None:
-        await self.communicator.send_json_to(message)
+        await self.send(json.dumps(message))
+
+    async def send(self, text: str) -> None:
+        await self.communicator.send_input({"type": "websocket.receive", "text": text})
 
     async def hear(self) -> dict[str, Any]:
         """The next message that is no beat."""
         while True:
-            message = json.loads(await self.communicator.receive_from(timeout=WAIT_S))
+            message = json.loads((await self.communicator.receive_output(WAIT_S))["text"])
             if message["kind"] != "beat":
                 return dict(message)
 
 
 @asynccontextmanager
 async def line(user: User | None) -> AsyncIterator[Line]:
-    communicator = WebsocketCommunicator(BrowserFeed.as_asgi(), "/ws/v1")
-    if user is not None:
-        communicator.scope |= {"user": user, "session": await sync_to_async(_session)(user)}
-    connected, _code = await communicator.connect()
-    assert connected
+    session = await rows(_session, user) if user else None
+    scope = {"type": "websocket", "path": "/ws/v1", "headers": [], "user": user, "session": session}
+    communicator = ApplicationCommunicator(BrowserFeed.as_asgi(), scope)
+    await communicator.send_input({"type": "websocket.connect"})
+    assert (await communicator.receive_output(WAIT_S))["type"] == "websocket.accept"
     try:
-        yield Line(communicator)
+        yield Line(communicator, session)
     finally:
-        await communicator.disconnect()
+        await communicator.send_input({"type": "websocket.disconnect", "code": 1000})
+        await communicator.wait(WAIT_S)
 
 
 def _session(user: User) -> SessionStore:
@@ -101,28 +118,26 @@ def _job(user: User) -> Job:
         number=12, name="watched", project=Project.objects.get(name="default"), user=user, pool=Pool.objects.get(),
         priority_class="medium", priority=500, spec={}, submitted_at=at,
     )  # fmt: skip
-    request = {
-        "alternatives": [{"index": 0, "asks": [{"kind": "cpu", "vendor": "", "model": "", "count": 1, "milli": 1000, "memory_bytes": 2**30}]}],
-        "nodes": 1, "time_limit_s": 60, "preemptible": True,
-    }  # fmt: skip
+    ask = {"kind": "cpu", "vendor": "", "model": "", "count": 1, "milli": 1000, "memory_bytes": 2**30}
+    ways = [{"index": 0, "asks": [ask]}]
+    request = {"alternatives": ways, "nodes": 1, "time_limit_s": 60, "preemptible": True}
     Stage.objects.create(job=job, index=0, name="main", kind="generic", request=request, eligible_at=at)
     return job
 
 
-async def test_who_is_not_signed_in_is_turned_away() -> None:
-    communicator = WebsocketCommunicator(BrowserFeed.as_asgi(), "/ws/v1")
-    connected, _code = await communicator.connect()
-    assert connected
-    assert await communicator.receive_output(WAIT_S) == {"type": "websocket.close", "code": 4401}
+async def test_who_is_not_signed_in_is_turned_away(people: dict[str, User]) -> None:
+    async with line(None) as own:
+        output = await own.communicator.receive_output(WAIT_S)
+        assert (output["type"], output["code"]) == ("websocket.close", 4401)
 
 
 async def test_a_topic_is_told_at_once_and_again_when_it_changed(people: dict[str, User]) -> None:
-    job = await sync_to_async(_job)(people["owner"])
+    job = await rows(_job, people["owner"])
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/jobs/12")
         first = await own.hear()
         assert (first["kind"], first["seq"], first["data"]["name"]) == ("snapshot", 1, "watched")
-        await sync_to_async(Job.objects.filter(pk=job.pk).update)(name="renamed")
+        await rows(Job.objects.filter(pk=job.pk).update, name="renamed")
         await _hint(f"job:{job.number}")
         second = await own.hear()
         assert (second["seq"], second["data"]["name"]) == (2, "renamed")
@@ -130,7 +145,7 @@ async def test_a_topic_is_told_at_once_and_again_when_it_changed(people: dict[st
 
 
 async def test_who_wants_only_the_change_gets_only_that(people: dict[str, User]) -> None:
-    await sync_to_async(_job)(people["owner"])
+    await rows(_job, people["owner"])
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/jobs/12", want="etag")
         told = await own.hear()
@@ -142,16 +157,16 @@ async def test_who_wants_only_the_change_gets_only_that(people: dict[str, User])
 
 async def test_a_lost_hint_only_costs_time(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "SAFETY_S", 0.2)
-    job = await sync_to_async(_job)(people["owner"])
+    job = await rows(_job, people["owner"])
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/jobs/12")
         await own.hear()
-        await sync_to_async(Job.objects.filter(pk=job.pk).update)(name="renamed")
+        await rows(Job.objects.filter(pk=job.pk).update, name="renamed")
         assert (await own.hear())["data"]["name"] == "renamed"
 
 
 async def test_a_stranger_is_told_that_there_is_nothing(people: dict[str, User]) -> None:
-    await sync_to_async(_job)(people["owner"])
+    await rows(_job, people["owner"])
     async with line(people["stranger"]) as other:
         await other.say(op="sub", topic="/api/v1/jobs/12")
         assert await other.hear() == {"kind": "error", "topic": "/api/v1/jobs/12", "status": 404}
@@ -162,7 +177,7 @@ async def test_a_socket_is_bounded(people: dict[str, User]) -> None:
         for topic in ("/admin/", "https://elsewhere.example/api/v1/jobs", "/api/v1/" + "x" * 600, 7):
             await own.say(op="sub", topic=topic)
             assert (await own.hear())["status"] == 400
-        await own.communicator.send_to(text_data="this is no JSON")
+        await own.send("this is no JSON")
         for number in range(MAX_TOPICS):
             await own.say(op="sub", topic=f"/api/v1/jobs?limit={number + 1}", want="etag")
         await own.say(op="sub", topic="/api/v1/whoami")
@@ -170,7 +185,7 @@ async def test_a_socket_is_bounded(people: dict[str, User]) -> None:
         assert [m["text"] for m in heard if m["kind"] == "error"] == [f"one socket watches at most {MAX_TOPICS} topics"]
         await own.say(op="unsub", topic="/api/v1/jobs?limit=1")
         await own.say(op="sub", topic="/api/v1/whoami")
-        assert (await own.hear())["data"]["username"] == "owner"
+        assert (await own.hear())["data"]["user"] == "owner"
 
 
 async def test_who_signs_out_elsewhere_is_let_go(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,17 +194,14 @@ async def test_who_signs_out_elsewhere_is_let_go(people: dict[str, User], monkey
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/whoami", want="etag")
         await own.hear()
-        await sync_to_async(own.communicator.scope["session"].delete)()
-        for _turn in range(200):
+        assert own.session
+        await rows(own.session.delete)
+        output = await own.communicator.receive_output(WAIT_S)
+        while output["type"] != "websocket.close":
             output = await own.communicator.receive_output(WAIT_S)
-            if output["type"] == "websocket.close":
-                break
-        assert output == {"type": "websocket.close", "code": 4401}
+        assert output["code"] == 4401
 
 
 async def _hint(key: str) -> None:
-    """Sends the hint until the socket must have joined the group: it joins soon after it was opened."""
-    from channels.layers import get_channel_layer
-
-    await asyncio.sleep(0)
+    """What ``changes.announce`` sends, by this test's own loop. The socket joined before it told its first topic."""
     await get_channel_layer().group_send("changes", {"type": "changed", "keys": [key]})

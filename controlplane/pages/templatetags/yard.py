@@ -37,7 +37,10 @@ KNOWN = Known()
 def icon(name: str, small: bool = False) -> SafeString:
     """A drawing of the sprite; it is decoration, so words always stand beside it."""
     return format_html(
-        '<svg class="i{}" aria-hidden="true"><use href="{}#{}"/></svg>', " s" if small else "", static("yard/icons.svg"), name
+        '<svg class="i{}" aria-hidden="true"><use href="{}#{}"/></svg>',
+        " s" if small else "",
+        static("yard/icons.svg"),
+        name,
     )
 
 
@@ -84,12 +87,15 @@ def kind_of(asks: str) -> str:
 
 @register.simple_tag
 def when(value: Any, how: str = "clock") -> SafeString | str:
-    """A moment: UTC in the page as sent, in the reader's zone as soon as scripts run. ``how``: clock, second, ago, running."""
+    """A moment, as ``how`` says: clock, second, ago or running. UTC as sent, the reader's zone once scripts run."""
     moment = _moment(value)
     if moment is None:
         return "–"
     return format_html(
-        '<time datetime="{}" data-t="{}">{} UTC</time>', moment.isoformat(), how, moment.astimezone(UTC).strftime("%m-%d %H:%M")
+        '<time datetime="{}" data-t="{}">{} UTC</time>',
+        moment.isoformat(),
+        how,
+        moment.astimezone(UTC).strftime("%m-%d %H:%M"),
     )
 
 
@@ -182,7 +188,11 @@ def bar(label: str, *pairs: Any, size: str = "") -> SafeString:
     drawn, at = [], 0.0
     for look, share in zip(pairs[::2], pairs[1::2], strict=True):
         width = max(0.0, min(1.0 - at, float(share or 0)))
-        drawn.append(format_html('<rect class="{}" x="{}%" width="{}%" height="100%"/>', look, f"{at * 100:.2f}", f"{width * 100:.2f}"))
+        drawn.append(
+            format_html(
+                '<rect class="{}" x="{}%" width="{}%" height="100%"/>', look, f"{at * 100:.2f}", f"{width * 100:.2f}"
+            )
+        )
         at += width
     return format_html(
         '<svg class="y-bar {}" role="img" aria-label="{}">{}</svg>', size, label, SafeString("".join(drawn))
