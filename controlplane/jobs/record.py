@@ -213,7 +213,7 @@ def _attempts_follow(
             notes += service.stop([jobs[attempt.stage.job_id]], [attempt.stage], Cause(_cause_of(parts)), at)
         elif attempt.started_at is None and all(part.phase >= Phase.RUNNING for part in parts):
             started.append(attempt)
-    _begin(started, at)
+    notes += _begin(started, jobs, at)
     notes += _end(over, jobs, at)
     moved = {attempt.stage.job_id for attempt in [*started, *(attempt for attempt, _ in over)]}
     service.settle([job for job in jobs.values() if job.id in moved | {fact.job.id for fact in notes}], notes, at)
@@ -228,15 +228,18 @@ def _cause_of(parts: Sequence[Part]) -> str:
     return (first.exit or {}).get("cause", "") if first else ""
 
 
-def _begin(attempts: Sequence[Attempt], at: datetime) -> None:
+def _begin(attempts: Sequence[Attempt], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
     """All parts of these attempts run: their stages are RUNNING."""
     if not attempts:
-        return
+        return []
     for attempt in attempts:
         attempt.started_at = at
         attempt.stage.started_at = attempt.stage.started_at or at
     Attempt.objects.filter(id__in=[attempt.id for attempt in attempts]).update(started_at=at)
     service.move([a.stage for a in attempts if State(a.stage.state) in sources(What.START)], What.START)
+    return [
+        Note(jobs[a.stage.job_id], "started", f"{a.stage.name} runs", "agent", a.stage.name, a.number) for a in attempts
+    ]
 
 
 _END = """

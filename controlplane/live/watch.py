@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from agents.protocol import Timers
 from controlplane import changes
-from controlplane.access.models import IdempotencyKey, SignInLink
+from controlplane.access import service as access
 from controlplane.fleet import service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
@@ -72,8 +72,7 @@ def housekeeping() -> None:
     if claim("housekeeping", 50) is None:
         return
     now = timezone.now()
-    IdempotencyKey.objects.filter(created_at__lt=now - timedelta(days=1)).delete()
-    SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
+    access.forget_old()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)

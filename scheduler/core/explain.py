@@ -189,7 +189,7 @@ def preempting(view: View, victims: Iterable[Running]) -> Reason:
     """The stages that make room, and how long they may still take."""
     victims = sorted(victims, key=lambda one: one.number)
     left = max((one.stop_by_at or view.now + one.grace_s) - view.now for one in victims)
-    names = ", ".join(f"{one.number}/{one.name}" for one in victims)
+    names = ", ".join(f"#{one.number} {one.name}" for one in victims)
     return Reason("WaitingForPreemption", {"victims": names, "count": len(victims), "seconds": int(max(0.0, left))})
 
 
@@ -235,6 +235,6 @@ def span(seconds: float) -> str:
 def _replanned(view: View) -> str:
     if not view.broken:
         return ""
-    names = [f"{stage.number}/{stage.name}" for stage in view.broken[:3]]
+    names = [f"#{stage.number} {stage.name}" for stage in view.broken[:3]]
     more = f" and {len(view.broken) - 3} more" if len(view.broken) > 3 else ""
     return f"the promises of {', '.join(names)}{more} could not be kept"

@@ -8,9 +8,9 @@ from scheduler.core.types import Alternative, Running
 
 # Weights are priorities in units of the class "medium".
 UNIT: Final = 500.0
-# Reading a checkpoint back and waiting in the queue again, for a stage that keeps checkpoints.
-RESTORE_S: Final = 30.0
-QUEUE_S: Final = 60.0
+# Priors, until measured: reading a checkpoint back, and getting through the queue again.
+RESTORE_S: Final = 10.0
+QUEUE_S: Final = 10.0
 
 
 def weight(priority: int) -> float:

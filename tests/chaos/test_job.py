@@ -18,12 +18,12 @@ import pytest
 from deploy.local.service import ROOT
 from switchyard import jobfile
 from switchyard.client import Client, JobRecord
-from tests.chaos.test_stack import Up, eventually, up  # noqa: F401  (a fixture)
+from tests.chaos.stack import Up, eventually, standing
 
 pytestmark = pytest.mark.chaos
 
 # Long enough to be hit in the middle of its training, and short enough to be run five times.
-STEPS = "250"
+STEPS = "700"
 TIMERS = "report_s=1,suspect_s=2,lost_s=4,lease_s=5"
 
 
@@ -39,7 +39,7 @@ class Yard:
         spec = jobfile.read(str(ROOT / "examples" / "finetune" / "job.yaml"))
         spec["env"] = {"FINETUNE_STEPS": STEPS, "FINETUNE_CHECKPOINT_EVERY": "1"}
         for stage in spec["stages"]:
-            stage.setdefault("preemption", {"allowed": True})["grace"] = "10s"
+            stage.setdefault("preemption", {"allowed": True})["grace"] = "3s"
         return self.client.jobs.submit({**spec, **changes})
 
     def stage(self, job: JobRecord, name: str) -> dict[str, Any]:
@@ -112,10 +112,16 @@ def processes_of(mark: str) -> list[psutil.Process]:
     return found
 
 
-@pytest.fixture
-def yard(up: Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:  # noqa: F811
-    monkeypatch.setenv("YARD_TIMERS", TIMERS)
-    up.started()
+@pytest.fixture(scope="module")
+def yard() -> Iterator[Yard]:
+    """One stack for all of these tests."""
+    with pytest.MonkeyPatch.context() as environment, standing() as up:
+        environment.setenv("YARD_TIMERS", TIMERS)
+        up.started()
+        yield from _on(up)
+
+
+def _on(up: Up) -> Iterator[Yard]:
     token = next(
         line.split('"')[1] for line in (up.home / "client.toml").read_text().splitlines() if line.startswith("token")
     )
@@ -123,6 +129,7 @@ def yard(up: Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:  # noqa: F8
     try:
         yield yard
     finally:
+        yard.client.close()
         for name in {agent.args[agent.args.index("--name") + 1] for agent in yard.agents}:  # type: ignore[union-attr]
             for process in processes_of(str(up.home / "agents" / str(name))):
                 process.kill()
@@ -131,13 +138,20 @@ def yard(up: Up, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:  # noqa: F8
 
 
 def the_user_process(job: JobRecord) -> psutil.Process:
-    """The process of the stage that runs now."""
-    attempt = job._jobs.attempts(job)[-1]
-    return psutil.Process(attempt["parts"][0]["pid"])
+    """The process of the stage ``train`` of this job."""
+    for process in processes_of("finetune.train"):
+        if process.environ().get("YARD_JOB_ID") == str(job.number):
+            return process
+    pytest.fail("the stage is said to run, but no process of it is there")
 
 
-def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard) -> None:
-    calm = yard.finished(yard.finetune())
+@pytest.fixture(scope="module")
+def calm(yard: Yard) -> str:
+    """The digest of the model when nothing happens."""
+    return yard.finished(yard.finetune())
+
+
+def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard, calm: str) -> None:
     job = yard.finetune(priority="low")
     before = yard.until_half_trained(job)
     urgent = yard.client.jobs.submit(
@@ -157,8 +171,7 @@ def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard) -> Non
 
 
 @pytest.mark.parametrize("victim", ["process", "shim"])
-def test_a_killed_process_or_shim_is_retried_from_its_checkpoint(yard: Yard, victim: str) -> None:
-    calm = yard.finished(yard.finetune())
+def test_a_killed_process_or_shim_is_retried_from_its_checkpoint(yard: Yard, calm: str, victim: str) -> None:
     job = yard.finetune()
     yard.until_half_trained(job)
     process = the_user_process(job)
@@ -170,8 +183,7 @@ def test_a_killed_process_or_shim_is_retried_from_its_checkpoint(yard: Yard, vic
     assert yard.finished(job) == calm
 
 
-def test_when_the_machine_vanishes_another_one_takes_over(yard: Yard) -> None:
-    calm = yard.finished(yard.finetune())
+def test_when_the_machine_vanishes_another_one_takes_over(yard: Yard, calm: str) -> None:
     (local,) = [node["name"] for node in yard.client.nodes.list()]
     yard.agent("first")
     yard.client.nodes.drain(local, "the test uses two agents of its own")

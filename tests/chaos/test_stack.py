@@ -5,113 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
-from deploy.local.service import ROOT
+from tests.chaos.stack import Up, eventually, standing
 
 pytestmark = pytest.mark.chaos
-
-PATIENCE_S = 90.0
-
-
-def eventually(claim: Callable[[], bool]) -> bool:
-    """Wait for ``claim``; the patience only bounds a failure."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (held := claim()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return held
-
-
-def belongs(process: psutil.Process, home: Path) -> bool:
-    """Tell whether a process is of the stack on ``home``: PostgreSQL overwrites its environment, so its words count."""
-    try:
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        told = " ".join(process.cmdline())
-        return str(home) in told or process.environ().get("YARD_HOME") == str(home)
-    except psutil.Error:
-        return False
-
-
-@dataclass
-class Up:
-    """A ``./script/up`` under test, without the making of a virtual environment."""
-
-    home: Path
-    port: int
-    launchers: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        environment = {name: value for name, value in os.environ.items() if name not in {"DATABASE_URL", "REDIS_URL"}}
-        self.launchers.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "deploy.local", "up", "--port", str(self.port), *more],
-                cwd=ROOT,
-                env=environment | {"YARD_HOME": str(self.home), "PYTHONUNBUFFERED": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-        return self.launchers[-1]
-
-    def started(self, *more: str) -> subprocess.Popen[str]:
-        """Start it and wait until it says that it is ready."""
-        launcher = self.start(*more)
-        assert launcher.stdout is not None
-        said = []
-        for line in launcher.stdout:
-            said.append(line)
-            if line.startswith("Ready."):
-                return launcher
-        pytest.fail("the stack did not come up:\n" + "".join(said))
-
-    def processes(self) -> list[psutil.Process]:
-        own = {launcher.pid for launcher in self.launchers}
-        return [process for process in psutil.process_iter() if process.pid not in own and belongs(process, self.home)]
-
-    def named(self, words: str) -> psutil.Process:
-        (found,) = [
-            process
-            for process in self.processes()
-            if words in " ".join(process.cmdline()) and process.parent().pid == self.keeper().pid  # type: ignore[union-attr]
-        ]
-        return found
-
-    def keeper(self) -> psutil.Process:
-        (found,) = [process for process in self.processes() if "deploy.local keep" in " ".join(process.cmdline())]
-        return found
-
-    def answers(self) -> bool:
-        with socket.socket() as link:
-            return link.connect_ex(("127.0.0.1", self.port)) == 0
 
 
 @pytest.fixture
 def up() -> Iterator[Up]:
-    with tempfile.TemporaryDirectory(prefix="yard-up-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
-        stack = Up(Path(folder) / "home", port)
+    with standing() as stack:
         yield stack
-        for launcher in stack.launchers:
-            launcher.terminate()
-            launcher.wait()
-            if launcher.stdout is not None:
-                launcher.stdout.close()
-        for process in stack.processes():
-            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

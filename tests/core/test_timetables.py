@@ -79,7 +79,7 @@ def test_hybrid_repairs_an_overrun_within_the_range_and_says_when_the_range_is_l
     assert not soon.replanned
     late = think(begun(snap, soon, NOW + 120), now=NOW + 400)
     assert waits(late)["s001"].planned.start_at > NOW + 400
-    assert "1/train" in late.replanned
+    assert "#1 train" in late.replanned
 
 
 def test_hybrid_moves_an_entry_away_from_a_node_that_was_lost() -> None:
@@ -100,7 +100,7 @@ def test_an_urgent_arrival_goes_before_promises_of_less_urgent_stages() -> None:
     plan = think(replace(snap, waiting=(*snap.waiting, stage(2, priority=750))), now=NOW + 1)
     assert waits(plan)["s002"].planned.start_at == NOW + 100
     assert waits(plan)["s001"].planned.start_at == NOW + 200
-    assert "1/train" in plan.replanned
+    assert "#1 train" in plan.replanned
 
 
 def test_dynamic_promises_nothing_and_lets_the_gang_starve() -> None:
