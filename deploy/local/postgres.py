@@ -7,6 +7,7 @@ instance). The wheel's Python helpers are not used: one adds a system user and o
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import signal
@@ -95,8 +96,8 @@ class Cluster:
 
     @property
     def user(self) -> User:
-        """Who runs the server: PostgreSQL refuses uid 0."""
-        return "mapped" if os.getuid() == 0 else "self"
+        """Who runs the server: PostgreSQL refuses uid 0, and a uid without a name, as containers like to give."""
+        return "mapped" if os.getuid() == 0 or not _has_name(os.getuid()) else "self"
 
     @property
     def exists(self) -> bool:
@@ -151,7 +152,7 @@ class Cluster:
 
     def finish_making(self, status: int, output: str, user: User) -> bool:
         """Put the finished cluster in its place. False: try again as ``nobody``, user namespaces are forbidden here."""
-        if status == EXIT_CANNOT_MAP and user == "mapped":
+        if status == EXIT_CANNOT_MAP and user == "mapped" and os.getuid() == 0:
             return False
         if status != 0:
             shutil.rmtree(self._unfinished, ignore_errors=True)
@@ -238,3 +239,11 @@ class Cluster:
             check=False,
         )
         return asked.returncode == 0
+
+
+def _has_name(uid: int) -> bool:
+    try:
+        pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return True
