@@ -45,7 +45,7 @@ class _Courier:
     async def _quietly(self, what: Coroutine[Any, Any, None]) -> None:
         try:
             await asyncio.wait_for(what, timeout=2)
-        except Exception as error:  # a hint that cannot be sent is nothing: timers and polls cover for it
+        except Exception as error:  # noqa: BLE001  a hint that cannot be sent is nothing: timers and polls cover for it
             if time.monotonic() - self._complained_at > 60:
                 self._complained_at = time.monotonic()
                 log.warning("a hint could not be sent (%s): screens poll, the scheduler looks every 2 s", error)

@@ -105,9 +105,10 @@ def _read(path: Path, profile: str) -> Address | None:
     except ValueError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
     if profile:
-        table = table.get("profiles", {}).get(profile)
-        if table is None:
+        profiles: dict[str, dict[str, Any]] = table.get("profiles", {})
+        if profile not in profiles:
             return None
+        table = profiles[profile]
     return Address(
         str(table.get("url", "")),
         str(table.get("token", "")),

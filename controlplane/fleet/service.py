@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
@@ -63,7 +64,7 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
     """
     try:
         slug(name)
-    except Exception:
+    except ValidationError:
         raise Refusal(f"node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens") from None
     with transaction.atomic():
         join = JoinToken.objects.select_for_update().filter(digest=digest(token)).first()

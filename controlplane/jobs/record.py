@@ -269,15 +269,14 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
         service.move(stages, what)
     Device.objects.filter(fenced_for__in=[a.stage_id for a in attempts]).update(fenced_for=None, fenced_until=None)
     for attempt in attempts:
-        if attempt.stop_for:
-            _fence(attempt, at)
+        _fence(attempt, at)
     transaction.on_commit(changes.wake)
     return notes
 
 
 def _fence(attempt: Attempt, at: datetime) -> None:
     """Keeps what an eviction freed for the stage for which it was done, for half a minute."""
-    if Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
+    if attempt.stop_for and Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
         Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu").update(
             fenced_for=attempt.stop_for, fenced_until=at + timedelta(seconds=30)
         )

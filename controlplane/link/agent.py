@@ -57,7 +57,7 @@ class AgentLink(AsyncWebsocketConsumer):
         await self.accept()
         try:
             await self.channel_layer.group_add(self.group, self.channel_name)
-        except Exception as error:  # without Redis orders still leave with every report
+        except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
             log.warning("node %s is not nudged for now: %s", node.name, error)
 
     async def disconnect(self, code: int) -> None:

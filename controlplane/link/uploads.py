@@ -13,6 +13,7 @@ import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
@@ -28,7 +29,7 @@ CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
 SAMPLES_LIMIT = 20_000
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def _refuse(status: int, detail: str) -> JsonResponse:
@@ -36,11 +37,11 @@ def _refuse(status: int, detail: str) -> JsonResponse:
 
 
 def by_node(view: View) -> View:
-    """Calls ``view(request, node, ...)`` for whoever proves to be a node; these calls carry no cookie, hence no CSRF."""
+    """Calls ``view(request, node, ...)`` for whoever proves to be a node. No cookie is read, hence no CSRF."""
 
     @csrf_exempt
     @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         node = fleet.authenticate(request.headers.get("Authorization", ""))
         if node is None:
             return _refuse(401, "this node credential is unknown or revoked; let the agent join again")
@@ -202,7 +203,7 @@ def _age(seconds: float) -> float:
 
 @by_node
 @require_GET
-def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponse:
+def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponseBase:
     """The bytes of a bundle, to a node that runs a job with it."""
     needed = Part.objects.filter(node=node, ended_at=None, attempt__stage__job__bundle=sha256).exists()
     if len(sha256) != 64 or not sha256.isalnum() or not needed:

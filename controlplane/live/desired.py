@@ -115,13 +115,9 @@ def _specs(part_ids: list[uuid.UUID]) -> dict[uuid.UUID, PartSpec]:
     for peer in Part.objects.filter(attempt__in=several).select_related("node").order_by("rank"):
         gangs.setdefault(peer.attempt_id, []).append(peer)
     resumable = [part.attempt.stage_id for part in parts if part.attempt.number > 1]
-    newest: dict[uuid.UUID, str] = {}
-    for stage_id, path in (
-        Checkpoint.objects.filter(stage__in=resumable).order_by("step", "at").values_list("stage_id", "path")
-        if resumable
-        else ()
-    ):
-        newest[stage_id] = path
+    # In the order of their steps: the last one of a stage stays.
+    checkpoints = Checkpoint.objects.filter(stage__in=resumable).order_by("step", "at") if resumable else ()
+    newest = {checkpoint.stage_id: checkpoint.path for checkpoint in checkpoints}
     return {part.id: _spec(part, gangs.get(part.attempt_id, [part]), newest) for part in parts}
 
 

@@ -121,7 +121,7 @@ def moment(at: float) -> str:
 
 
 class LiveStore:
-    """Implements ``scheduler.core.ports.Store`` on PostgreSQL. Keep one per process: it remembers what never changes."""
+    """Implements ``scheduler.core.ports.Store`` on PostgreSQL. Keep one per process: it remembers what stays."""
 
     def __init__(self) -> None:
         self._requests: dict[uuid.UUID, dict[str, Any]] = {}

@@ -26,8 +26,8 @@ WATCH_S = 1.5
 KEEP_SAMPLES_DAYS = 7
 
 
-def claim(name: str, every_s: float) -> float | None:
-    """Claims a duty if it was not done within ``every_s``; returns the seconds since it last was, or None if not now."""
+def claim(name: str, every_s: float) -> bool:
+    """Claims a duty; False where it was done within ``every_s`` already, by whomever."""
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO fleet_heartbeat AS h (name, at, epoch) VALUES (%s, now(), 1)
@@ -36,7 +36,7 @@ def claim(name: str, every_s: float) -> float | None:
                RETURNING epoch""",
             [name, every_s],
         )
-        return None if cursor.fetchone() is None else every_s
+        return cursor.fetchone() is not None
 
 
 def _since(name: str) -> float:
@@ -48,7 +48,7 @@ def watch() -> None:
     """Marks silent nodes and gives up what is certainly dead. Judges nobody shortly after an outage of its own."""
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
-    if claim("watch", WATCH_S) is None:
+    if not claim("watch", WATCH_S):
         return
     nodes = max(1, Node.objects.count())
     period = max(timers.report_s, nodes / 400)
@@ -69,7 +69,7 @@ def watch() -> None:
 
 def housekeeping() -> None:
     """Makes tomorrow's partitions, drops the oldest, and clears what has expired."""
-    if claim("housekeeping", 50) is None:
+    if not claim("housekeeping", 50):
         return
     now = timezone.now()
     access.forget_old()
@@ -84,8 +84,10 @@ def _partitions(table: str) -> None:
     with connection.cursor() as cursor:
         for day in (today, today + timedelta(days=1)):
             name, end = f"{table}_{day:%Y%m%d}", day + timedelta(days=1)
-            cursor.execute("SELECT to_regclass(%s), EXISTS (SELECT 1 FROM " + table + "_default WHERE at >= %s AND at < %s)",
-                           [name, day, end])  # fmt: skip
+            cursor.execute(
+                f"SELECT to_regclass(%s), EXISTS (SELECT 1 FROM {table}_default WHERE at >= %s AND at < %s)",
+                [name, day, end],
+            )
             exists, occupied = cursor.fetchone()
             if exists is None and not occupied:
                 cursor.execute(f"CREATE TABLE {name} PARTITION OF {table} FOR VALUES FROM ('{day}') TO ('{end}')")
