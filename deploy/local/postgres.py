@@ -232,7 +232,10 @@ class Cluster:
     def is_ready(self) -> bool:
         """Tell whether the server takes connections; ``pg_isready`` costs less than a client library in the keeper."""
         asked = subprocess.run(
-            [str(binaries() / "pg_isready"), "--quiet", "--timeout", "2", "--host", str(self.sockets)],
+            [
+                *(str(binaries() / "pg_isready"), "--quiet", "--timeout", "2", "--host", str(self.sockets)),
+                *("--username", ROLE, "--dbname", DATABASE),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
