@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from controlplane.pages.gantt import moment
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page
 from controlplane.pages.timeline import chart
@@ -20,6 +22,7 @@ CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 # What is no measurement is a mark: which one, by the state of the device.
 MARKS = {"free": "free", "held_idle": "idle", "unhealthy": "bad", "offline": "na"}
+LEAST = timedelta(minutes=4)
 GANTT = "/timeline?from=-5400&to=5400"
 
 
@@ -141,6 +144,17 @@ def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return shown
 
 
+def _near(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The timeline, cut to where something is: a yard of a minute's age shows that minute, not an empty hour."""
+    now, segments = moment(body["now"]), body["segments"]
+    first = min((moment(segment["start_at"]) for segment in segments), default=now)
+    ends = (segment["end_at"] or segment["expected_end_at"] for segment in segments)
+    last = max((moment(end) for end in ends if end), default=now)
+    begin = max(moment(body["from_at"]), min(first, now - LEAST) - LEAST / 10)
+    end = min(moment(body["to_at"]), max(last, now + (now - begin) * 0.15))
+    return {**body, "from_at": begin.isoformat(), "to_at": end.isoformat()}
+
+
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     answer = read(request, "/overview")
@@ -161,7 +175,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "devices": devices,
             "accelerators": accelerators,
             "attention": attention,
-            "gantt": chart(timeline.body, only_used=True, row=15, tallest=420),
+            "gantt": chart(_near(timeline.body), only_used=True, row=15, tallest=420),
             "ended": {state: jobs.get(state, 0) for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "simulated": any(node["simulated"] for node in now["nodes"]),
         },

@@ -58,7 +58,9 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """A link that signs its user in once, in this browser. A HEAD request does not use it up: it is not allowed."""
     user = redeem(secret)
     if user is None:
-        said = _("This link is unknown, used or expired. Make a new one on the server with: yard open")
+        said = _(
+            "This link is unknown, used or expired. Make a new one on the server with: python manage.py sign_in_link NAME"
+        )
         return render(request, "sign_in.html", {"said": said, "next": "/"}, status=410)
     login(request, user, backend=BACKEND)
     return redirect("/")

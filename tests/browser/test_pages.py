@@ -210,6 +210,7 @@ def test_keys_lead_from_page_to_page(open_page: Open) -> None:
     page.keyboard.press("g")
     page.keyboard.press("n")
     page.wait_for_url("**/nodes")
+    _drawn(page)
     page.keyboard.press("?")
     expect(page.locator("#yard-keys")).to_be_visible()
     page.keyboard.press("Escape")

@@ -210,7 +210,7 @@ async function draw(el) {
   el.dataset.drawn = stamp(source);
   const wanted = JSON.parse(source);
   if (wanted.height) el.style.height = `${wanted.height}px`;
-  if (wanted.width) el.style.width = `min(100%, ${wanted.width}px)`;
+  if (wanted.width) [el.style.width, el.style.maxWidth] = [`${wanted.width}px`, "100%"];
   const [traces, more] = KIND[el.dataset.chart](wanted, el);
   await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, CONFIG);
   if (live.has(el)) return;

@@ -7,6 +7,16 @@ import { t } from "./text.js";
 
 const holder = document.getElementById("job-metrics-topic");
 
+/** Bridges gaps of a few steps: a measurement holds until the next one is due. Longer gaps stay gaps. */
+const HOLD = 4;
+function held(list) {
+  let last = null, age = 0;
+  return list.map(value => {
+    if (value !== null) { last = value; age = 0; return value; }
+    age += 1;
+    return age <= HOLD ? last : null;
+  });
+}
 const some = list => list.some(value => value !== null);
 
 /** The metrics answer as a strip of device × time and as lines of what its processes use. */
@@ -16,12 +26,15 @@ function measured({ at, devices, parts }) {
   const first = shown.length ? Math.min(...shown.map(d => d.utilisation.findIndex(v => v !== null))) : 0;
   feed("chart-devices", {
     rows: shown.map(d => `${d.node} ${d.kind}${d.index}`), x: x.slice(first), height: Math.min(340, Math.max(96, shown.length * 17 + 30)),
-    z: shown.map(d => d.utilisation.slice(first).map(v => (v === null ? null : v * 100))),
+    z: shown.map(d => held(d.utilisation).slice(first).map(v => (v === null ? null : v * 100))),
   });
   const known = parts.filter(p => some(p.cpu) || some(p.rss_bytes)).slice(0, 8);
   const name = p => `${p.stage} ${p.attempt}${known.some(o => o.rank) ? `.${p.rank}` : ""}`;
-  feed("chart-cpu", { x_kind: "time", unit: t("cores"), zero: true, series: known.map(p => ({ name: name(p), x, y: p.cpu })) });
-  feed("chart-memory", { x_kind: "time", unit: "GiB", zero: true, series: known.map(p => ({ name: name(p), x, y: p.rss_bytes.map(v => (v === null ? null : v / 2 ** 30)) })) });
+  const seen = known.flatMap(p => [p.cpu, p.rss_bytes]).filter(some);
+  const [from, to] = [Math.min(...seen.map(list => list.findIndex(v => v !== null))), Math.max(...seen.map(list => list.findLastIndex(v => v !== null))) + 1];
+  const line = (p, list, unit) => ({ name: name(p), x: x.slice(from, to), y: held(list).slice(from, to).map(v => (v === null ? null : v / unit)) });
+  feed("chart-cpu", { x_kind: "time", unit: t("cores"), zero: true, series: known.map(p => line(p, p.cpu, 1)) });
+  feed("chart-memory", { x_kind: "time", unit: "GiB", zero: true, series: known.map(p => line(p, p.rss_bytes, 2 ** 30)) });
   for (const [id, empty] of [["panel-devices", !shown.length], ["panel-cpu", !known.length], ["panel-memory", !known.length]]) {
     const panel = document.getElementById(id);
     if (!panel) continue;
