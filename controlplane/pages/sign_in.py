@@ -59,7 +59,8 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
     user = redeem(secret)
     if user is None:
         said = _(
-            "This link is unknown, used or expired. Make a new one on the server with: python manage.py sign_in_link NAME"
+            "This link is unknown, used or expired. "
+            "Make a new one on the server with: python manage.py sign_in_link NAME"
         )
         return render(request, "sign_in.html", {"said": said, "next": "/"}, status=410)
     login(request, user, backend=BACKEND)
