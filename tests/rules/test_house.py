@@ -1,4 +1,4 @@
-"""The laws of the house that no type tells: one writer of states, no branch on *simulated*, words that say something."""
+"""The laws of the house that no type tells: one writer of states, no branch on *simulated*, words with a sense."""
 
 from __future__ import annotations
 

@@ -1,0 +1,96 @@
+"""Writes the reference pages that repeat what the code says: states, causes and reasons. Run: python docs/generate.py"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scheduler.core import lifecycle, retry  # noqa: E402
+from scheduler.core.reasons import CATALOGUE  # noqa: E402
+
+NOTE = "<!-- Made by docs/generate.py from the code; change it there. -->"
+
+
+def states() -> str:
+    """The lifecycle of a stage, as a picture and as a table, and the causes of ends."""
+    rows = "\n".join(f"| {state} | {event} | {to} |" for (state, event), to in lifecycle.TABLE.items())
+    causes = "\n".join(f"| `{cause}` | {_after(cause)} |" for cause in lifecycle.Cause)
+    return f"""{NOTE}
+
+# States and causes
+
+A **stage** has one of these states; a job's state derives from its stages. *Lost*, *preempted*, *timed out* and *out of
+memory* are causes of an attempt's end, not states: whether such an end means another attempt is decided by its cause and
+by what the job file says under `retry`, `preemption` and `on_node_lost`.
+
+```mermaid
+{lifecycle.mermaid()}
+```
+
+| state | event | next |
+|---|---|---|
+{rows}
+
+COMPLETED, FAILED and CANCELLED are final; the database refuses to change them.
+
+## Causes
+
+| cause | what follows |
+|---|---|
+{causes}
+
+## In the words of others
+
+| Switchyard | Slurm | Kubernetes |
+|---|---|---|
+| PENDING | PD | Pending, QuotaReserved=False |
+| HELD | PD (JobHeldUser, JobHeldAdmin) | suspend: true |
+| STARTING | CF | ContainerCreating |
+| RUNNING | R | Running |
+| SUSPENDED | S | - |
+| STOPPING | CG | Terminating |
+| COMPLETED | CD | Succeeded |
+| FAILED | F, TO, OOM, NF | Failed |
+| CANCELLED | CA | - |
+"""
+
+
+def _after(cause: lifecycle.Cause) -> str:
+    if cause in retry.NO_FAULT:
+        return "queued again; it costs none of the stage's retries"
+    if cause is lifecycle.Cause.CANCELLED:
+        return "CANCELLED"
+    if cause in retry.HOPELESS:
+        return "the end: another attempt could not end otherwise"
+    extra = "; also with `on_node_lost: requeue`" if cause in retry.NODE_LOST else ""
+    return f"FAILED, or queued again where `retry.on` has `{cause.lower()}`{extra}"
+
+
+def reasons() -> str:
+    """The catalogue of reasons for waiting, in order of precedence."""
+    rows = "\n".join(
+        f"| {rank} | `{entry.code}` | {entry.template.replace('{', '*').replace('}', '*')} | {entry.acts} |"
+        for rank, entry in enumerate(CATALOGUE, 1)
+    )
+    return f"""{NOTE}
+
+# Why a stage waits
+
+Every stage that waits has at least one reason, with the numbers behind it. Where several hold, the first of this list is
+the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
+(`yard why 12 -o json`). Not every code is produced yet; the table in the README says what is.
+
+| | code | says | who can act |
+|---|---|---|---|
+{rows}
+"""
+
+
+PAGES = {"states.md": states, "reasons.md": reasons}
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (ROOT / "docs" / "reference" / name).write_text(page(), encoding="utf-8")
