@@ -1,9 +1,13 @@
-"""Takes the pictures of docs/screenshots: the seeded yard, in a real Chromium. ``./script/screenshots`` runs it."""
+"""Takes the pictures of docs/screenshots: the seeded yard, in a real Chromium.
+
+``./script/screenshots`` takes all of them, ``./script/screenshots jobs-light`` one.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,7 +36,10 @@ SHOTS = (
 def take(browser: Browser, site: Site) -> None:
     """All pictures; each waits until the page is live and its charts are drawn."""
     numbers = {"job": site.number(JOB), "waiting": site.number("llama-pretrain-v4")}
+    wanted = set(sys.argv[1:])
     for name, path, theme, width, language, height in SHOTS:
+        if wanted and name not in wanted:
+            continue
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)  # type: ignore[arg-type]
         page = context.new_page()
         page.goto(f"{site.url}/sign-in")

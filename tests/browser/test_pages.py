@@ -43,6 +43,10 @@ def test_every_page_draws_without_complaint(open_page: Open, site: Site, theme: 
         _drawn(page)
         assert page.locator("h1").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is wider than {width}"
+        if width == 1440:
+            assert page.evaluate(
+                "[...document.querySelectorAll('.y-scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+            )
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (background == "rgb(14, 16, 19)") == (theme == "dark")
         assert witness.complaints() == [], path
