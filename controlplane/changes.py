@@ -76,7 +76,9 @@ def wake() -> None:
     _courier.carry(_wake())
 
 
+# Clients by process: one for the courier's loop, one for whoever begins a cycle.
 _redis: dict[int, Any] = {}
+_clearing: dict[int, Any] = {}
 
 
 async def _wake() -> None:
@@ -100,7 +102,9 @@ def clear_wake() -> None:
     from redis import Redis
 
     try:
-        client = _redis.setdefault(-os.getpid(), Redis.from_url(settings.REDIS_URL, socket_timeout=1))
+        client = _clearing.get(os.getpid())
+        if client is None:
+            client = _clearing[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=1)
         client.delete(WAKE_KEY)
     except Exception:  # the key expires by itself
         log.debug("the wake mark could not be cleared", exc_info=True)

@@ -12,16 +12,14 @@ from django.db import connection
 from scheduler.core.lifecycle import Health, NodeState
 from scheduler.core.types import Device, Mode, Node
 
-_NODES = """
-SELECT n.id::text, n.name, n.state, n.labels,
-       coalesce(array_agg(p.name ORDER BY p.name) FILTER (WHERE p.name IS NOT NULL), '{}')
-FROM fleet_node n LEFT JOIN fleet_node_pools np ON np.node_id = n.id LEFT JOIN pools_pool p ON p.id = np.pool_id
-GROUP BY n.id ORDER BY n.id
-"""
-_DEVICES = """
-SELECT id::text, node_id::text, kind, vendor, model, index, memory_bytes, capacity_milli, mode, health, numa, features,
-       CASE WHEN fenced_until > now() THEN fenced_for::text END
-FROM fleet_device WHERE present ORDER BY id
+# One statement and one round trip; PostgreSQL builds the rows as JSON faster than rows can be converted one by one.
+_FLEET = """
+SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.labels,
+            (SELECT coalesce(json_agg(p.name ORDER BY p.name), '[]') FROM fleet_node_pools np
+             JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id)) ORDER BY n.id), '[]') FROM fleet_node n),
+       (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
+            mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END) ORDER BY id), '[]')
+        FROM fleet_device WHERE present)
 """
 
 
@@ -32,39 +30,32 @@ def parsed(value: Any) -> Any:
 
 def nodes() -> tuple[Node, ...]:
     """All nodes with the devices that they report."""
-    devices: dict[str, list[Device]] = defaultdict(list)
     with connection.cursor() as cursor:
-        cursor.execute(_DEVICES)
-        for i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced in cursor:
-            devices[node].append(
-                Device(
-                    id=i,
-                    node=node,
-                    kind=kind,
-                    vendor=vendor,
-                    model=model,
-                    index=index,
-                    memory_bytes=memory,
-                    capacity_milli=capacity,
-                    mode=Mode(mode),
-                    health=Health(health),
-                    numa=numa,
-                    features=parsed(features),
-                    fenced_for=fenced,
-                )
-            )
-        cursor.execute(_NODES)
-        return tuple(
-            Node(
+        cursor.execute(_FLEET)
+        node_rows, device_rows = (parsed(column) for column in cursor.fetchone())
+    devices: dict[str, list[Device]] = defaultdict(list)
+    for i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced in device_rows:
+        devices[node].append(
+            Device(
                 id=i,
-                name=name,
-                state=NodeState(state),
-                pools=tuple(pools),
-                devices=tuple(devices[i]),
-                labels=parsed(labels),
+                node=node,
+                kind=kind,
+                vendor=vendor,
+                model=model,
+                index=index,
+                memory_bytes=memory,
+                capacity_milli=capacity,
+                mode=Mode(mode),
+                health=Health(health),
+                numa=numa,
+                features=features,
+                fenced_for=fenced,
             )
-            for i, name, state, labels, pools in cursor.fetchall()
         )
+    return tuple(
+        Node(id=i, name=name, state=NodeState(state), pools=tuple(pools), devices=tuple(devices[i]), labels=labels)
+        for i, name, state, labels, pools in node_rows
+    )
 
 
 _remembered: tuple[float, tuple[Node, ...]] = (float("-inf"), ())

@@ -92,7 +92,7 @@ def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
 
 def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
-    known = _known(node_id, [part_id for part_id in here if _is_uuid(part_id)])
+    known = _known(node_id, [part_id for part_id in here if is_uuid(part_id)])
     # Order of locks, here as everywhere: jobs, then nodes, then what belongs to them.
     news = [
         part
@@ -123,7 +123,8 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     return [job.number for job in jobs.values()] + touched
 
 
-def _is_uuid(text: str) -> bool:
+def is_uuid(text: str) -> bool:
+    """Whether a name that came over the wire can be one of ours."""
     try:
         uuid.UUID(text)
     except ValueError:

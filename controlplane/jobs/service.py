@@ -22,7 +22,6 @@ from agents.protocol import Phase
 from controlplane import changes
 from controlplane.access.models import User
 from controlplane.fleet import world
-from controlplane.fleet.models import Node
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
 from controlplane.jobs.section import Refusal
@@ -464,8 +463,8 @@ class Placing:
 def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime) -> list[Note]:
     """Starts these stages: attempts, parts and claims, and their states.
 
-    The jobs must be locked, and the caller settles them with the facts that this returns. Raises IntegrityError where a
-    device cannot give what is claimed; the caller holds a savepoint.
+    The jobs must be locked and the nodes touched, and the caller settles the jobs with the facts that this returns.
+    Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
     for placing in placings:
@@ -491,17 +490,15 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
                 Claim(part=part, device_id=device, milli=milli, memory_bytes=memory, opened_at=at)
                 for device, milli, memory in grants
             ]
-    touch_nodes(part.node_id for part in parts)
     move([placing.stage for placing in placings], What.PLACE)
     Attempt.objects.bulk_create(attempts)
     Part.objects.bulk_create(parts)
     Claim.objects.bulk_create(claims)
-    nodes = dict(Node.objects.filter(id__in={part.node_id for part in parts}).values_list("id", "name"))
     return [
         Note(
             jobs[placing.stage.job_id],
             "placed",
-            f"{placing.stage.name} placed on {', '.join(nodes[node] for node, _ in placing.ranks)}: {placing.why}",
+            f"{placing.stage.name} placed: {placing.why}",
             "engine",
             placing.stage.name,
             placing.stage.attempt_count,

@@ -24,6 +24,7 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Job, Part
 from controlplane.jobs.models import LogChunk as LogRow
+from controlplane.jobs.record import is_uuid
 
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
@@ -80,7 +81,7 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
 
 
 def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
-    ids = {chunk.part for chunk in chunks if _uuid(chunk.part)}
+    ids = {chunk.part for chunk in chunks if is_uuid(chunk.part)}
     at = timezone.now()
     with transaction.atomic():
         # One writer per part at a time: an agent that reconnects may overlap its own former request.
@@ -124,14 +125,6 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
         LogCommit(part=p, rank=r, stream=s, committed=committed[p, r, s], refused=refused.get((p, r, s), ""))
         for p, r, s in asked
     ]
-
-
-def _uuid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _committed(part_ids: list[uuid.UUID]) -> dict[tuple[str, int, str], int]:
@@ -185,7 +178,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
     of_parts = [
         (s.part, now - timedelta(seconds=_age(s.age_s)), s.cpu, s.rss_bytes)
         for s in batch.parts[:SAMPLES_LIMIT]
-        if _uuid(s.part)
+        if is_uuid(s.part)
     ]
     with connection.cursor() as cursor:
         if of_devices:

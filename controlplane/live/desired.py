@@ -11,11 +11,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Prefetch
 
 from agents.protocol import Desired, DeviceClaim, PartSpec, Phase, Timers, Wanted
-from controlplane.fleet.models import Node
-from controlplane.jobs.models import Checkpoint, Claim, Part
+from controlplane.fleet.world import parsed
+from controlplane.jobs.record import is_uuid
 
 TIMERS = Timers(**settings.LINK_TIMERS)
 
@@ -28,36 +27,43 @@ def lineage() -> str:
         return str(cursor.fetchone()[0])
 
 
+# All live parts of a node with what it takes to run them, in one statement. A spec is read only for parts that are not
+# journalled yet over there; rows of jobs and stages carry much that an agent never sees.
+_PARTS = """
+SELECT n.generation, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8,
+       CASE WHEN a.stop_why = '' AND p.id <> ALL(%(known)s) THEN json_build_object(
+           'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'storage', o.storage_path,
+           'stage', s.name, 'stage_kind', s.kind, 'request', s.request, 'attempt_number', a.number,
+           'alternative', a.alternative,
+           'gang', (SELECT json_agg(json_build_array(m.name, m.address) ORDER BY q.rank)
+                    FROM jobs_part q JOIN fleet_node m ON m.id = q.node_id WHERE q.attempt_id = a.id),
+           'devices', (SELECT coalesce(json_agg(json_build_object('uuid', d.uuid, 'kind', d.kind, 'vendor', d.vendor,
+                           'model', d.model, 'index', d.index, 'milli', c.milli, 'memory_bytes', c.memory_bytes,
+                           'simulated', d.simulated) ORDER BY d.kind, d.index), '[]')
+                       FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id WHERE c.part_id = p.id),
+           'resume_from', CASE WHEN a.number > 1 THEN (SELECT k.path FROM jobs_checkpoint k WHERE k.stage_id = s.id
+                               ORDER BY k.step DESC, k.at DESC LIMIT 1) END) END
+FROM fleet_node n LEFT JOIN jobs_part p ON p.node_id = n.id AND NOT p.forgotten AND p.ended_at IS NULL
+     LEFT JOIN jobs_attempt a ON a.id = p.attempt_id LEFT JOIN jobs_stage s ON s.id = a.stage_id
+     LEFT JOIN jobs_job j ON j.id = s.job_id LEFT JOIN access_project r ON r.id = j.project_id
+     LEFT JOIN pools_pool o ON o.id = j.pool_id
+WHERE n.id = %(node)s ORDER BY p.id
+"""
+
+
 def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desired:
     """All that is wanted on a node as of now.
 
     ``known`` maps the parts that the agent holds to their phase: of those that it has journalled already the order is
     repeated without its spec. ``answer`` are the fields that reply to a report (accepted, refused, unknown, forget).
     """
-    generation = Node.objects.values_list("generation", flat=True).get(id=node_id)
-    parts = list(
-        Part.objects.filter(node_id=node_id, forgotten=False, ended_at=None).select_related("attempt").order_by("id")
-    )
-    fresh = [part.id for part in parts if not part.attempt.stop_why and known.get(str(part.id), 0) < Phase.ACKED]
-    specs = _specs(fresh) if fresh else {}
-    graces = _graces([part for part in parts if part.attempt.stop_why])
-    wanted = [
-        Wanted(
-            part=str(part.id),
-            attempt=str(part.attempt_id),
-            epoch=part.epoch,
-            do="stop",
-            why=part.attempt.stop_why,
-            grace_s=graces[part.id],
-        )
-        if part.attempt.stop_why
-        else Wanted(
-            part=str(part.id), attempt=str(part.attempt_id), epoch=part.epoch, do="run", spec=specs.get(part.id)
-        )
-        for part in parts
-    ]
+    journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
+    with connection.cursor() as cursor:
+        cursor.execute(_PARTS, {"node": node_id, "known": journalled})
+        rows = cursor.fetchall()
+    wanted = [_wanted(row[1:]) for row in rows if row[1] is not None]
     return Desired(
-        generation=generation,
+        generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],
         timers=TIMERS,
         cluster=settings.CLUSTER_NAME,
@@ -66,102 +72,42 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
     )
 
 
-def _graces(parts: list[Part]) -> dict[uuid.UUID, float]:
-    if not parts:
-        return {}
-    rows = Part.objects.filter(id__in=[part.id for part in parts])
-    return {i: float(request["grace_s"]) for i, request in rows.values_list("id", "attempt__stage__request")}
+def _wanted(row: Any) -> Wanted:
+    part, attempt, epoch, rank, stop_why, grace_s, told = row
+    if stop_why:
+        return Wanted(part=str(part), attempt=str(attempt), epoch=epoch, do="stop", why=stop_why, grace_s=grace_s)
+    spec = _spec(attempt, rank, parsed(told)) if told is not None else None
+    return Wanted(part=str(part), attempt=str(attempt), epoch=epoch, do="run", spec=spec)
 
 
-# Rows of jobs and stages carry much that an agent never sees.
-_COLUMNS = (
-    "rank",
-    "epoch",
-    "node__name",
-    "node__address",
-    "attempt__number",
-    "attempt__alternative",
-    "attempt__stage__name",
-    "attempt__stage__kind",
-    "attempt__stage__request",
-    "attempt__stage__job__number",
-    "attempt__stage__job__name",
-    "attempt__stage__job__bundle",
-    "attempt__stage__job__pool__storage_path",
-    "attempt__stage__job__project__name",
-)
-_CLAIM_COLUMNS = (
-    "part_id",
-    "milli",
-    "memory_bytes",
-    "device__uuid",
-    "device__kind",
-    "device__vendor",
-    "device__model",
-    "device__index",
-    "device__simulated",
-)
-
-
-def _specs(part_ids: list[uuid.UUID]) -> dict[uuid.UUID, PartSpec]:
-    parts = list(
-        Part.objects.filter(id__in=part_ids)
-        .select_related("attempt__stage__job__pool", "attempt__stage__job__project", "node")
-        .only(*_COLUMNS)
-        .prefetch_related(Prefetch("claims", Claim.objects.select_related("device").only(*_CLAIM_COLUMNS)))
-    )
-    gangs: dict[uuid.UUID, list[Part]] = {}
-    several = [part.attempt_id for part in parts if part.attempt.stage.request["nodes"] > 1]
-    for peer in Part.objects.filter(attempt__in=several).select_related("node").order_by("rank"):
-        gangs.setdefault(peer.attempt_id, []).append(peer)
-    resumable = [part.attempt.stage_id for part in parts if part.attempt.number > 1]
-    # In the order of their steps: the last one of a stage stays.
-    checkpoints = Checkpoint.objects.filter(stage__in=resumable).order_by("step", "at") if resumable else ()
-    newest = {checkpoint.stage_id: checkpoint.path for checkpoint in checkpoints}
-    return {part.id: _spec(part, gangs.get(part.attempt_id, [part]), newest) for part in parts}
-
-
-def _spec(part: Part, gang: list[Part], newest: Mapping[uuid.UUID, str]) -> PartSpec:
-    attempt, stage = part.attempt, part.attempt.stage
-    job, request = stage.job, stage.request
-    alternative = request["alternatives"][attempt.alternative]
-    storage = PurePosixPath(job.pool.storage_path) / str(job.number) if job.pool.storage_path else None
+def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any]) -> PartSpec:
+    request = told["request"]
+    alternative = request["alternatives"][told["alternative"]]
+    storage = PurePosixPath(told["storage"]) / str(told["job"]) if told["storage"] else None
     return PartSpec(
-        job=job.number,
-        job_name=job.name,
-        stage=stage.name,
-        stage_kind=stage.kind,
-        project=job.project.name,
-        attempt_number=attempt.number,
+        job=told["job"],
+        job_name=told["job_name"],
+        stage=told["stage"],
+        stage_kind=told["stage_kind"],
+        project=told["project"],
+        attempt_number=told["attempt_number"],
         argv=alternative["argv"],
-        rank=part.rank,
-        nodes=[peer.node.name for peer in gang],
+        rank=rank,
+        nodes=[name for name, _ in told["gang"]],
         env=alternative.get("env") or {},
-        bundle=job.bundle or None,
-        devices=[
-            DeviceClaim(
-                uuid=claim.device.uuid,
-                kind=claim.device.kind,
-                vendor=claim.device.vendor,
-                model=claim.device.model,
-                index=claim.device.index,
-                milli=claim.milli,
-                memory_bytes=claim.memory_bytes,
-                simulated=claim.device.simulated,
-            )
-            for claim in part.claims.all()
-        ],
+        bundle=told["bundle"] or None,
+        devices=[DeviceClaim(**device) for device in told["devices"]],
         cpus_milli=request["cpus_milli"],
         memory_bytes=request["memory_bytes"],
         time_limit_s=request["time_limit_s"],
         lease_s=TIMERS.lease_s if request["on_node_lost"] == "requeue" else None,
         grace_s=request["grace_s"],
         stop_to=request["stop_to"],
-        checkpoint_dir=str(storage / "checkpoints" / stage.name) if storage else "",
-        output_dir=str(storage / "outputs" / stage.name) if storage else "",
+        checkpoint_dir=str(storage / "checkpoints" / told["stage"]) if storage else "",
+        output_dir=str(storage / "outputs" / told["stage"]) if storage else "",
         input_dir=str(storage / "outputs") if storage else "",
-        resume_from=newest.get(stage.id, ""),
-        master_addr=gang[0].node.address or "127.0.0.1",
+        resume_from=told["resume_from"] or "",
+        master_addr=told["gang"][0][1] or "127.0.0.1",
         # The same on all ranks without anybody asking anybody, and unlikely to meet another gang's.
-        master_port=29_500 + zlib.crc32(attempt.id.bytes) % 2_000,
+        master_port=29_500 + zlib.crc32(attempt.bytes) % 2_000,
     )

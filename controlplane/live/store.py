@@ -18,15 +18,12 @@ import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
-from controlplane.access.models import Project as ProjectRow
 from controlplane.fleet import world
 from controlplane.fleet.world import parsed
 from controlplane.jobs import service
 from controlplane.jobs.models import Decision
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.live.history import History
-from controlplane.pools.models import Pool as PoolRow
-from controlplane.pools.models import Quota as QuotaRow
 from scheduler.core.cycle import Cycle
 from scheduler.core.lifecycle import Cause, State
 from scheduler.core.ports import Applied
@@ -55,13 +52,19 @@ ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 REFRESH_S = 2.0
 WRITES_PER_CYCLE = 400
 
+_RULES = """
+SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
+       (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM access_project p),
+       (SELECT coalesce(json_agg(to_jsonb(q) || jsonb_build_object('project', p.name) ORDER BY p.name, q.kind), '[]')
+        FROM pools_quota q JOIN access_project p ON p.id = q.project_id)
+"""
 # A row's xmin changes with every update of it: what did not change since the last cycle is not read again.
 _VERSIONS = "SELECT id, xmin::text FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"
 _WAITING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
        extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
        extract(epoch FROM s.begin_at)::float8, extract(epoch FROM s.retry_at)::float8, s.failures, s.max_attempts,
-       s.held_by, s.promise, j.name, s.xmin::text
+       s.held_by, s.promise, j.name, s.request, s.xmin::text
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
 WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
@@ -126,6 +129,7 @@ class LiveStore:
     def __init__(self) -> None:
         self._requests: dict[uuid.UUID, dict[str, Any]] = {}
         self._stages: dict[uuid.UUID, tuple[str, Stage]] = {}
+        self._dependent: set[uuid.UUID] = set()
         self._alternatives: dict[str, tuple[Alternative, ...]] = {}
         self._written: dict[str, _Written] = {}
         self.history = History()
@@ -135,49 +139,35 @@ class LiveStore:
     def load(self, now: float) -> Snapshot:
         """Everything that one cycle may know."""
         with connection.cursor() as cursor:
-            pools = self._pools()
+            cursor.execute(_RULES)
+            pools, projects, quotas = (parsed(column) for column in cursor.fetchone())
             nodes = world.nodes()
-            waiting = self._waiting(cursor, now)
+            waiting = self._waiting(cursor, now, pinning=any(not pool["storage_path"] for pool in pools))
             running = self._running(cursor)
+        used = self.history.usage(now)
         return Snapshot(
             nodes=nodes,
             waiting=waiting,
             running=running,
-            projects=self._projects(now),
-            quotas=self._quotas(),
-            pools=pools,
+            projects=tuple(Project(p["name"], p["weight"], used.get(p["name"], 0.0)) for p in projects),
+            quotas=tuple(
+                Quota(
+                    project=quota["project"],
+                    kind=quota["kind"],
+                    nominal_milli=_milli(quota["nominal"]),
+                    borrowing_limit_milli=_milli(quota["borrowing_limit"]),
+                    lending_limit_milli=_milli(quota["lending_limit"]),
+                )
+                for quota in quotas
+            ),
+            pools=tuple(
+                Pool(pool["name"], pool["profile"], pool["stopped_by"], float(pool["default_limit_s"]))
+                for pool in pools
+            ),
             speeds=self.history.speeds(now),
         )
 
-    def _pools(self) -> tuple[Pool, ...]:
-        return tuple(
-            Pool(name=row.name, profile=row.profile, stopped_by=row.stopped_by, default_limit_s=row.default_limit_s)
-            for row in PoolRow.objects.order_by("name")
-        )
-
-    def _projects(self, now: float) -> tuple[Project, ...]:
-        used = self.history.usage(now)
-        return tuple(
-            Project(id=row.name, weight=row.weight, used_device_s=used.get(row.name, 0.0))
-            for row in ProjectRow.objects.order_by("name")
-        )
-
-    def _quotas(self) -> tuple[Quota, ...]:
-        def milli(value: float | None) -> int | None:
-            return None if value is None else round(value * 1000)
-
-        return tuple(
-            Quota(
-                project=row.project.name,
-                kind=row.kind,
-                nominal_milli=milli(row.nominal),
-                borrowing_limit_milli=milli(row.borrowing_limit),
-                lending_limit_milli=milli(row.lending_limit),
-            )
-            for row in QuotaRow.objects.select_related("project").order_by("project__name", "kind")
-        )
-
-    def _waiting(self, cursor: Any, now: float) -> tuple[Stage, ...]:
+    def _waiting(self, cursor: Any, now: float, *, pinning: bool) -> tuple[Stage, ...]:
         if self.history.refreshed(now):
             self._stages.clear()  # every estimate may have changed
         cursor.execute(_VERSIONS)
@@ -185,23 +175,29 @@ class LiveStore:
         stale = [i for i, version in versions.items() if self._stages.get(i, ("",))[0] != version]
         if len(self._stages) > len(versions) - len(stale):
             self._stages = {i: known for i, known in self._stages.items() if i in versions}
+            self._dependent.intersection_update(versions)
         if stale:
-            self._learn(stale)
             cursor.execute(_WAITING, [stale])
-            for row in cursor.fetchall():
-                self._stages[row[0]] = (row[-1], self._stage(row[:-1], now))
+            for *row, request, version in cursor.fetchall():
+                if row[0] not in self._requests:
+                    self._requests[row[0]] = parsed(request)
+                self._stages[row[0]] = (version, self._stage(row, now))
+                (self._dependent.add if row[11] is None else self._dependent.discard)(row[0])
         if not versions:
             self._written.clear()
             return ()
         unmet: dict[uuid.UUID, list[str]] = defaultdict(list)
         blocked: dict[uuid.UUID, str] = {}
-        cursor.execute(_UNMET)
-        for stage_id, need, state in cursor:
-            unmet[stage_id].append(need)
-            if state in {State.FAILED, State.CANCELLED}:
-                blocked[stage_id] = need
-        cursor.execute(_PINNED)
-        pinned = {i: tuple(nodes) for i, nodes in cursor.fetchall()}
+        if self._dependent.intersection(versions):
+            cursor.execute(_UNMET)
+            for stage_id, need, state in cursor:
+                unmet[stage_id].append(need)
+                if state in {State.FAILED, State.CANCELLED}:
+                    blocked[stage_id] = need
+        pinned: dict[uuid.UUID, tuple[str, ...]] = {}
+        if pinning:
+            cursor.execute(_PINNED)
+            pinned = {i: tuple(nodes) for i, nodes in cursor.fetchall()}
         waiting = []
         for i in versions:
             if i not in self._stages:
@@ -447,6 +443,10 @@ def _placing(
         "speed": assumed,
     }
     return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)
+
+
+def _milli(devices: float | None) -> int | None:
+    return None if devices is None else round(devices * 1000)
 
 
 def _urgent(wait: Wait) -> Any:
