@@ -10,8 +10,10 @@ django_application = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from django.conf import settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
+from controlplane.body_limit import BodyLimit  # noqa: E402
 from controlplane.link.agent import AgentLink  # noqa: E402
 from controlplane.link.feed import BrowserFeed  # noqa: E402
 
@@ -20,7 +22,8 @@ browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi())
 
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        # Room for the largest bundle and what surrounds it; every view has its own, smaller, limit.
+        "http": BodyLimit(django_application, settings.BUNDLE_MAX_BYTES + 2**20),
         "websocket": URLRouter([path("agent/v1/link", AgentLink.as_asgi()), path("ws/v1", browser)]),
     }
 )

@@ -53,7 +53,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float) -> list[Stage]:
         Stage(
             id=ids[each.name],
             job="dry",
-            number=2**62,
+            number=0,
             name=each.name,
             project=resolved.project.name,
             user=user.get_username(),

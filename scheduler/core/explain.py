@@ -209,9 +209,12 @@ def wake_at(view: View) -> float | None:
 
 
 def name_of(view: View, stage_id: str) -> str:
-    """The stage as people name it: ``#12 train``, or its id if it is not in this snapshot."""
+    """The stage as people name it: ``#12 train``, or its id if it is not in this snapshot.
+
+    In a dry run the job has no number yet.
+    """
     stage = view.waiting.get(stage_id) or view.running.get(stage_id)
-    return f"#{stage.number} {stage.name}" if stage else stage_id
+    return (f"#{stage.number} {stage.name}" if stage.number else stage.name) if stage else stage_id
 
 
 def short_name_of(view: View, stage_id: str) -> str:

@@ -16,6 +16,7 @@ from controlplane.fleet import service as fleet
 from controlplane.pools.models import Pool, PriorityClass
 
 CLASSES = {"urgent": 1000, "high": 750, "medium": 500, "low": 250}
+TOKEN_NAME = "made at the start"
 # For leads of a project and for staff, or everybody would be urgent.
 FOR_LEADS = {"urgent"}
 
@@ -61,7 +62,9 @@ class Command(BaseCommand):
 
     def _secrets(self, user: User, pools: dict[str, Pool], uses: int) -> dict[str, str]:
         life = timedelta(hours=1)
-        _, token = access.make_token(user, "made at the start", scopes=access.SCOPES, life=timedelta(days=365))
+        # Whoever starts anew holds the new one; the former is of no use to anybody who may have it.
+        user.tokens.filter(name=TOKEN_NAME).delete()
+        _, token = access.make_token(user, TOKEN_NAME, scopes=access.SCOPES, life=timedelta(days=365))
         return {
             "sign_in_path": access.make_sign_in_link(user, life=timedelta(hours=12)),
             "api_token": token,

@@ -1,0 +1,60 @@
+"""A cap on request bodies, before anything is read to memory or disk.
+
+Django under ASGI spools the whole body before any view runs; this refuses what no view would accept, by its declared
+length at once, or as soon as what has come exceeds the cap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class BodyLimit:
+    """Passes requests on to ``application`` unless their body has more than ``limit`` bytes."""
+
+    def __init__(self, application: Application, limit: int) -> None:
+        self._application = application
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > self._limit:
+            await self._refuse(scope, send)
+            return
+        came, answered = 0, False
+
+        async def counting() -> MutableMapping[str, Any]:
+            nonlocal came, answered
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > self._limit and not answered:
+                answered = True
+                await self._refuse(scope, send)
+            # The application sees a client that has gone; what it would still answer is dropped below.
+            return {"type": "http.disconnect"} if answered else message
+
+        async def guarded(message: MutableMapping[str, Any]) -> None:
+            if not answered:
+                await send(message)
+
+        await self._application(scope, counting, guarded)
+
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        problem = {
+            "type": "about:blank",
+            "title": "Content Too Large",
+            "status": 413,
+            "code": "too_large",
+            "detail": f"a request may have {self._limit:,} bytes at most",
+            "instance": scope.get("path", ""),
+        }
+        headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps(problem).encode()})

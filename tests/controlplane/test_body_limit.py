@@ -1,0 +1,54 @@
+"""A body beyond the cap is refused before it is taken in."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from controlplane.body_limit import BodyLimit
+
+Message = MutableMapping[str, Any]
+
+
+async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]]) -> tuple[list[Message], bytes]:
+    """Send a request through a limit of ten bytes; returns what was answered and what the application took in."""
+    taken = bytearray()
+
+    async def application(scope: Message, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "http.request":
+            taken.extend(message["body"])
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"fine"})
+
+    coming = [{"type": "http.request", "body": c, "more_body": i + 1 < len(chunks)} for i, c in enumerate(chunks)]
+    answers: list[Message] = []
+
+    async def receive() -> Message:
+        return coming.pop(0)
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    await BodyLimit(application, 10)({"type": "http", "path": "/x", "headers": headers}, receive, send)
+    return answers, bytes(taken)
+
+
+async def test_what_fits_passes() -> None:
+    answers, taken = await ask([b"12345", b"67890"], [(b"content-length", b"10")])
+    assert answers[0]["status"] == 200
+    assert taken == b"1234567890"
+
+
+async def test_a_declared_length_is_refused_before_a_byte_is_read() -> None:
+    answers, taken = await ask([b"x" * 11], [(b"content-length", b"11")])
+    assert answers[0]["status"] == 413
+    assert b"10 bytes at most" in answers[1]["body"]
+    assert taken == b""
+
+
+async def test_an_undeclared_flood_is_cut_off_and_answered_once() -> None:
+    answers, taken = await ask([b"12345", b"67890", b"more", b"and more"], [])
+    assert [a.get("status") for a in answers if a["type"] == "http.response.start"] == [413]
+    assert taken == b"1234567890"
