@@ -9,7 +9,6 @@ table of ``lifecycle`` is the authority.
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,11 +20,9 @@ from django.utils import timezone
 from agents.protocol import Phase
 from controlplane import changes
 from controlplane.access.models import User
-from controlplane.fleet import world
+from controlplane.jobs import possible
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
-from controlplane.jobs.section import Refusal
-from scheduler.core.feasible import never_fits
 from scheduler.core.lifecycle import (
     ACTIVE,
     FINAL,
@@ -38,10 +35,6 @@ from scheduler.core.lifecycle import (
     sources,
 )
 from scheduler.core.lifecycle import Event as What
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Alternative, Ask, Estimate, Reason, Snapshot
-from scheduler.core.types import Node as WorldNode
-from scheduler.core.types import Stage as Shadow
 
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
@@ -235,7 +228,7 @@ def submit(spec: dict[str, Any], user: User, *, actor: str = "") -> Job:
 def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job]:
     """Accepts all of these jobs in one transaction, or none."""
     resolved = jobfile.resolve_all(specs, user)
-    _refuse_impossible(resolved)
+    possible.check(resolved)
     at, actor = timezone.now(), actor or user.get_username()
     jobs: list[Job] = []
     stages: list[Stage] = []
@@ -295,57 +288,6 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))
     return jobs
-
-
-def _refuse_impossible(resolved: Sequence[jobfile.Resolved]) -> None:
-    """Raises InvalidSpec for stages that could never run on what there is, so that nobody waits for nothing."""
-    nodes = world.recent_nodes()
-    faults: list[Refusal] = []
-    judged: dict[int, Reason | None] = {}
-    for number, job in enumerate(resolved):
-        prefix = f"/jobs/{number}" if len(resolved) > 1 else ""
-        for index, stage in enumerate(job.stages):
-            key = id(stage.request)  # equal files of one request share their resolved stages
-            if key not in judged:
-                judged[key] = never_fits(_shadow(job, stage), Snapshot(nodes=nodes))
-            reason = judged[key]
-            if reason is not None:
-                faults.append(
-                    Refusal(f"{prefix}/stages/{index}/devices", _impossible(stage, reason, nodes), reason.code)
-                )
-    if faults:
-        raise jobfile.InvalidSpec(faults[:100])
-
-
-def _shadow(job: jobfile.Resolved, stage: jobfile.ResolvedStage) -> Shadow:
-    ways = tuple(
-        Alternative(index=way["index"], asks=tuple(Ask(**ask) for ask in way["asks"]))
-        for way in stage.request["alternatives"]
-    )
-    return Shadow(
-        id="",
-        job="",
-        number=0,
-        name=stage.name,
-        project=job.project.name,
-        user="",
-        pool=job.pool.name,
-        kind=stage.kind,
-        priority=job.priority,
-        submitted_at=0.0,
-        eligible_at=0.0,
-        alternatives=ways,
-        estimate=Estimate(1.0, 1.0),
-        nodes=stage.request["nodes"],
-    )
-
-
-def _impossible(stage: jobfile.ResolvedStage, reason: Reason, nodes: Sequence[WorldNode]) -> str:
-    pool = str(reason.params.get("pool", ""))
-    inside = [device for node in nodes if pool in node.pools for device in node.devices]
-    counts = Counter((device.kind, device.model) for device in inside)
-    has = ", ".join(f"{n} × {kind} {model}".strip() for (kind, model), n in sorted(counts.items())) or "no devices yet"
-    return f"stage {stage.name} can never start: {sentence(reason)}; pool {pool} has {has}"
 
 
 def cancel(job: Job, actor: str, reason: str = "") -> Job:
