@@ -61,10 +61,44 @@ class BundleCache:
     def unpack(self, sha256: str, folder: Path) -> None:
         """Fetch if needed and unpack; members that would leave the folder, devices and set-id bits are refused."""
         path = self.fetch(sha256)
-        if not hasattr(tarfile, "data_filter"):
-            raise BundleUnusable("this agent's Python cannot unpack bundles safely; it needs 3.11.4 or newer")
         try:
             with tarfile.open(path) as archive:
-                archive.extractall(folder, filter="data")
+                if hasattr(tarfile, "data_filter"):
+                    archive.extractall(folder, filter="data")
+                else:
+                    unpack_vetted(archive, folder)
         except (tarfile.TarError, OSError, EOFError) as error:
             raise BundleUnusable(f"bundle {sha256[:12]} could not be unpacked: {error}") from error
+
+
+def unpack_vetted(archive: tarfile.TarFile, folder: Path) -> None:
+    """What the *data* filter does, for a Python before 3.11.4, which lacks it.
+
+    Each member is judged just before it is written, with the links that are there by then resolved. Raises TarError for
+    one that leads out of ``folder`` or is neither file, folder nor link; what came before it stays.
+    """
+    root = os.path.realpath(folder)
+    for member in archive:
+        member.name = member.name.lstrip("/")
+        target = _inside(root, os.path.join(root, member.name), member.name)
+        if member.issym():
+            if os.path.isabs(member.linkname):
+                raise tarfile.TarError(f"{member.name!r} links to an absolute path")
+            _inside(root, os.path.join(os.path.dirname(target), member.linkname), member.name)
+        elif member.islnk():
+            _inside(root, os.path.join(root, member.linkname), member.name)
+        elif member.isreg() or member.isdir():
+            # No set-id bits, nothing writable by others, and always readable by its owner.
+            member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
+        else:
+            raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a link")
+        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+        archive.extract(member, root)
+
+
+def _inside(root: str, path: str, name: str) -> str:
+    """The real path, which must lie under ``root``."""
+    real = os.path.realpath(path)
+    if os.path.commonpath([root, real]) != root:
+        raise tarfile.TarError(f"{name!r} would lie outside of the folder")
+    return real

@@ -218,6 +218,7 @@ def test_keys_lead_from_page_to_page(open_page: Open) -> None:
     page.keyboard.press("?")
     expect(page.locator("#yard-keys")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.locator("#yard-keys")).to_be_hidden()
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     page.keyboard.press("/")
