@@ -87,11 +87,10 @@ def unpack_vetted(archive: tarfile.TarFile, folder: Path) -> None:
             _inside(root, os.path.join(os.path.dirname(target), member.linkname), member.name)
         elif member.islnk():
             _inside(root, os.path.join(root, member.linkname), member.name)
-        elif member.isreg() or member.isdir():
-            # No set-id bits, nothing writable by others, and always readable by its owner.
-            member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
-        else:
+        elif not (member.isreg() or member.isdir()):
             raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a link")
+        # No set-id bits, nothing writable by others, and always readable by its owner.
+        member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
         member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
         archive.extract(member, root)
 

@@ -35,7 +35,7 @@ def test_files_folders_and_links_inside_arrive(tmp_path: Path) -> None:
         entry("pkg", tarfile.DIRTYPE, mode=0o777),
         entry("pkg/run.sh", mode=0o4777),
         entry("latest", tarfile.SYMTYPE, "pkg/run.sh"),
-        entry("pkg/same.sh", tarfile.LNKTYPE, "pkg/run.sh"),
+        entry("pkg/same.sh", tarfile.LNKTYPE, "pkg/run.sh", mode=0o6755),
     )
     assert (tmp_path / "latest").read_bytes() == b"code"
     assert (tmp_path / "pkg" / "same.sh").read_bytes() == b"code"
