@@ -22,23 +22,19 @@ from rest_framework.response import Response
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api import devices as device_rows
+from controlplane.api.attention import IDLE_FOR, Held, Sign, attention
 from controlplane.api.job_rows import ExpectedStart, expected
 from controlplane.api.resource import Resource, signed_in
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
-from controlplane.jobs.values import spoken
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
-MOST_SIGNS = 7
 MOST_RUNNING = 100
 NEXT_STARTS = 5
-# A device that somebody holds and nobody uses: below this share for so long.
+# A device that somebody holds and nobody uses: below this share for IDLE_FOR.
 IDLE_BELOW = 0.02
-IDLE_FOR = timedelta(minutes=15)
-BLOCKED_FOR = timedelta(hours=1)
-STARTING_FOR = timedelta(minutes=5)
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -117,16 +113,6 @@ class RunningStage(msgspec.Struct, frozen=True):
     progress: float | None
 
 
-class Sign(msgspec.Struct, frozen=True):
-    """Something that needs attention. ``level`` is critical, warning or note."""
-
-    level: str
-    title: str
-    detail: str
-    href: str
-    action: str
-
-
 class Counts(msgspec.Struct, frozen=True):
     """Jobs of the last 24 hours and nodes, by state, over all projects."""
 
@@ -188,7 +174,7 @@ def overview(user: User) -> Overview:
         ],
         queue=queue,
         running=running,
-        attention=_attention(nodes, cells, user),
+        attention=attention(nodes, (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells), user),
         counts=Counts(
             jobs=dict(jobs),
             nodes=dict(Counter(node.state for node in nodes)),
@@ -336,62 +322,3 @@ def _share(progress: dict[str, float] | None) -> float | None:
     if not progress or not progress.get("total") or progress.get("step") is None:
         return None
     return round(min(1.0, max(0.0, progress["step"] / progress["total"])), 4)
-
-
-def _attention(nodes: list[fleet.Node], cells: list[_Cell], user: User) -> list[Sign]:
-    """What needs somebody, the worst first."""
-    signs = [*_signs_of_nodes(nodes), *_signs_of_devices(nodes, cells), *_signs_of_stages(user)]
-    order = {"critical": 0, "warning": 1, "note": 2}
-    return sorted(signs, key=lambda sign: order[sign.level])[:MOST_SIGNS]
-
-
-def _signs_of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
-    for node in nodes:
-        href = f"/nodes/{node.name}"
-        if node.state == NodeState.LOST:
-            detail = node.reason or "it does not report any more"
-            yield Sign("critical", f"Node {node.name} is lost", detail, href, "Look at the node")
-        elif node.state == NodeState.SUSPECT:
-            detail = node.reason or "its reports are late"
-            yield Sign("warning", f"Node {node.name} is late", detail, href, "Look at the node")
-        elif node.state == NodeState.DRAINING:
-            yield Sign("note", f"Node {node.name} is draining", node.reason, href, "Look at the node")
-        if node.conditions.get("disk_pressure"):
-            detail = "it starts nothing new until there is room"
-            yield Sign("warning", f"The disk of node {node.name} is full", detail, href, "Look at the node")
-
-
-def _signs_of_devices(nodes: list[fleet.Node], cells: list[_Cell]) -> Iterable[Sign]:
-    names = {node.id: node.name for node in nodes}
-    for cell in cells:
-        name = f"{cell.row.kind.upper()} {cell.row.index} of {names[cell.row.node_id]}"
-        href = f"/devices/{cell.row.uuid}"
-        if cell.shown.state == "unhealthy":
-            yield Sign("critical", f"{name} is {cell.row.health}", cell.row.health_reason, href, "Look at the device")
-        elif cell.shown.state == "held_idle":
-            holder = f"#{cell.shown.job}" if cell.shown.job else "a job"
-            where = f"/jobs/{cell.shown.job}" if cell.shown.job else href
-            minutes = int(IDLE_FOR.total_seconds() // 60)
-            yield Sign(
-                "warning", f"{name} is held and idle", f"{holder} has not used it for {minutes} minutes", where, "Look"
-            )
-
-
-def _signs_of_stages(user: User) -> Iterable[Sign]:
-    now, mine = timezone.now(), permissions.visible_jobs(user, "job__")
-    stuck = rows.Stage.objects.filter(
-        mine, state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR
-    )
-    for stage in stuck.select_related("job").order_by("job__number")[:2]:
-        yield Sign(
-            "warning",
-            f"{stage.name} of #{stage.job.number} is slow to start",
-            f"it was placed more than {spoken(STARTING_FOR.total_seconds())} ago and does not run yet",
-            f"/jobs/{stage.job.number}",
-            "Look at the job",
-        )
-    head = rows.Stage.objects.filter(mine, state="PENDING", eligible_at__lt=now - BLOCKED_FOR).select_related("job")
-    for stage in head.order_by("-job__priority", "eligible_at")[:1]:
-        reason = stage.reasons[0].get("text", "") if stage.reasons else "it has not been looked at yet"
-        title = f"{stage.name} of #{stage.job.number} has waited for more than {spoken(BLOCKED_FOR.total_seconds())}"
-        yield Sign("warning", title, reason, f"/jobs/{stage.job.number}", "See why")

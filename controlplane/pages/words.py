@@ -1,8 +1,11 @@
-"""The sentences that scripts show, in the reader's language, and the reasons for waiting, translated by their code."""
+"""Words in the reader's language: those that scripts show, reasons for waiting by their code, and the few turns of
+phrase in which the engine and the API say what is asked, how far a search came and what a forecast rests on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -66,6 +69,11 @@ SCRIPT = (
     _("Submitted as #{number}"),
     _("The preview is not available; submitting still works."),
     _("Draft restored"),
+    _("Preempts"),
+    _("declared limits"),
+    _("expected duration"),
+    _("default limit of the pool"),
+    _("{n} finished stages like {stage} in {project}"),
 )
 
 
@@ -101,6 +109,39 @@ REASONS = (
 )
 
 
+# How many nodes were left after each filter of a search.
+FUNNEL = (
+    _("nodes"),
+    _("in pool {pool}"),
+    _("where its data lie or not avoided"),
+    _("with matching devices"),
+    _("ready and healthy"),
+    _("with enough free"),
+    _("without delaying a promise"),
+)
+
+# What a forecast rests on.
+BASES = (
+    _("declared limits"),
+    _("expected duration"),
+    _("default limit of the pool"),
+    _("{n} finished stages like {stage} in {project}"),
+)
+
+# What a stage asks, between its dots; models, kinds and units stay as they are.
+ASKS = (
+    _("{n} nodes x {rest}"),
+    _("{n} nodes with {rest}"),
+    _("1 core"),
+    _("{n} cores"),
+    _("1 core {rest}"),
+    _("{n} cores {rest}"),
+    _("{rest} of one model"),
+    _("not all of it on one node"),
+)
+EITHER = _("{one} or {other}")
+
+
 @lru_cache(maxsize=8)
 def script_words(language: str) -> Mapping[str, str]:
     """English sentence to the language's, for every sentence in a script; empty for English."""
@@ -127,4 +168,45 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     if template is None or (get_language() or "en").startswith("en"):
         return text
     translated = gettext(template)
-    return translated.format_map(_Shown(reason.get("params") or {})) if translated != template else text
+    if translated == template:
+        return text
+    params = dict(reason.get("params") or {})
+    params |= {key: asks_text(str(params[key])) for key in ("asks", "free") if key in params}
+    return translated.format_map(_Shown(params))
+
+
+@lru_cache(maxsize=64)
+def _pattern(template: str) -> re.Pattern[str]:
+    """Finds the parts of a template again in a text that it made: ``n`` is a number, anything else any words."""
+    pieces = re.split(r"\{(\w+)\}", template)
+    inside = {name: r"[0-9.]+" if name == "n" else r".+" for name in pieces[1::2]}
+    named = (f"(?P<{piece}>{inside[piece]})" if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
+    return re.compile("".join(named))
+
+
+def phrase_text(text: str, templates: Iterable[str]) -> str:
+    """A text that one of these templates made, in the reader's language; any other as it is."""
+    if (get_language() or "en").startswith("en"):
+        return text
+    for template in templates:
+        if found := _pattern(template).fullmatch(text):
+            return gettext(template).format_map(found.groupdict())
+    return text
+
+
+def asks_text(asks: str) -> str:
+    """A demand such as ``2 nodes x 8 H100 or 4 npu · 1 core`` in the reader's language."""
+    if (get_language() or "en").startswith("en"):
+        return asks
+    return " · ".join(_part(part) for part in asks.split(" · "))
+
+
+def _part(part: str) -> str:
+    one, word, other = part.partition(", or " if ", or " in part else " or ")
+    if word:
+        return gettext(EITHER).format(one=_part(one), other=_part(other))
+    for template in ASKS:
+        if found := _pattern(template).fullmatch(part):
+            named = found.groupdict()
+            return gettext(template).format_map(named | ({"rest": _part(named["rest"])} if "rest" in named else {}))
+    return part

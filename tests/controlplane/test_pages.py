@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from django.utils.translation import override
 
 from controlplane.access import service
 from controlplane.access.models import User
+from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.pages.shell import PLACES
-from controlplane.pages.words import REASONS, SCRIPT
+from controlplane.pages.words import ASKS, BASES, EITHER, FUNNEL, REASONS, SCRIPT, asks_text, phrase_text
 from scheduler.core.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town, write_log
 
@@ -220,11 +222,40 @@ def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
     catalogue = (FRONTEND / "locale/zh_Hans/LC_MESSAGES/django.po").read_text()
     entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
     assert [key for key, value in entries.items() if not value] == []
-    assert set(REASONS) | set(SCRIPT) <= set(entries)
+    assert set(REASONS) | set(SCRIPT) | set(FUNNEL) | set(BASES) | set(ASKS) | {EITHER} <= set(entries)
+    signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
+    assert signs <= set(entries)
     for key, value in entries.items():
         assert set(re.findall(r"\{\w+\}|%\(\w+\)s", value)) == set(re.findall(r"\{\w+\}|%\(\w+\)s", key)), key
     scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
     assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("said", "chinese"),
+    [
+        ("1 core", "1 核"),
+        ("2 nodes x 8 H100 · 0.5 cores", "2 节点 × 8 H100 · 0.5 核"),
+        ("1 gpu or cpu · 1 core", "1 gpu 或 cpu · 1 核"),
+        ("2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core", "2 节点，各 8 gpu H100 · 8 核 64 GiB 或 1 核"),
+        ("4 Ascend 910B", "4 Ascend 910B"),
+    ],
+)
+def test_demands_are_told_in_the_readers_language(said: str, chinese: str) -> None:
+    assert asks_text(said) == said
+    with override("zh-hans"):
+        assert asks_text(said) == chinese
+
+
+def test_searches_and_forecasts_are_told_in_the_readers_language() -> None:
+    for said in ("in pool night", "ready and healthy", "declared limits", "12 finished stages like train in vision"):
+        assert phrase_text(said, (*FUNNEL, *BASES)) == said
+        with override("zh-hans"):
+            told = phrase_text(said, (*FUNNEL, *BASES))
+        assert re.search("[\u4e00-\u9fff]", told)
+        assert all(word in told for word in re.findall("night|12|train|vision", said))
+    with override("zh-hans"):
+        assert phrase_text("some words of a later engine", FUNNEL) == "some words of a later engine"
 
 
 def test_vendored_files_are_what_the_lock_says() -> None:

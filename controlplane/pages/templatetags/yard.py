@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.jobs.demand import Known
-from controlplane.pages.words import reason_text
+from controlplane.pages.words import BASES, FUNNEL, asks_text, phrase_text, reason_text
 
 register = template.Library()
 
@@ -180,6 +180,18 @@ def short(value: Any) -> str:
 @register.filter
 def why(reason: Mapping[str, Any] | None) -> str:
     return reason_text(reason)
+
+
+@register.filter
+def asked(asks: Any) -> str:
+    """What a stage asks, in the reader's language."""
+    return asks_text(str(asks))
+
+
+@register.filter
+def phrase(text: Any) -> str:
+    """A step of a search or the basis of a forecast, in the reader's language."""
+    return phrase_text(str(text), (*FUNNEL, *BASES))
 
 
 @register.simple_tag

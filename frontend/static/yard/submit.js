@@ -182,6 +182,12 @@ function verdict(look, title, more) {
 const coresOf = n => `${num(n)} ${n === 1 ? t("core") : t("cores")}`;
 const el = (tag, className, ...content) => { const made = Object.assign(document.createElement(tag), { className }); made.append(...content); return made; };
 
+/** What a forecast rests on: one of three phrases, or how many finished stages were like this one. */
+function basisOf(text) {
+  const [, n, stage, project] = text.match(/^(\d+) finished stages like (.+) in (.+)$/) || [];
+  return n ? t("{n} finished stages like {stage} in {project}", { n, stage, project }) : t(text);
+}
+
 function show(answer) {
   faults([]);
   find("verdict-short").textContent = t("Valid");
@@ -198,10 +204,10 @@ function show(answer) {
     const needs = (spec.stages || []).find(own => own.name === s.name)?.needs;
     const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
-    if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${s.expected_s.basis}`));
+    if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${basisOf(s.expected_s.basis)}`));
     return el("div", "y-sect", ...rows);
   }));
-  if (answer.preempts?.length) find("preview-stages").append(el("div", "y-sect", el("h3", "", "Preempts"), ...answer.preempts.map(p => el("p", "y-3", p.stage))));
+  if (answer.preempts?.length) find("preview-stages").append(el("div", "y-sect", el("h3", "", t("Preempts")), ...answer.preempts.map(p => el("p", "y-3", p.stage))));
 }
 
 /** Each fault at the field that its pointer names; all of them in a list too. */

@@ -1,0 +1,164 @@
+"""What needs somebody: signs with a stable code and parameters for programs, and sentences for people.
+
+The sentences are in the language of the request; over the browsers' socket, which names none, they are English.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.fleet import models as fleet
+from controlplane.jobs import models as rows
+from controlplane.jobs.values import spoken
+from controlplane.pages.words import reason_text
+from scheduler.core.lifecycle import NodeState
+
+MOST_SIGNS = 7
+MOST_SLOW = 2
+# A device that somebody holds and nobody uses is idle after so long.
+IDLE_FOR = timedelta(minutes=15)
+BLOCKED_FOR = timedelta(hours=1)
+STARTING_FOR = timedelta(minutes=5)
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """Something that needs attention. ``level`` is critical, warning or note.
+
+    ``code`` and ``params`` stay what they are in every language; ``title``, ``detail`` and ``action`` are sentences.
+    """
+
+    level: str
+    code: str
+    params: dict[str, Any]
+    title: str
+    detail: str
+    href: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a code is told. ``detail`` stands where nobody gave a reason of their own; it may be empty."""
+
+    level: str
+    title: str
+    detail: str
+    action: str
+
+
+FORMS: Final[Mapping[str, Form]] = {
+    "NodeLost": Form("critical", _("Node {node} is lost"), _("it does not report any more"), _("Look at the node")),
+    "NodeSuspect": Form("warning", _("Node {node} is late"), _("its reports are late"), _("Look at the node")),
+    "NodeDraining": Form("note", _("Node {node} is draining"), "", _("Look at the node")),
+    "DiskPressure": Form(
+        "warning",
+        _("The disk of node {node} is full"),
+        _("it starts nothing new until there is room"),
+        _("Look at the node"),
+    ),
+    "DeviceUnhealthy": Form("critical", _("{kind} {index} of {node} is {health}"), "", _("Look at the device")),
+    "DeviceHeldIdle": Form(
+        "warning",
+        _("{kind} {index} of {node} is held and idle"),
+        _("#{job} has not used it for {minutes} minutes"),
+        _("Look"),
+    ),
+    # As above, for those who may not know which job it is.
+    "DeviceHeldIdleByOther": Form(
+        "warning",
+        _("{kind} {index} of {node} is held and idle"),
+        _("a job has not used it for {minutes} minutes"),
+        _("Look"),
+    ),
+    "SlowStart": Form(
+        "warning",
+        _("{stage} of #{job} is slow to start"),
+        _("it was placed more than {span} ago and does not run yet"),
+        _("Look at the job"),
+    ),
+    "LongWait": Form(
+        "warning",
+        _("{stage} of #{job} has waited for more than {span}"),
+        _("it has not been looked at yet"),
+        _("See why"),
+    ),
+}
+_LEVELS: Final = ("critical", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A device as this user may see it: ``state`` is the map's, ``job`` the holder's number or None."""
+
+    row: fleet.Device
+    state: str
+    job: int | None
+
+
+def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> list[Sign]:
+    """What needs somebody, the worst first."""
+    signs = [*_of_nodes(nodes), *_of_devices(nodes, devices), *_of_stages(user)]
+    return sorted(signs, key=lambda sign: _LEVELS.index(sign.level))[:MOST_SIGNS]
+
+
+def _sign(code: str, href: str, params: Mapping[str, Any], reason: str = "") -> Sign:
+    """The sign with this code; ``reason`` is somebody's own words and stays as it is."""
+    form = FORMS[code]
+    detail = reason or (gettext(form.detail).format_map(params) if form.detail else "")
+    title = gettext(form.title).format_map(params)
+    return Sign(form.level, code, dict(params), title, detail, href, gettext(form.action))
+
+
+def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
+    codes = {NodeState.LOST: "NodeLost", NodeState.SUSPECT: "NodeSuspect", NodeState.DRAINING: "NodeDraining"}
+    for node in nodes:
+        href = f"/nodes/{node.name}"
+        if code := codes.get(NodeState(node.state)):
+            yield _sign(code, href, {"node": node.name}, node.reason)
+        if node.conditions.get("disk_pressure"):
+            yield _sign("DiskPressure", href, {"node": node.name})
+
+
+def _of_devices(nodes: list[fleet.Node], devices: Iterable[Held]) -> Iterable[Sign]:
+    names: dict[uuid.UUID, str] = {node.id: node.name for node in nodes}
+    minutes = int(IDLE_FOR.total_seconds() // 60)
+    for held in devices:
+        device, href = held.row, f"/devices/{held.row.uuid}"
+        who = {"kind": device.kind.upper(), "index": device.index, "node": names[device.node_id], "uuid": device.uuid}
+        if held.state == "unhealthy":
+            yield _sign("DeviceUnhealthy", href, {**who, "health": device.health}, device.health_reason)
+        elif held.state == "held_idle" and held.job:
+            yield _sign("DeviceHeldIdle", f"/jobs/{held.job}", {**who, "job": held.job, "minutes": minutes})
+        elif held.state == "held_idle":
+            yield _sign("DeviceHeldIdleByOther", href, {**who, "minutes": minutes})
+
+
+def _of_stages(user: User) -> Iterable[Sign]:
+    now, mine = timezone.now(), permissions.visible_jobs(user, "job__")
+    slow = rows.Stage.objects.filter(
+        mine, state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR
+    )
+    for stage in slow.select_related("job").order_by("job__number")[:MOST_SLOW]:
+        yield _of_stage("SlowStart", stage, STARTING_FOR)
+    head = rows.Stage.objects.filter(mine, state="PENDING", eligible_at__lt=now - BLOCKED_FOR).select_related("job")
+    for stage in head.order_by("-job__priority", "eligible_at")[:1]:
+        yield _of_stage("LongWait", stage, BLOCKED_FOR, stage.reasons[0] if stage.reasons else None)
+
+
+def _of_stage(code: str, stage: rows.Stage, span: timedelta, reason: Mapping[str, Any] | None = None) -> Sign:
+    seconds = span.total_seconds()
+    params = {"stage": stage.name, "job": stage.job.number, "span": spoken(seconds), "span_s": seconds}
+    if reason:
+        params["reason"] = reason["code"]
+    return _sign(code, f"/jobs/{stage.job.number}", params, reason_text(reason))
