@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.api.expected_end import expected_end
 from controlplane.api.job_rows import Placed, placed
 from controlplane.api.jobs import found
 from controlplane.api.page import page_of
@@ -21,7 +23,10 @@ from controlplane.jobs import models as rows
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted."""
+    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted.
+
+    ``expected_end_at`` is when it will probably end while it runs; null where nobody can tell or that time has passed.
+    """
 
     id: uuid.UUID
     stage: str
@@ -35,6 +40,7 @@ class Attempt(msgspec.Struct, frozen=True):
     stop_at: datetime | None
     contact_lost_at: datetime | None
     ended_at: datetime | None
+    expected_end_at: datetime | None
     cause: str
     detail: str
     exit_code: int | None
@@ -113,10 +119,11 @@ class JobAttempts(Resource):
             "part__rank", "device__kind", "device__index"
         ):
             claims[claim.part.attempt_id].append(claim)
-        return Response(AttemptList([_attempt(each, claims[each.id]) for each in attempts]))
+        now = timezone.now()
+        return Response(AttemptList([_attempt(each, claims[each.id], now) for each in attempts]))
 
 
-def _attempt(attempt: rows.Attempt, claims: list[rows.Claim]) -> Attempt:
+def _attempt(attempt: rows.Attempt, claims: list[rows.Claim], now: datetime) -> Attempt:
     return Attempt(
         id=attempt.id,
         stage=attempt.stage.name,
@@ -130,6 +137,7 @@ def _attempt(attempt: rows.Attempt, claims: list[rows.Claim]) -> Attempt:
         stop_at=attempt.stop_at,
         contact_lost_at=attempt.contact_lost_at,
         ended_at=attempt.ended_at,
+        expected_end_at=expected_end(attempt, now),
         cause=attempt.cause,
         detail=attempt.detail,
         exit_code=attempt.exit_code,

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api.expected_end import expected_end
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.models import Device
@@ -44,7 +45,8 @@ class Segment(msgspec.Struct, frozen=True):
     """A share of a device over a span. ``job`` and what belongs to it are null where you may not see the job.
 
     ``state`` is the stage's while it holds the device, and how the attempt ended afterwards: COMPLETED or its cause.
-    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end.
+    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, null where nobody can tell
+    or that time has passed.
     """
 
     lane: str
@@ -132,7 +134,7 @@ def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetim
         devices = devices.filter(node__pools__name=pool)
     chosen = list(devices[: MOST_LANES + 1])
     lanes = {device.id: device for device in chosen[:MOST_LANES]}
-    held = _held(user, lanes, begin, end)
+    held = _held(user, lanes, begin, end, now)
     planned = _planned(user, lanes, begin, end)
     return Timeline(
         now=now,
@@ -146,7 +148,7 @@ def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetim
     )
 
 
-def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime) -> list[Segment]:
+def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime, now: datetime) -> list[Segment]:
     """What held these devices within the span; the newest first where there is more than fits."""
     within = Q(opened_at__lt=end) & (Q(closed_at=None) | Q(closed_at__gt=begin))
     claims = rows.Claim.objects.filter(within, device__in=list(lanes)).order_by("-opened_at", "id")
@@ -154,15 +156,13 @@ def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetim
     found = list(claims.select_related("part__attempt__stage__job__project", "part__attempt__stage__job__user"))
     jobs = {claim.part.attempt.stage.job_id for claim in found}
     seen = set(rows.Job.objects.filter(permissions.visible_jobs(user), id__in=jobs).values_list("id", flat=True))
-    return [_segment(claim, lanes[claim.device_id], claim.part.attempt.stage.job_id in seen) for claim in found]
+    return [_segment(claim, lanes[claim.device_id], claim.part.attempt.stage.job_id in seen, now) for claim in found]
 
 
-def _segment(claim: rows.Claim, device: Device, known: bool) -> Segment:
+def _segment(claim: rows.Claim, device: Device, known: bool, now: datetime) -> Segment:
     attempt = claim.part.attempt
     stage, job = attempt.stage, attempt.stage.job
-    start_at = claim.part.started_at or claim.opened_at
     open_ = claim.closed_at is None
-    expected_s = (attempt.estimate or {}).get("p50_s")
     return Segment(
         lane=device.uuid,
         job=job.number if known else None,
@@ -175,9 +175,9 @@ def _segment(claim: rows.Claim, device: Device, known: bool) -> Segment:
         state=stage.state if open_ and stage.state not in FINAL else (attempt.cause or "COMPLETED"),
         cause=attempt.cause,
         milli=claim.milli,
-        start_at=start_at,
+        start_at=claim.part.started_at or claim.opened_at,
         end_at=claim.closed_at,
-        expected_end_at=start_at + timedelta(seconds=expected_s) if open_ and expected_s else None,
+        expected_end_at=expected_end(attempt, now) if open_ else None,
         planned=False,
     )
 

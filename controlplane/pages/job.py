@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import yaml
@@ -62,12 +63,13 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
     lanes: list[str] = []
     items: list[dict[str, Any]] = []
     marks: list[dict[str, Any]] = []
+    now = timezone.now()
     for stage in job["stages"]:
         own = [attempt for attempt in attempts if attempt["stage"] == stage["name"]]
         for attempt in own:
             lane = len(lanes)
             lanes.append(f"{stage['name']} {attempt['number']}" if len(own) > 1 else stage["name"])
-            items += _attempt_bars(attempt, lane)
+            items += _attempt_bars(attempt, lane, now)
             marks += [
                 {
                     "lane": lane,
@@ -92,12 +94,12 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
         "items": items,
         "marks": marks,
         "height": 48 + 34 * max(2, len(lanes)),
-        **gantt.window(items, timezone.now()),
+        **gantt.window(items, now),
     }
 
 
-def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]:
-    """A short bar for the start and a long one for the run."""
+def _attempt_bars(attempt: Mapping[str, Any], lane: int, now: datetime) -> list[dict[str, Any]]:
+    """A short bar for the start, a long one for the run, and a hatched one up to where it will probably end."""
     where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
     count = sum(1 for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu")
     text = f"{where} · {count}" if count else where
@@ -109,10 +111,14 @@ def _attempt_bars(attempt: Mapping[str, Any], lane: int) -> list[dict[str, Any]]
             {"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")}
         )
     start = attempt["started_at"] or attempt["created_at"]
-    return [
-        *bars,
-        {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip},
-    ]
+    bars.append(
+        {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}
+    )
+    if attempt["expected_end_at"]:
+        ends = f"{tip} · {_('will probably end')}"
+        rest = {"from": now.isoformat(), "to": attempt["expected_end_at"], "t": "", "tip": ends}
+        bars.append({"lane": lane, "s": "PLANNED", **rest})
+    return bars
 
 
 @login_required

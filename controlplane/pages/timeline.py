@@ -46,6 +46,21 @@ def _label(segment: Segment) -> str:
     return f"#{segment['job']} {name}" if stage in {"main", name} else f"#{segment['job']} {name} · {stage}"
 
 
+def _foreseen(segments: list[Segment], lane: Mapping[str, Any], now: str) -> list[Segment]:
+    """The segments of a lane; what runs is expected to end where the plan has the device for the next one.
+
+    A forecast and a plan are made at different times, so they may overlap by a little, which says nothing.
+    """
+    plans = [s for s in segments if s["planned"] and s["start_at"] > now]
+
+    def until(segment: Segment) -> str | None:
+        room = lane["capacity_milli"] - segment["milli"]
+        starts = [plan["start_at"] for plan in plans if plan["milli"] > room]
+        return min([segment["expected_end_at"], *starts]) if segment["expected_end_at"] else None
+
+    return [{**s, "expected_end_at": until(s)} for s in segments]
+
+
 def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
     """Each segment with the first track of its lane that is free at its start."""
     ends: list[str] = []
@@ -67,7 +82,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
     items: list[dict[str, Any]] = []
     open_bars: dict[tuple[Any, ...], dict[str, Any]] = {}
     for number, lane in enumerate(lanes):
-        placed = _tracks(by_lane[lane["device"]], body["now"])
+        placed = _tracks(_foreseen(by_lane[lane["device"]], lane, body["now"]), body["now"])
         height = 1 / (max((track for _segment, track in placed), default=0) + 1)
         still: dict[tuple[Any, ...], dict[str, Any]] = {}
         for segment, track in placed:
@@ -78,6 +93,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
                 segment["attempt"],
                 segment["start_at"],
                 segment["end_at"],
+                segment["expected_end_at"],
                 segment["planned"],
             )
             bar = open_bars.get(key) if height == 1 and segment["job"] else None

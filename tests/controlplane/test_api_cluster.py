@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from agents.protocol import Conditions, DeviceError, Phase
 from controlplane.api import (
+    attempts,
     decisions,
     devices,
     events,
@@ -158,6 +159,56 @@ def test_the_overview_points_at_what_needs_somebody(town: Town, busy: Agent) -> 
         (s.level for s in found.attention), key="critical warning".find
     )
     assert {cell.state for node in found.nodes for cell in node.devices} >= {"offline", "unhealthy", "allocated"}
+
+
+def test_signs_speak_the_readers_language_and_keep_their_codes(town: Town, busy: Agent) -> None:
+    broken = DeviceError(uuid="GPU-n1-1", code="XID 79", detail="fell off the bus")
+    busy.report(conditions=Conditions(disk_pressure=True, device_errors=[broken]))
+    reason = {"code": "PlannedLater", "params": {"time": "18:00"}, "text": "the timetable lets it start at 18:00"}
+    Stage.objects.filter(job__name="waits").update(
+        eligible_at=timezone.now() - timedelta(hours=2), reasons=[{**reason, "acts": "nobody"}]
+    )
+
+    def signs(language: str) -> dict[str, overview.Sign]:
+        content = town.owner.get("/overview", **{"Accept-Language": language}).content
+        return {sign.code: sign for sign in msgspec.json.decode(content, type=overview.Overview).attention}
+
+    english, chinese = signs("en"), signs("zh-CN")
+    assert set(english) == set(chinese) == {"DeviceUnhealthy", "DiskPressure", "LongWait"}
+    for code, sign in english.items():
+        assert chinese[code].params == sign.params
+        assert (chinese[code].title != sign.title, chinese[code].action != sign.action) == (True, True)
+    assert english["DiskPressure"].params == {"node": "n1"}
+    assert english["LongWait"].params["reason"] == "PlannedLater"
+    assert english["LongWait"].detail == reason["text"]
+    assert "18:00" in chinese["LongWait"].detail != reason["text"]
+    assert chinese["DeviceUnhealthy"].detail == english["DeviceUnhealthy"].detail  # what a machine said stays
+
+
+def test_what_runs_is_expected_to_end_as_predicted_and_as_its_progress_says(town: Town, busy: Agent) -> None:
+    stage = Stage.objects.get(job__name="runs")
+    number, now = stage.job.number, timezone.now()
+
+    def left_s(progress: dict[str, Any] | None, **attempt: Any) -> list[int | None]:
+        """Minutes to the expected end, by the attempts and by every bar of the timeline."""
+        Stage.objects.filter(pk=stage.pk).update(progress=progress)
+        began = {"created_at": now - timedelta(minutes=20), "started_at": now - timedelta(minutes=20)}
+        stage.attempts.update(**began, **attempt)
+        bars = msgspec.json.decode(town.owner.get("/timeline").content, type=timeline.Timeline).segments
+        told = msgspec.json.decode(town.owner.get(f"/jobs/{number}/attempts").content, type=attempts.AttemptList)
+        ends = [told.results[0].expected_end_at, *(bar.expected_end_at for bar in bars if bar.job == number)]
+        assert len(ends) == 3
+        return sorted({None if end is None else round((end - now).total_seconds() / 60) for end in ends}, key=str)
+
+    hour = {"p50_s": 7200.0, "p90_s": 14_400.0, "basis": "declared limits", "speed": 2.0}
+    assert left_s(None, estimate=hour) == [40]
+    assert left_s({"step": 1, "total": 100, "phase": ""}) == [40]
+    assert left_s({"step": 25, "total": 100, "phase": ""}) == [60]
+    assert left_s({"step": 25, "total": 100, "phase": ""}, number=2) == [45]
+    assert left_s(None, estimate={}) == [None]
+    assert left_s(None, estimate={**hour, "p50_s": 600.0}) == [None]
+    assert left_s(None, estimate={**hour, "p50_s": 9e9}) == [round(stage.request["time_limit_s"] / 60) - 20]
+    assert left_s(None, estimate=hour, stop_why="CANCELLED") == [None]
 
 
 def test_a_device_that_is_held_and_idle_is_noticed(town: Town, busy: Agent) -> None:
