@@ -1,6 +1,7 @@
 """How fast a sort of stage runs on a device, relative to a device of speed 1.
 
-Three sources, the best that is there: what was measured, what the hardware declares, and a prior by kind of stage.
+Three sources, the best that is there: what was measured, what the hardware declares, and a prior by kind of stage
+(which for low-precision inference comes before what the hardware declares).
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ def speed(kind: str, precision: str, device: Device, measured: Mapping[tuple[str
     known = measured.get((kind, device.model))
     if known and known > 0:
         return known
+    special = PRIOR.get(f"{kind} {precision}")
+    if special is not None:
+        # Peak rates say little about low-precision inference on small batches: until measured, affinity decides.
+        return special.get(device.kind, 0.5)
     if kind in DENSE:
         wanted = precision or USUAL_PRECISION.get(kind, "bf16")
         for rate in (wanted, "bf16", "fp16", "fp32"):
             declared = device.features.get(f"{rate}_tflops") or device.features.get(f"{rate}_tops")
             if declared and rate in REFERENCE_RATES:
                 return max(declared / REFERENCE_RATES[rate], 1e-3)
-    prior = PRIOR.get(f"{kind} {precision}") or PRIOR.get(kind) or _ON_CPU
+    prior = PRIOR.get(kind) or _ON_CPU
     return prior.get(device.kind, 0.5)
 
 
