@@ -1,4 +1,4 @@
-"""Writes the reference pages that repeat what the code says: states, causes and reasons. Run: python docs/generate.py"""
+"""Writes the reference pages that repeat what the code says: states, causes, reasons. Run: python docs/generate.py"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def states() -> str:
 
 # States and causes
 
-A **stage** has one of these states; a job's state derives from its stages. *Lost*, *preempted*, *timed out* and *out of
-memory* are causes of an attempt's end, not states: whether such an end means another attempt is decided by its cause and
-by what the job file says under `retry`, `preemption` and `on_node_lost`.
+A **stage** has one of these states; a job's state derives from its stages. *Lost*, *preempted*, *timed out* and *out
+of memory* are causes of an attempt's end, not states: whether such an end means another attempt is decided by its
+cause and by what the job file says under `retry`, `preemption` and `on_node_lost`.
 
 ```mermaid
 {lifecycle.mermaid()}
@@ -79,8 +79,8 @@ def reasons() -> str:
 
 # Why a stage waits
 
-Every stage that waits has at least one reason, with the numbers behind it. Where several hold, the first of this list is
-the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
+Every stage that waits has at least one reason, with the numbers behind it. Where several hold, the first of this list
+is the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
 (`yard why 12 -o json`). Not every code is produced yet; the table in the README says what is.
 
 | | code | says | who can act |
