@@ -10,7 +10,7 @@ import json
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -112,13 +112,14 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
             .select_related("attempt__stage")
             .defer("attempt__stage__reasons", "attempt__stage__funnel", "attempt__stage__promise")
         )
-        _advance([part for part in rows if _advances(part, here[str(part.id)])], here, jobs, at)
+        advancing = [part for part in rows if _advances(part, here[str(part.id)])]
+        _advance(advancing, here, jobs, at)
+        for part in advancing:
+            known[str(part.id)] = replace(known[str(part.id)], phase=part.phase, ended=part.ended_at is not None)
     touched = _notice(known, here, at)
     if fleet.heard(node, message):
         transaction.on_commit(changes.wake)
     answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
-    if news:
-        known = _known(node_id, list(known))
     _answer(known, here, answer)
     return [job.number for job in jobs.values()] + touched
 

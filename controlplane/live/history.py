@@ -47,6 +47,8 @@ class History:
 
     def __init__(self) -> None:
         self._durations = Durations(())
+        # Many stages ask the same; cleared with every reading.
+        self._estimates: dict[tuple[Any, ...], Estimate] = {}
         self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = self._usage_at = float("-inf")
         self._usage: dict[str, float] = {}
@@ -56,13 +58,13 @@ class History:
     ) -> Estimate:
         """How long such a stage will run, and what that rests on."""
         self.refreshed(now)
-        return self._durations.estimate(
-            project=project,
-            name=f"{job_name}/{stage_name}",
-            kind=kind,
-            expected_s=request.get("expected_s"),
-            limit_s=request["time_limit_s"],
-        )
+        asked = (project, f"{job_name}/{stage_name}", kind, request.get("expected_s"), request["time_limit_s"])
+        known = self._estimates.get(asked)
+        if known is None:
+            *like, expected_s, limit_s = asked
+            known = self._durations.estimate(*like, expected_s=expected_s, limit_s=limit_s)
+            self._estimates[asked] = known
+        return known
 
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
         """Measured relative speeds by (stage kind, device model)."""
@@ -105,5 +107,6 @@ class History:
             for project, job, stage, kind, took, speed, ended_at, model in rows
         )
         self._durations, self._speeds = Durations(finished), durations.speeds(finished)
+        self._estimates.clear()
         self._read_at = now
         return True

@@ -49,7 +49,7 @@ from scheduler.core.types import (
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 # What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
-REFRESH_S = 2.0
+REFRESH_S = 5.0
 WRITES_PER_CYCLE = 400
 
 _RULES = """
