@@ -158,8 +158,12 @@ class Yard:
         exit_code: int | None = None,
         cores: int = 8,
         detail: str = "",
+        lasts_s: float = 0.3 * 8 * 3600,
     ) -> Attempt:
-        """One try of a stage, from ``start_s`` to ``end_s`` seconds ago; None where it runs still."""
+        """One try of a stage, from ``start_s`` to ``end_s`` seconds ago; None where it runs still.
+
+        ``lasts_s`` is for how long it was foreseen to run when it was placed.
+        """
         row = self.jobs[key].stages.get(name=stage)
         start = self.now - timedelta(seconds=start_s)
         end = None if end_s is None else self.now - timedelta(seconds=end_s)
@@ -170,6 +174,7 @@ class Yard:
             epoch=number,
             created_at=start,
             started_at=start + timedelta(seconds=4),
+            estimate={"p50_s": lasts_s, "p90_s": lasts_s / 0.3, "basis": "declared limits", "speed": 1.0},
             why_here=f"best score of 3 places: {devices or cores} free together on {node_names[0]}",
         )
         for rank, name in enumerate(node_names):
@@ -465,7 +470,7 @@ def _running(yard: Yard) -> None:
     for name, ago in (("preprocess", 9_900), ("load", 9_300)):
         yard.stage("sft", name, state="COMPLETED", exit_code=0, ended_at=yard.now - timedelta(seconds=ago))
     first = yard.attempt("sft", "train", ["g01", "g02"], 8, 9_200, 7_300, cause="PREEMPTED", cores=16)
-    train = yard.attempt("sft", "train", ["g01", "g02"], 8, 7_000, cores=16)
+    train = yard.attempt("sft", "train", ["g01", "g02"], 8, 7_000, cores=16, lasts_s=15_900)
     for attempt, since, until in ((first, 9_200, 7_300), (train, 7_000, 0)):
         stage = attempt.stage
         Checkpoint.objects.bulk_create(
@@ -539,7 +544,7 @@ def _running(yard: Yard) -> None:
         )
         yard.run(key)
     yard.submit("starting", "ma.jun", 40, _one("yolo-port", count=2, model="Ascend 910B"))
-    starting = yard.attempt("starting", _only(yard, "starting"), ["n02"], 2, 12)
+    starting = yard.attempt("starting", _only(yard, "starting"), ["n02"], 2, 12, lasts_s=2_900)
     Attempt.objects.filter(pk=starting.pk).update(started_at=None)
     yard.stage("starting", _only(yard, "starting"), state="STARTING")
     yard.run("starting")

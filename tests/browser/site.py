@@ -27,10 +27,18 @@ LAUNCH = (
     "--no-first-run", "--hide-scrollbars",
 )  # fmt: skip
 
+# Every few seconds since the last measurement, as an agent would have sent it, and once now.
 _AGAIN = """
 INSERT INTO fleet_device_sample (device_id, at, utilisation, memory_used_bytes, power_w, temperature_c)
-SELECT DISTINCT ON (device_id) device_id, now(), utilisation, memory_used_bytes, power_w, temperature_c
-FROM fleet_device_sample ORDER BY device_id, at DESC
+SELECT device_id, moment, least(1, utilisation * (0.98 + 0.04 * random())), memory_used_bytes, power_w, temperature_c
+FROM (SELECT DISTINCT ON (device_id) * FROM fleet_device_sample ORDER BY device_id, at DESC) AS last,
+     LATERAL (SELECT generate_series(last.at + interval '3 s', now(), interval '3 s') UNION SELECT now()) AS due(moment)
+"""
+_AGAIN_PARTS = """
+INSERT INTO fleet_part_sample (part_id, at, cpu, rss_bytes)
+SELECT part_id, moment, cpu, rss_bytes
+FROM (SELECT DISTINCT ON (part_id) * FROM fleet_part_sample ORDER BY part_id, at DESC) AS last,
+     LATERAL (SELECT generate_series(last.at + interval '3 s', now(), interval '3 s') UNION SELECT now()) AS due(moment)
 """
 
 
@@ -47,8 +55,9 @@ class Site:
             return list(cursor) if cursor.description else []
 
     def pulse(self) -> None:
-        """Measures every device again, now; the API shows nothing that is older than a minute."""
+        """Measures every device and part again, up to now; the API shows nothing that is older than a minute."""
         self.run(_AGAIN)
+        self.run(_AGAIN_PARTS)
 
     def number(self, name: str) -> int:
         """The number of the job with this name."""
