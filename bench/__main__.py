@@ -11,7 +11,7 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo")
+NAMES = ("latency", "throughput", "idle", "demo", "agent")
 
 
 def main() -> int:

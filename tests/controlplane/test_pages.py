@@ -242,14 +242,16 @@ def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
     ],
 )
 def test_demands_are_told_in_the_readers_language(said: str, chinese: str) -> None:
-    assert asks_text(said) == said
+    with override("en"):
+        assert asks_text(said) == said
     with override("zh-hans"):
         assert asks_text(said) == chinese
 
 
 def test_searches_and_forecasts_are_told_in_the_readers_language() -> None:
     for said in ("in pool night", "ready and healthy", "declared limits", "12 finished stages like train in vision"):
-        assert phrase_text(said, (*FUNNEL, *BASES)) == said
+        with override("en"):
+            assert phrase_text(said, (*FUNNEL, *BASES)) == said
         with override("zh-hans"):
             told = phrase_text(said, (*FUNNEL, *BASES))
         assert re.search("[\u4e00-\u9fff]", told)
