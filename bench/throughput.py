@@ -15,7 +15,7 @@ from bench.figures import Figures, moment, quantile
 from bench.stack import Bench, fresh_stack
 
 JOBS = 1000
-SPEC = {"name": "one-line", "command": ["true"], "cpus": 0.02, "memory": "16MiB"}
+SPEC = {"name": "one-line", "command": ["true"], "cpus": 0.01, "memory": "16MiB"}
 PATIENCE_S = 300.0
 
 

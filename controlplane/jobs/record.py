@@ -218,7 +218,8 @@ def _attempts_follow(
     notes += _begin(started, jobs, at)
     notes += _end(over, jobs, at)
     moved = {attempt.stage.job_id for attempt in [*started, *(attempt for attempt, _ in over)]}
-    service.settle([job for job in jobs.values() if job.id in moved | {fact.job.id for fact in notes}], notes, at)
+    touched = [job for job in jobs.values() if job.id in moved | {fact.job.id for fact in notes}]
+    service.settle(touched, notes, at, [attempt.stage for attempt in [*started, *(attempt for attempt, _ in over)]])
 
 
 def _failed(part: Part) -> bool:

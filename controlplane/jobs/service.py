@@ -141,18 +141,25 @@ WHERE j.id = v.id
 """
 
 
-def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime) -> None:
+def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime, moved: Iterable[Stage] = ()) -> None:
     """Draws the consequences for locked jobs after their stages moved, and writes the jobs and these facts.
 
     A job's state derives from its stages; a stage whose needs have been met becomes eligible; one that can never run
-    any more is cancelled.
+    any more is cancelled. ``moved`` are the stages as the caller has just written them: a job of one stage need not be
+    read again.
     """
     jobs, notes = list(jobs), list(notes)
     if not jobs:
         return
     by_job: dict[uuid.UUID, list[Stage]] = {job.id: [] for job in jobs}
-    for stage in Stage.objects.filter(job__in=jobs).order_by("index").defer("request", "reasons", "funnel", "values"):
-        by_job[stage.job_id].append(stage)
+    known = {stage.job_id: stage for stage in moved}
+    alone = {job.id for job in jobs if job.id in known and len(job.spec.get("stages") or [job]) == 1}
+    for job_id in alone:
+        by_job[job_id] = [known[job_id]]
+    if others := [job for job in jobs if job.id not in alone]:
+        unread = ("request", "reasons", "funnel", "values")
+        for stage in Stage.objects.filter(job__in=others).order_by("index").defer(*unread):
+            by_job[stage.job_id].append(stage)
     several = [job.id for job in jobs if len(by_job[job.id]) > 1]
     needs: dict[uuid.UUID, set[uuid.UUID]] = {}
     if several:
@@ -385,8 +392,11 @@ def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
         return
     with connection.cursor() as cursor:
         # One order of locking for everybody.
-        cursor.execute("SELECT 1 FROM fleet_node WHERE id = ANY(%s) ORDER BY id FOR UPDATE", [ids])
-        cursor.execute("UPDATE fleet_node SET generation = generation + 1 WHERE id = ANY(%s)", [ids])
+        cursor.execute(
+            "UPDATE fleet_node SET generation = generation + 1 "
+            "WHERE id IN (SELECT id FROM fleet_node WHERE id = ANY(%s) ORDER BY id FOR UPDATE)",
+            [ids],
+        )
     names = [str(i) for i in ids]
     transaction.on_commit(lambda: changes.nudge(names))
 

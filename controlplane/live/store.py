@@ -318,12 +318,18 @@ class LiveStore:
         """Makes the plan true in one transaction; a gang is placed whole or not at all."""
         applied = Applied()
         if plan.starts or plan.preempts:
-            with transaction.atomic():
-                applied = self._act(snapshot, plan, datetime.fromtimestamp(now, UTC))
+            at = datetime.fromtimestamp(now, UTC)
+            try:
+                with transaction.atomic():
+                    applied = self._act(snapshot, plan, at)
+            except (IntegrityError, DataError):
+                # Something of it cannot be any more: once again, and this time one by one.
+                with transaction.atomic():
+                    applied = self._act(snapshot, plan, at, carefully=True)
         self._report(snapshot, plan, set(applied.started), now)
         return applied
 
-    def _act(self, snapshot: Snapshot, plan: Plan, at: datetime) -> Applied:
+    def _act(self, snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False) -> Applied:
         stages = {stage.id: stage for stage in snapshot.waiting}
         victims = {run.id: run for run in snapshot.running}
         touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.preempts}
@@ -341,7 +347,17 @@ class LiveStore:
             for start in plan.starts
             if start.stage in rows and rows[start.stage].state == State.PENDING
         ]
-        placed, notes = self._place(jobs, placings, at)
+        notes: list[service.Note] = []
+        placed: set[str] = set()
+        for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
+            try:
+                # Without care there is no savepoint: a refusal then ends the whole transaction.
+                with transaction.atomic(savepoint=carefully):
+                    notes += service.place(jobs, group, at)
+                placed |= {str(placing.stage.id) for placing in group}
+            except (IntegrityError, DataError):
+                if not carefully:
+                    raise
         evicted: list[str] = []
         for preempt in plan.preempts:
             row = rows.get(preempt.victim)
@@ -349,32 +365,11 @@ class LiveStore:
                 continue
             notes += service.stop([jobs[row.job_id]], [row], Cause.PREEMPTED, at, stop_for=uuid.UUID(preempt.stage))
             evicted.append(preempt.victim)
-        service.settle(jobs.values(), notes, at)
+        service.settle(jobs.values(), notes, at, [rows[i] for i in placed] + [rows[i] for i in evicted])
         keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
         transaction.on_commit(lambda: changes.announce(*keys))
         skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
         return Applied(started=tuple(sorted(placed)), evicted=tuple(evicted), skipped=skipped)
-
-    def _place(
-        self, jobs: dict[uuid.UUID, Any], placings: list[service.Placing], at: datetime
-    ) -> tuple[set[str], list[service.Note]]:
-        """All at once; where the database refuses, one by one, so that only what cannot be is left out."""
-        if not placings:
-            return set(), []
-        try:
-            with transaction.atomic():
-                return {str(p.stage.id) for p in placings}, service.place(jobs, placings, at)
-        except (IntegrityError, DataError):
-            if len(placings) == 1:
-                return set(), []
-        placed: set[str] = set()
-        notes: list[service.Note] = []
-        for placing in placings:
-            row = StageRow.objects.get(id=placing.stage.id)
-            one, facts = self._place(jobs, [replace(placing, stage=row)], at)
-            placed |= one
-            notes += facts
-        return placed, notes
 
     def _report(self, snapshot: Snapshot, plan: Plan, started: set[str], now: float) -> None:
         """Writes what the cycle says of each stage that waits, where that is news."""

@@ -4,9 +4,13 @@ import pytest
 from django.db import IntegrityError, InternalError, transaction
 
 from agents.protocol import Checkpoint, Exit, Here, Phase, Progress
+from controlplane.fleet.models import Device
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Stage
 from controlplane.jobs.spec import InvalidSpec
+from controlplane.live.store import clock
+from scheduler import profiles
+from scheduler.core import engine
 from scheduler.core.lifecycle import IllegalTransition
 from tests.record.yard import Yard, cpu, gpu, stage, states
 
@@ -219,3 +223,19 @@ def test_the_database_refuses_what_must_not_be(yard: Yard) -> None:
         Event.objects.filter(job=job).update(text="it never happened")
     with pytest.raises((IntegrityError, InternalError)), transaction.atomic():
         Claim.objects.filter(id=claim.id).update(closed_at=None)
+
+
+def test_a_placement_that_the_database_refuses_is_skipped_and_no_other(yard: Yard) -> None:
+    a, b = yard.agent("a"), yard.agent("b")
+    jobs = [yard.submit(cpus=2), yard.submit(cpus=2)]
+    now = clock()
+    snapshot = yard.store.load(now)
+    plan = engine.plan(snapshot, profiles.named("hybrid"), now)
+    assert len(plan.starts) == 2
+    Device.objects.filter(uuid="cpu-b").update(capacity_milli=500)
+    applied = yard.store.apply(snapshot, plan, now)
+    assert (len(applied.started), len(applied.skipped)) == (1, 1)
+    assert a.start() == ["main"]
+    assert b.start() == []
+    assert sorted(states(job)["main"] for job in jobs) == ["PENDING", "RUNNING"]
+    assert yard.store.apply(snapshot, plan, now).started == ()
