@@ -238,4 +238,3 @@ def test_a_placement_that_the_database_refuses_is_skipped_and_no_other(yard: Yar
     assert a.start() == ["main"]
     assert b.start() == []
     assert sorted(states(job)["main"] for job in jobs) == ["PENDING", "RUNNING"]
-    assert yard.store.apply(snapshot, plan, now).started == ()
