@@ -7,12 +7,12 @@ length at once, or as soon as what has come exceeds the cap.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -30,7 +30,7 @@ class BodyLimit:
             return
         came, answered = 0, False
 
-        async def counting() -> MutableMapping[str, Any]:
+        async def counting() -> Mapping[str, Any]:
             nonlocal came, answered
             message = await receive()
             came += len(message.get("body", b""))
@@ -40,7 +40,7 @@ class BodyLimit:
             # The application sees a client that has gone; what it would still answer is dropped below.
             return {"type": "http.disconnect"} if answered else message
 
-        async def guarded(message: MutableMapping[str, Any]) -> None:
+        async def guarded(message: Mapping[str, Any]) -> None:
             if not answered:
                 await send(message)
 

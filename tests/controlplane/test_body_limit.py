@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 from controlplane.body_limit import BodyLimit
 
-Message = MutableMapping[str, Any]
+Message = Mapping[str, Any]
 
 
 async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]]) -> tuple[list[Message], bytes]:
     """Send a request through a limit of ten bytes; returns what was answered and what the application took in."""
     taken = bytearray()
 
-    async def application(scope: Message, receive: Any, send: Any) -> None:
+    async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
         while (message := await receive())["type"] == "http.request":
             taken.extend(message["body"])
             if not message["more_body"]:
