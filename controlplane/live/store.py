@@ -79,7 +79,7 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
        a.id, a.alternative, extract(epoch FROM coalesce(a.started_at, a.created_at))::float8, a.estimate, s.progress,
        a.stop_for::text, extract(epoch FROM a.stop_at)::float8, s.preemptions,
        (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.attempt_id = a.id),
-       EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.stage_id = s.id)
+       EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.stage_id = s.id), a.number
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
@@ -274,11 +274,23 @@ class LiveStore:
 
     def _one_running(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]]) -> Running:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
-        alternative, started, estimate, progress, stop_for, stop_at, preemptions, checkpoint_at, checkpoints = row[12:]
+        (
+            alternative,
+            started,
+            estimate,
+            progress,
+            stop_for,
+            stop_at,
+            preemptions,
+            checkpoint_at,
+            checkpoints,
+            attempt_number,
+        ) = row[12:]
         request, order = self._requests[i], sorted(ranks)
         progress, estimate = parsed(progress), parsed(estimate)
         done = None
-        if progress and progress.get("total") and progress.get("step") is not None:
+        # A resumed attempt begins in the middle: its share done says nothing about how fast it is.
+        if attempt_number == 1 and progress and progress.get("total") and progress.get("step") is not None:
             done = min(1.0, progress["step"] / progress["total"])
         return Running(
             id=str(i),
