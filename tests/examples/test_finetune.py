@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -408,6 +409,6 @@ def test_the_job_file_names_stages_that_exist_and_flags_that_they_take() -> None
     for stage in job["stages"]:
         assert set(stage.get("needs", [])) <= done
         done.add(stage["name"])
-        words = stage["run"].split()
-        assert words[:4] == ["exec", "python3", "-m", f"finetune.{stage['name']}"]
+        words = shlex.split(stage["run"], comments=True)
+        assert words[:4] == ["exec", "${FINETUNE_PYTHON:-python3}", "-m", f"finetune.{stage['name']}"]
         assert {word[2:] for word in words if word.startswith("--")} <= set(asdict(Settings()))
