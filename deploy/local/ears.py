@@ -6,7 +6,9 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 
+BURIAL_S = 20.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -71,6 +73,23 @@ class Ears:
         return process.returncode, b"".join(chunks).decode(errors="replace")
 
 
+def _bury(group: int) -> None:
+    """Wait until nothing of a process group is left; what its leader forked may still be in the middle of a write."""
+    deadline = time.monotonic() + BURIAL_S
+    while time.monotonic() < deadline:
+        try:
+            # An orphan of the group may have become a child of this process.
+            while os.waitpid(-group, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return
+        time.sleep(0.01)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Make sure that a short command and what it forked are gone."""
     if process.poll() is None:
@@ -84,5 +103,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 break
             except subprocess.TimeoutExpired:
                 continue
+        _bury(process.pid)
     if process.stdout is not None:
         process.stdout.close()
