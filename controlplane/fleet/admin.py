@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.access.service import digest
 from controlplane.fleet import service
 from controlplane.fleet.models import Device, JoinToken, Node
 from scheduler.core.lifecycle import NodeState
@@ -128,7 +129,7 @@ class JoinTokenAdmin(admin.ModelAdmin):
         secret = service.make_join_token(
             chosen["pool"], uses=chosen["uses_left"], life=timedelta(hours=chosen["hours"])
         )
-        made = JoinToken.objects.get(digest=service.digest(secret))
+        made = JoinToken.objects.get(digest=digest(secret))
         obj.__dict__.update(made.__dict__)
         self.message_user(
             request, _("The join token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import uuid
@@ -19,6 +18,7 @@ from django.utils import timezone
 from agents.protocol import Conditions, Inventory, Report
 from controlplane import changes
 from controlplane.access.models import slug
+from controlplane.access.service import digest
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
@@ -42,11 +42,6 @@ HEARTBEAT = [
 
 class Refusal(Exception):
     """Something that may not be done, with a sentence for whoever asked."""
-
-
-def digest(secret: str) -> str:
-    """The SHA-256 of a random secret; such secrets are long, so no slow hash is needed."""
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(hours=1)) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
+from scheduler.core.types import Alternative, Ask
 
 MIB, GIB, TIB = 2**20, 2**30, 2**40
 DEFAULT_CPUS: Final = 1.0
@@ -226,6 +227,14 @@ def _alternative(
         own = [{**cpu, "vendor": asks[0]["vendor"], "model": asks[0]["model"]}]
         return {"index": index, "asks": own, "argv": argv, "env": env}
     return {"index": index, "asks": [*asks, cpu], "argv": argv, "env": env}
+
+
+def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
+    """The alternatives of a stored request as the engine reads them."""
+    return tuple(
+        Alternative(index=way["index"], asks=tuple(Ask(**ask) for ask in way["asks"]))
+        for way in request["alternatives"]
+    )
 
 
 def spoken(request: Mapping[str, Any]) -> str:

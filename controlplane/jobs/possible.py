@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from controlplane.fleet import world
+from controlplane.jobs import demand
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from scheduler.core.feasible import never_fits
 from scheduler.core.reasons import sentence
-from scheduler.core.types import Alternative, Ask, Estimate, Node, Reason, Snapshot, Stage
+from scheduler.core.types import Estimate, Node, Reason, Snapshot, Stage
 
 
 def check(resolved: Sequence[Resolved]) -> None:
@@ -34,10 +35,6 @@ def check(resolved: Sequence[Resolved]) -> None:
 
 
 def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
-    ways = tuple(
-        Alternative(index=way["index"], asks=tuple(Ask(**ask) for ask in way["asks"]))
-        for way in stage.request["alternatives"]
-    )
     return Stage(
         id="",
         job="",
@@ -50,7 +47,7 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
         priority=job.priority,
         submitted_at=0.0,
         eligible_at=0.0,
-        alternatives=ways,
+        alternatives=demand.ways(stage.request),
         estimate=Estimate(1.0, 1.0),
         nodes=stage.request["nodes"],
     )

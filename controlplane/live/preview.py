@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from controlplane.access.models import User
+from controlplane.jobs import demand
 from controlplane.jobs import spec as jobfile
 from controlplane.live.store import ACTS, LiveStore, clock, moment
 from scheduler import profiles
 from scheduler.core.engine import plan as think
 from scheduler.core.reasons import sentence
-from scheduler.core.types import Alternative, Ask, Plan, Snapshot, Stage
+from scheduler.core.types import Plan, Snapshot, Stage
 
 _store = LiveStore()
 
@@ -62,10 +63,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float) -> list[Stage]:
             priority=resolved.priority,
             submitted_at=now,
             eligible_at=now,
-            alternatives=tuple(
-                Alternative(index=a["index"], asks=tuple(Ask(**ask) for ask in a["asks"]))
-                for a in each.request["alternatives"]
-            ),
+            alternatives=demand.ways(each.request),
             estimate=_store.history.estimate(
                 resolved.project.name, resolved.name, each.name, each.kind, each.request, now
             ),

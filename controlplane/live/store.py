@@ -20,7 +20,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from controlplane import changes
 from controlplane.fleet import world
 from controlplane.fleet.world import parsed
-from controlplane.jobs import service
+from controlplane.jobs import demand, service
 from controlplane.jobs.models import Decision
 from controlplane.jobs.models import Stage as StageRow
 from controlplane.live.history import History
@@ -31,7 +31,6 @@ from scheduler.core.reasons import CATALOGUE, sentence
 from scheduler.core.speed import speed
 from scheduler.core.types import (
     Alternative,
-    Ask,
     Device,
     Grant,
     Placement,
@@ -250,12 +249,10 @@ class LiveStore:
             self._requests.update(StageRow.objects.filter(id__in=missing).values_list("id", "request"))
 
     def _ways(self, request: dict[str, Any]) -> tuple[Alternative, ...]:
-        asks = [(each["index"], each["asks"]) for each in request["alternatives"]]
-        key = msgspec.json.encode(asks).decode()
+        # Stages that ask the same share one tuple: the engine groups them by its identity.
+        key = msgspec.json.encode([(each["index"], each["asks"]) for each in request["alternatives"]]).decode()
         if key not in self._alternatives:
-            self._alternatives[key] = tuple(
-                Alternative(index=index, asks=tuple(Ask(**ask) for ask in each)) for index, each in asks
-            )
+            self._alternatives[key] = demand.ways(request)
         return self._alternatives[key]
 
     def _running(self, cursor: Any) -> tuple[Running, ...]:

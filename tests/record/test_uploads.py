@@ -11,6 +11,7 @@ from django.conf import settings
 from django.test import Client
 
 from agents.protocol import DeviceSample, LogBatch, LogChunk, LogReceipt, PartSample, TelemetryBatch
+from controlplane.access.service import digest
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DeviceSample as DeviceRow
 from controlplane.fleet.models import PartSample as PartRow
@@ -30,7 +31,7 @@ def agent(yard: Yard) -> Agent:
 
 def credential(agent: Agent) -> dict[str, str]:
     secret = f"a secret that only {agent.node.name} knows"
-    agent.node.credential_digest = fleet.digest(secret)
+    agent.node.credential_digest = digest(secret)
     agent.node.save(update_fields=["credential_digest"])
     return {"Authorization": f"Node {agent.node.id}:{secret}"}
 
