@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any, Final
 
 from scheduler import policies
 from scheduler.core.profile import Profile
+from scheduler.core.types import Pool
 
-# Fair share may lift a stage by at most two hundred points: less than one class.
-_ORDER: Final[dict[str, Any]] = {"priority": {}, "fair_share": {"weight": 200.0}}
-_PLACE: Final[dict[str, Any]] = {"quota": {}, "gang": {}, "pack": {}, "alternatives": {}}
+# Fair share may lift a stage by at most two hundred points: less than one class. So may a deadline that comes near.
+_ORDER: Final[dict[str, Any]] = {"priority": {}, "fair_share": {"weight": 200.0}, "deadline": {"weight": 200.0}}
+# To pack, a free GPU counts 10 and a core 0.1. Data that lie on a node are worth two GPUs more left there, devices side
+# by side half a one; no packing is worth a device that is about to fail.
+_WHERE: Final[dict[str, Any]] = {
+    "pack": {},
+    "conditions": {"weight": 1000.0},
+    "locality": {"weight": 20.0},
+    "topology": {"weight": 5.0},
+}
+_PLACE: Final[dict[str, Any]] = {"quota": {}, "user_limit": {}, "gang": {}, **_WHERE, "alternatives": {}}
+# In this order: elastic stages give back before anybody is stopped altogether.
+_EVICT: Final[dict[str, Any]] = {"elastic": {}, "reclaim": {}, "preempt": {}, "cycle_guard": {}}
 
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     # Each stage gets a start and devices once, from the bad case of all durations, and holds on to them.
@@ -24,17 +35,44 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # No promises: at each event the best stage that can start does.
     "dynamic": {
-        "policies": {**_ORDER, **_PLACE, "preempt": {}},
+        "policies": {**_ORDER, **_PLACE, **_EVICT},
         "timetable": "none",
     },
     # A timetable that is kept true while the world moves.
     "hybrid": {
-        "policies": {**_ORDER, "firm": {"weight": 200.0}, **_PLACE, "backfill": {}, "preempt": {}},
+        "policies": {**_ORDER, "firm": {"weight": 200.0}, **_PLACE, "backfill": {}, **_EVICT},
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,
         "depth": 100,
         "repair_depth": 8,
+    },
+    # Backfill as clusters know it: in the order of submission, only the head of the queue is reserved for.
+    "easy": {
+        "policies": {"fifo": {"strict": False}, **_PLACE, "backfill": {}},
+        "timetable": "repair",
+        "horizon_s": 31 * 86_400.0,
+        "depth": 1,
+    },
+    # The same with a reservation for everybody.
+    "conservative": {
+        "policies": {"fifo": {"strict": False}, **_PLACE, "backfill": {}},
+        "timetable": "repair",
+        "horizon_s": 31 * 86_400.0,
+        "depth": 1000,
+    },
+    # Running and waiting stages take turns: within a class, who has had least goes first. Who has just begun is left
+    # alone for five minutes, and nobody is stopped unless that gains what it costs.
+    "turns": {
+        "policies": {
+            "priority": {"step": 0.0, "weight": 1e9},
+            "attained_service": {"thresholds": (3_600.0, 28_800.0)},
+            **_PLACE,
+            "min_runtime": {"least_s": 300.0},
+            "preempt": {},
+        },
+        "timetable": "none",
+        "rotates": "event",
     },
     # The baseline of every comparison.
     "fifo": {
@@ -43,6 +81,14 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 DEFAULT: Final = "hybrid"
+MOST_WEIGHT: Final = 1e9
+# What the numbers of a profile may be.
+RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    "horizon_s": (1.0, 366 * 86_400.0),
+    "depth": (0, 1_000_000),
+    "repair_depth": (0, 1_000_000),
+    "drift": (0.0, 1.0),
+}
 
 
 @cache
@@ -51,6 +97,16 @@ def named(name: str) -> Profile:
     if name not in PROFILES:
         raise ValueError(f'there is no profile "{name}"; there are {", ".join(PROFILES)}')
     return load(name, PROFILES[name])
+
+
+def of(pools: Iterable[Pool]) -> dict[str, Profile]:
+    """The profile of each of these pools, by the pool's name."""
+    return {pool.name: named(pool.profile) for pool in pools}
+
+
+def takes_turns(name: str) -> bool:
+    """Whether the stages of a pool with this profile take turns; not so for a name that nobody knows."""
+    return bool(PROFILES.get(name, {}).get("rotates", "none") != "none")
 
 
 def load(name: str, spec: Mapping[str, Any]) -> Profile:
@@ -64,10 +120,36 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
     for word, values in choices.items():
         if word in spec and spec[word] not in values:
             raise ValueError(f'profile "{name}" sets {word} to "{spec[word]}"; it must be one of {", ".join(values)}')
+    _check_turns(name, spec)
     built = []
     for policy, params in spec.get("policies", {}).items():
         params = dict(params)
-        weight = float(params.pop("weight", 1.0))
-        built.append((policies.build(policy, params), weight))
+        weight = params.pop("weight", 1.0)
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
+            raise ValueError(
+                f'profile "{name}": the weight of "{policy}" must be a number from 0 to {MOST_WEIGHT:g}, not {weight!r}'
+            )
+        try:
+            built.append((policies.build(policy, params), float(weight)))
+        except ValueError as error:
+            raise ValueError(f'profile "{name}": {error}') from None
     rest = {word: value for word, value in spec.items() if word != "policies"}
+    for word, (least, most) in RANGES.items():
+        value = rest.get(word, least)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+            raise ValueError(
+                f'profile "{name}" sets {word} to {value!r}; it must be a number from {least:g} to {most:g}'
+            )
     return replace(Profile(name, tuple(built)), **rest)
+
+
+def _check_turns(name: str, spec: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` where ``rotates`` is not a way to take turns, or does not go with the timetable."""
+    rotates = spec.get("rotates", "none")
+    is_round = isinstance(rotates, (int, float)) and not isinstance(rotates, bool) and 1 <= rotates <= 604_800
+    if rotates not in ("none", "event") and not is_round:
+        raise ValueError(
+            f'profile "{name}" sets rotates to {rotates!r}; it must be none, event, or a round of 1 to 604800 seconds'
+        )
+    if rotates != "none" and spec.get("timetable", "none") != "none":
+        raise ValueError(f'profile "{name}" rotates, so nothing can be promised: its timetable must be none')

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
-from scheduler.core import engine
-from scheduler.core.ports import Applied, Store
+from scheduler.core import engine, planning
+from scheduler.core.ports import Applied, Remembers, Store
 from scheduler.core.profile import Profile
 from scheduler.core.types import Plan, Snapshot
 
@@ -20,9 +21,19 @@ class Cycle:
     applied: Applied
 
 
-def run(store: Store, profile_for: Callable[[str], Profile], now: float) -> Cycle:
-    """Look at the world, decide, and make it so. ``profile_for`` gives the profile of a name."""
+def run(
+    store: Store, profile_for: Callable[[str], Profile], now: float, planner: engine.Planner | None = None
+) -> Cycle:
+    """Look at the world, decide, and make it so. ``profile_for`` gives the profile of a name.
+
+    With a ``planner`` only what changed since its last cycle is worked out again, and the plan names only changes.
+    """
     snapshot = store.load(now)
     profiles = {pool.name: profile_for(pool.profile) for pool in snapshot.pools}
-    plan = engine.plan(snapshot, profiles, now)
+    if planner:
+        # To ask isinstance of a protocol costs more than all the rest of this function.
+        news = cast(Remembers, store).news() if hasattr(store, "news") else None
+        plan = planner.plan(snapshot, profiles, now, news)
+    else:
+        plan = planning.plan(snapshot, profiles, now)
     return Cycle(snapshot, plan, store.apply(snapshot, plan, now))

@@ -57,6 +57,7 @@ def _sorted(world: Snapshot) -> Snapshot:
         projects=tuple(sorted(world.projects, key=lambda one: one.id)),
         quotas=tuple(sorted(world.quotas, key=lambda one: (one.cohort, one.project, one.kind))),
         pools=tuple(sorted(world.pools, key=lambda one: one.name)),
+        maintenance=tuple(sorted(world.maintenance, key=lambda one: one.id)),
     )
 
 

@@ -1,21 +1,37 @@
 """Decides which stage runs where, since when and at whose cost. A snapshot goes in, a plan comes out.
 
 One walk over the queue: each stage starts now, keeps its entry in the timetable, gets one, or waits with its reasons.
-A second look moves entries forward where the world turned out better than predicted.
+Entries that were promised stand from the beginning; only those that reality has overtaken, and those in the way of a
+higher class, are lifted and looked at again when their turn comes. A second look moves entries forward where the world
+turned out better than predicted.
+
+The walk does not look twice at what it has seen: a sieve holds back those of whom others have told all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+
+import numpy as np
 
 from scheduler.core import explain, topology
-from scheduler.core.lifecycle import State
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.gate import admitted, gate, is_closed, is_gated
+from scheduler.core.leave import leave
 from scheduler.core.match import Candidate, grant
 from scheduler.core.profile import Profile
-from scheduler.core.types import Grant, Placement, Plan, Promise, Reason, Snapshot, Stage
-from scheduler.core.view import Option, Outcome, Shape, View, Way
+from scheduler.core.queue import Queue, line_up
+from scheduler.core.shape import Shape, Way
+from scheduler.core.sieve import Sieve, could_evict, is_spent
+from scheduler.core.stretch import stretch
+from scheduler.core.types import Expected, Grant, News, Placement, Plan, Promise, Snapshot, Stage
+from scheduler.core.view import Booking, Option, Outcome, View
 
+# For so many stages with an entry elastic ones are asked again to give back.
+ASKED_AGAIN = 16
 # Entries that would move by less than this stay where they are: people read them.
 STILL_S = 1.0
 
@@ -26,37 +42,181 @@ def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: floa
     ``profile`` is one for all pools, or one for each pool by name. Each waiting stage is in the plan exactly once.
     """
     view = View(snapshot, profile, now)
+    return explain.conclude(view, decide(view))
+
+
+class Planner:
+    """Plans one cycle after another and keeps what did not change in between.
+
+    Its plans obey the same laws as :func:`plan`, and give the same starts and victims; but a plan names only those
+    waiting stages whose entry in the timetable changed, so that a cycle costs as much as has happened since the last
+    one and not as much as there is. :meth:`explained` gives the others too.
+    """
+
+    def __init__(self) -> None:
+        self._view: View | None = None
+        self._queue: Queue | None = None
+
+    def plan(
+        self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
+    ) -> Plan:
+        """What to do now. ``news`` may say what changed since the snapshot before; it is found out otherwise."""
+        if self._view is None:
+            self._view = View(snapshot, profile, now, news)
+        else:
+            self._view.look(snapshot, profile, now, news)
+        self._queue = decide(self._view)
+        return explain.changes(self._view)
+
+    def explained(self) -> Plan:
+        """The last plan, with every waiting stage in it."""
+        if self._view is None or self._queue is None:
+            raise RuntimeError("there is no plan to explain yet; call plan() first")
+        return explain.conclude(self._view, self._queue)
+
+    def expects(self, stage_id: str) -> Expected | None:
+        """When a stage that waits by the last plan will probably start: as it was promised, else as soon as those that
+        run and those that were promised leave room for it. ``None`` where that is never, or it does not wait."""
+        view = self._view
+        if view is None or stage_id not in view.waiting or stage_id in view.starts:
+            return None
+        stage = view.waiting[stage_id]
+        if stage_id in view.booked:
+            promise = view.booked[stage_id].promise
+            return Expected(promise.start_at, max(promise.start_at, promise.late_at), stage.estimate.basis)
+        quantile = view.profile(stage.pool).plan_with
+        ways = view.shape(stage).ways
+        slots = [later_slot(view, stage, way, view.length_s(stage, way, quantile), view.now) for way in ways]
+        first = min((slot for slot in slots if slot), key=lambda slot: slot.start_at, default=None)
+        return explain.guess(view, stage, first) if first else None
+
+
+def decide(view: View) -> Queue:
+    """Settle every waiting stage; returns the queue in its order."""
     queue = line_up(view)
-    for stage in queue:
-        if stage.id in view.owners:  # what was freed for it is its own before anybody looks
-            settle(view, stage)
+    lift_overtaken(view)
+    for stage in _in_order(view, view.owners, queue):
+        settle(view, stage, queue)  # what was freed for it is its own before anybody looks
     view.close_fences()
-    for stage in queue:
-        if stage.id not in view.owners:
-            settle(view, stage)
+    if view.elastic and view.booked:
+        give_back(view, queue)
+    walk(view, queue)
     for pool in sorted(view.pools):
-        move_forward(view, [view.outcomes[stage.id] for stage in queue if stage.pool == pool])
-    return explain.conclude(view, queue)
-
-
-def line_up(view: View) -> list[Stage]:
-    """All waiting stages, pool by pool, best first; a stage comes after those that it needs."""
-    ranks: dict[str, tuple[str, float, float, int, str]] = {}
-    for stage in view.waiting.values():
-        score = 0.0
-        for policy, weight in view.profile(stage.pool).orders:
-            score += weight * policy.order(stage, view)
-        ranks[stage.id] = (stage.pool, -round(score, 6), stage.submitted_at, stage.number, stage.id)
-    queue = sorted(view.waiting.values(), key=lambda stage: ranks[stage.id])
-    if view.pools and any(view.profile(pool).timetable == "keep" for pool in view.pools):
-        # Where entries are kept whatever comes, those that were promised first are served first.
-        queue.sort(key=lambda stage: (stage.pool, *_kept_since(view, stage)))
-    if any(stage.unmet for stage in queue):
-        queue = _needs_first(view, queue)
+        move_forward(view, pool)
+    stretch(view, now_slot)
+    leave(view, now_slot)
     return queue
 
 
-def settle(view: View, stage: Stage) -> None:
+def _in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
+    """These waiting stages, in the order of the queue."""
+    if not names:
+        return []
+    at = view.positions(queue.slots)
+    return [view.waiting[name] for name in sorted(names, key=lambda name: int(at[view.line.slot[name]]))]
+
+
+def lift_overtaken(view: View) -> None:
+    """Take out the entries that reality has overtaken: their time has come or their devices are taken, what they need
+    is not done, or they had to stand elsewhere than promised. Their stages are settled when their turn comes."""
+    closed = {name for name, pool in view.pools.items() if is_closed(pool)}
+    may_be_gated, slot = view.line.is_gated, view.line.slot
+    for name, booking in list(view.booked.items()):
+        stage, promise = booking.stage, booking.promise
+        if (
+            promise.start_at <= view.now
+            or booking.option.start_at != promise.start_at
+            or name in view.owners
+            or ((may_be_gated[slot[name]] or stage.pool in closed) and is_gated(view, stage))
+        ):
+            lift(view, name)
+    for name in view.table.owners(view.table.oversold) & view.booked.keys():
+        lift(view, name)
+
+
+def lift(view: View, name: str) -> None:
+    """Take an entry out; its stage is settled when its turn comes."""
+    view.free(view.unbook(name).option.grants)
+    view.lifted.add(name)
+
+
+def walk(view: View, queue: Queue) -> None:
+    """Settle all stages that nobody freed devices for. A stage that needs others which wait behind it comes after
+    them."""
+    sieve = Sieve(view, queue.slots)
+    booked, owners = view.booked, view.owners
+    later: dict[str, list[Stage]] = {}
+    for i in sieve.positions():
+        stage = queue[i]
+        name = stage.id
+        if name in booked or name in owners or is_hopeless(view, sieve, i, stage):
+            continue
+        missing = _not_yet_seen(view, stage)
+        if missing:
+            later.setdefault(missing, []).append(stage)
+            continue
+        view.ahead[stage.pool] = max(view.ahead.get(stage.pool, 0), sieve.held_back(i))
+        settle(view, stage, queue)
+        if later:
+            _settle_later(view, name, later, queue)
+    for name in list(later):
+        _settle_later(view, name, later, queue, finally_=True)
+
+
+def _not_yet_seen(view: View, stage: Stage) -> str:
+    """Something that the stage needs, that waits, and whose turn has not come."""
+    for need in stage.unmet:
+        if need in view.waiting and need not in view.finish and need not in view.outcomes:
+            return need
+    return ""
+
+
+def _settle_later(
+    view: View, name: str, later: dict[str, list[Stage]], queue: Queue, *, finally_: bool = False
+) -> None:
+    """Settle those who waited for ``name`` to be looked at."""
+    todo = [name]
+    while todo:
+        for stage in later.pop(todo.pop(), ()):
+            missing = "" if finally_ else _not_yet_seen(view, stage)
+            if missing:
+                later.setdefault(missing, []).append(stage)
+            else:
+                settle(view, stage, queue)
+                todo.append(stage.id)
+
+
+def is_hopeless(view: View, sieve: Sieve, i: int, stage: Stage) -> bool:
+    """Whether the walk has seen enough to know that the stage at ``i`` neither begins nor gets an entry; tells the
+    sieve what that means for others."""
+    if stage.promise is not None:
+        return False
+    profile = view.profile(stage.pool)
+    has_room = view.room(stage.pool, stage.priority, profile)
+    if is_gated(view, stage):
+        return not has_room
+    shape = view.shape(stage)
+    if shape.impossible or view.group(stage) in view.refusals:
+        sieve.bar(i)
+        return True
+    if has_room:
+        return False
+    refused_from = -math.inf
+    for way in shape.ways:
+        view.refresh(way, profile)
+        if way.count >= stage.nodes:
+            if way.refused_s > view.length_s(stage, way, profile.plan_with):
+                return False
+            refused_from = max(refused_from, way.refused_s)
+    sieve.close(i, refused_from)
+    if could_evict(view, profile, shape, stage):
+        return False
+    sieve.spare(i, whatever_it_asks=not profile.evicts or not is_spent(profile, shape, stage))
+    view.ahead[stage.pool] = view.ahead.get(stage.pool, 0) + 1
+    return True
+
+
+def settle(view: View, stage: Stage, queue: Queue) -> None:
     """Start the stage, enter it into the timetable, or let it wait."""
     outcome = view.outcomes[stage.id] = Outcome(stage, ahead=view.ahead.get(stage.pool, 0))
     earliest = gate(view, outcome)
@@ -75,12 +235,44 @@ def settle(view: View, stage: Stage) -> None:
             return  # what was freed for it is free: it does not wait for the hour that was once foreseen
         if stage.promise and profile.timetable != "none" and keep(view, outcome, stage.promise, earliest):
             pass
-        elif (option := search(view, outcome, ways, earliest)) is not None:
-            take(view, outcome, option)
+        else:
+            find(view, outcome, ways, earliest, queue)
         if stage.id not in view.starts and earliest <= view.now:
-            make_room(view, outcome)
+            make_room(view, outcome, queue)
     if stage.id not in view.starts and earliest <= view.now and (ways or explain.behind(outcome)):
         view.ahead[stage.pool] = outcome.ahead + 1
+
+
+def find(view: View, outcome: Outcome, ways: list[Way], earliest: float, queue: Queue) -> None:
+    """Begin the stage or enter it where it is best; entries of a lower class behind it make way."""
+    stage = outcome.stage
+    option = search(view, outcome, ways, earliest)
+    if (option is None or option.start_at > view.now) and lift_lower(view, stage, queue):
+        for way in ways:
+            way.forget()
+        option = search(view, outcome, ways, earliest)
+    if option is not None:
+        take(view, outcome, option)
+
+
+def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
+    """Take out the entries of lower classes that stand behind ``stage`` in the queue; whether there were any."""
+    entries = view.entries.get(stage.pool, {})
+    if not any(count for priority, count in entries.items() if priority < stage.priority):
+        return False
+    at = view.positions(queue.slots)
+    mine = at[view.line.slot[stage.id]]
+    lower = [
+        name
+        for name, one in view.booked.items()
+        if one.stage.priority < stage.priority
+        and at[view.line.slot[name]] > mine
+        and one.stage.pool == stage.pool
+        and name not in view.owners
+    ]
+    for name in lower:
+        lift(view, name)
+    return bool(lower)
 
 
 def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
@@ -93,78 +285,31 @@ def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
     return option is not None
 
 
-def gate(view: View, outcome: Outcome) -> float | None:
-    """The earliest time at which the stage may start whatever is free; ``None`` where nobody knows. Notes why."""
-    stage, now, reasons = outcome.stage, view.now, outcome.reasons
-    earliest: float | None = now
-    if stage.state is State.HELD:
-        reasons.append(Reason("Held", {"who": stage.held_by or stage.user}))
-        earliest = None
-    if stage.blocked_by:
-        reasons.append(Reason("DependencyNeverSatisfied", {"stage": explain.short_name_of(view, stage.blocked_by)}))
-        earliest = None
-    elif stage.unmet:
-        names = [explain.short_name_of(view, need) for need in stage.unmet]
-        reasons.append(Reason("DependencyPending", {"stages": ", ".join(names)}))
-        ends = [view.finish.get(need) for need in stage.unmet]
-        known = [end for end in ends if end is not None]
-        earliest = max(earliest, *known) if earliest is not None and len(known) == len(ends) else None
-    if stage.begin_at is not None and stage.begin_at > now:
-        reasons.append(Reason("BeginTime", {"time": explain.clock(stage.begin_at), "at": stage.begin_at}))
-        earliest = None if earliest is None else max(earliest, stage.begin_at)
-    if stage.retry_at is not None and stage.retry_at > now:
-        numbers = {"attempt": stage.attempts + 1, "of": max(stage.max_attempts, stage.attempts + 1)}
-        reasons.append(Reason("BackoffAfterFailure", {**numbers, "seconds": int(stage.retry_at - now + 0.999)}))
-        earliest = None if earliest is None else max(earliest, stage.retry_at)
-    if stage.pool in view.pools and view.pools[stage.pool].stopped_by:
-        reasons.append(Reason("PoolStopped", {"pool": stage.pool, "who": view.pools[stage.pool].stopped_by}))
-        earliest = None
-    return earliest
-
-
-def admitted(view: View, outcome: Outcome, shape: Shape) -> list[Way]:
-    """The ways that no policy forbids, whatever is free. Notes why the others are."""
-    policies = view.profile(shape.pool).admits
-    if not policies:
-        return shape.ways
-    ways, seen = [], {}
-    for way in shape.ways:
-        index = way.alternative.index
-        if index not in seen:
-            found = (policy.admit(outcome.stage, way.alternative, view) for policy in policies)
-            seen[index] = next((reason for reason in found if reason), None)
-        if seen[index] is None:
-            ways.append(way)
-    if not ways:
-        outcome.reasons += [reason for reason in seen.values() if reason]
-    return ways
-
-
 def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> bool:
     """Whether the entry stands as it was promised, or begins now that its time has come."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    way = _way_of(outcome.shape, promise) if outcome.shape else None
+    way = view.way_of(outcome.shape, promise) if outcome.shape else None
     if way is None:  # a device of it can no longer be used
         return False
     length = view.length_s(stage, way, profile.plan_with)
     start = max(promise.start_at, view.now, earliest)
     option = Option(way, start, start + length, promise.placement)
     due = start <= view.now and not outcome.reasons
+    is_free = due and view.ledger.has(option.grants) and not view.is_closed(promise.placement.nodes, option.end_at)
     if profile.timetable == "repair":
         stands = start <= promise.late_at + STILL_S and view.table.holds(option.grants, start, option.end_at)
-        if not stands or (due and not _free_now(view, option.grants)):
+        if not stands or (due and not is_free):
             return False
-    if due and _free_now(view, option.grants):
+    if is_free:
         view.start(stage, option)
         return True
     if due:  # late, but it waits for its own devices, and nobody else takes what is free of them
         outcome.busy = sum(view.ledger.free(one.device)[0] < one.milli for one in option.grants)
         view.ledger.hold(option.grants)
     start = view.table.free_from(option.grants, start, length)
-    view.reserve(outcome, replace(option, start_at=start, end_at=start + length), promise)
+    option = replace(option, start_at=start, end_at=start + length)
+    view.reserve(stage, option, promise, keeps=profile.timetable == "keep")
     outcome.kept = True
-    if profile.timetable == "keep":
-        outcome.promise = promise
     return True
 
 
@@ -173,68 +318,65 @@ def search(
 ) -> Option | None:
     """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    room = profile.timetable != "none" and view.entries.get(stage.pool, 0) < profile.depth
-    options = []
-    for way in ways:
-        if way.full and not room and len(ways) == 1:
-            continue
-        length = view.length_s(stage, way, profile.plan_with)
-        option = now_slot(view, outcome, way, length) if earliest <= view.now else None
-        if option is None and (room or (len(ways) > 1 and earliest <= view.now)):
-            option = later_slot(view, stage, way, length, earliest, before)
-        if option is not None:
-            options.append(option)
+    room = view.room(stage.pool, stage.priority, profile)
+    lengths = [view.length_s(stage, way, profile.plan_with) for way in ways]
+    found: list[Option | None] = [None] * len(ways)
+    if earliest <= view.now:
+        found = [now_slot(view, outcome, way, length) for way, length in zip(ways, lengths, strict=True)]
+    if room or any(found):  # it may be worth waiting for a faster way, but only where there is something to choose
+        found = [
+            option or later_slot(view, stage, way, length, earliest, before)
+            for option, way, length in zip(found, ways, lengths, strict=True)
+        ]
+    options = [option for option in found if option is not None]
     if len(options) > 1:
         for policy in profile.chooses:
             return policy.choose(stage, options, view)  # type: ignore[no-any-return]
     return min(options, key=lambda one: one.start_at, default=None)
 
 
-def now_slot(view: View, outcome: Outcome, way: Way, length: float) -> Option | None:
-    """The best nodes that are free now and that no policy refuses."""
+def now_slot(
+    view: View, outcome: Outcome, way: Way, length: float, among: Iterable[int] | None = None
+) -> Option | None:
+    """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    if way.full:
-        return None
     if way.refused_s <= length:
         outcome.refused = True
         return None
-    ranked = rank(view, profile, way)
-    if len(ranked) < stage.nodes:
-        way.full = True
+    view.refresh(way, profile)
+    if way.count < stage.nodes:
         return None
     until = view.now + length
     passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
-    for _, place, grants in ranked:
+    for line in way.best_first(among, partial(preference, view, stage, way)):
+        place = way.places[line]
+        grants = grant(way.alternative.asks, place, view.ledger)
+        if grants is None or view.is_closed((place.node.id,), until):
+            continue
         if all(policy.fits(stage, grants, until, view) for policy in profile.fits):
             passed.append((place, grants))
             if stage.nodes == 1:
                 break
-    chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes)
+    chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes, stage.within)
     if chosen is None:
-        way.refused_s, outcome.refused = length, True
+        outcome.refused = True
+        if among is None:
+            way.refused_s = length
         return None
     placement = Placement(
         way.alternative.index, tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
     )
-    return Option(way, view.now, until, placement)
+    return Option(way, view.now, until, placement, way.count)
 
 
-def rank(view: View, profile: Profile, way: Way) -> list[tuple[float, Candidate, tuple[Grant, ...]]]:
-    """The nodes of ``way`` on which it fits now, best first; only nodes that changed are looked at again."""
-    ranked = []
-    for i, place in enumerate(way.places):
-        version = view.ledger.version[place.node.id]
-        known = way.fitting.get(i)
-        if known is None or known[0] != version:
-            grants = grant(way.alternative.asks, place, view.ledger.free)
-            score = 0.0
-            if grants is not None:
-                score = sum(weight * policy.score(place.node, grants, view) for policy, weight in profile.scores)
-            known = way.fitting[i] = (version, grants, round(score, 6))
-        if known[1] is not None:
-            ranked.append((known[2], place, known[1]))
-    ranked.sort(key=lambda one: (-one[0], one[1].node.name, one[1].node.id))
-    return ranked
+def preference(view: View, stage: Stage, way: Way, lines: Rows) -> Rates | None:
+    """What the places have for this very stage, on top of their score; ``None`` where all are equal to it."""
+    own: Rates | None = None
+    for policy, weight in view.profile(stage.pool).prefers:
+        found = policy.prefer(stage, way, lines, view)
+        if found is not None:
+            own = weight * found if own is None else own + weight * found
+    return None if own is None else np.round(own, 6)
 
 
 def later_slot(
@@ -242,12 +384,16 @@ def later_slot(
 ) -> Option | None:
     """The first place in the timetable that no entry before it holds."""
     not_before = max([earliest, *(start for known, start in way.floor if known <= length)])
-    found = view.table.earliest(way.alternative.asks, way.places, stage.nodes, length, not_before, before)
+    found = view.table.earliest(way, stage.nodes, length, not_before, before)
     if found is None:
         return None
     start, chosen = found
     if earliest <= view.now:
         way.floor = [(known, at) for known, at in way.floor if known < length or at > start] + [(length, start)]
+    return _later(way, start, length, chosen)
+
+
+def _later(way: Way, start: float, length: float, chosen: list[tuple[Candidate, tuple[Grant, ...]]]) -> Option:
     placement = Placement(
         way.alternative.index, tuple(place.node.id for place, _ in chosen), tuple(grants for _, grants in chosen)
     )
@@ -257,139 +403,200 @@ def later_slot(
 def take(view: View, outcome: Outcome, option: Option) -> None:
     """Start it if its time is now and it is free; else enter it, as far as the profile plans ahead."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    if option.start_at <= view.now and not outcome.reasons and _free_now(view, option.grants):
+    if option.start_at <= view.now and not outcome.reasons and view.ledger.has(option.grants):
         view.start(stage, option)
         return
     outcome.expected = explain.guess(view, stage, option)
-    room = view.entries.get(stage.pool, 0) < profile.depth
-    if profile.timetable != "none" and room and option.start_at <= view.now + profile.horizon_s:
+    if view.room(stage.pool, stage.priority, profile) and option.start_at <= view.now + profile.horizon_s:
         old = stage.promise
         if old and option.start_at > old.late_at + STILL_S:
             view.broken.append(stage)
             old = None
-        view.reserve(outcome, option, old)
+        view.reserve(stage, option, old)
 
 
-def make_room(view: View, outcome: Outcome) -> None:
+def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     """Stop others for this stage, where a policy finds that worth its price."""
     stage, shape = outcome.stage, outcome.shape
+    booking = view.booked.get(stage.id)
     if stage.id in view.evicting:
         outcome.reasons.append(explain.preempting(view, view.evicting[stage.id]))
-        if outcome.option:
-            view.ledger.hold(outcome.option.grants)
+        if booking:
+            view.ledger.hold(booking.option.grants)
         return
     profile = view.profile(stage.pool)
-    if not profile.evicts or shape is None or shape.eviction_refused or stage.priority <= view.least_priority:
+    if shape is None or not could_evict(view, profile, shape, stage):
         return
     wait_s = profile.horizon_s
-    if outcome.option:
-        wait_s = min(wait_s, outcome.option.start_at - view.now)
+    if booking:
+        wait_s = min(wait_s, booking.option.start_at - view.now)
     else:
         lengths = [(way, view.length_s(stage, way, profile.plan_with)) for way in shape.ways]
         slots = [later_slot(view, stage, way, length, view.now) for way, length in lengths]
         wait_s = min([wait_s, *(slot.start_at - view.now for slot in slots if slot)])
     for policy in profile.evicts:
+        if not policy.could(stage, view):
+            continue
         eviction = policy.victims(stage, shape.ways, wait_s, view)
-        if eviction is not None:
-            if outcome.promise:
-                view.unreserve(outcome)
-            view.evict(outcome, eviction)
+        if eviction is not None and not view.is_closed(eviction.option.placement.nodes, eviction.option.end_at):
+            if booking:
+                view.unbook(stage.id)
+            view.evict(stage, eviction)
+            _lift_behind(view, stage, queue)
             outcome.reasons.append(explain.preempting(view, eviction.victims))
             return
-    shape.eviction_refused = True
+    shape.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
-def move_forward(view: View, outcomes: list[Outcome]) -> None:
-    """Start early what can, and give earlier times to kept entries where the world turned out better.
+def give_back(view: View, queue: Queue) -> None:
+    """Ask elastic stages again for those at the head of the queue that have an entry: when it was made, whoever could
+    give may have had its size for too short. Nobody is served before a newcomer that stands before it."""
+    line, at = view.line, view.positions(queue.slots)
+    is_new = ~line.is_blocked[queue.slots]
+    is_new[at[[line.slot[name] for name in view.booked]]] = False
+    for stage in _in_order(view, view.booked.keys() - view.owners, queue)[:ASKED_AGAIN]:
+        if stage.id not in view.booked:
+            continue  # lifted for one before it
+        slot, policies = line.slot[stage.id], view.profile(stage.pool).resizes
+        before = queue.slots[: at[slot]]
+        if is_new[: at[slot]][line.pool[before] == line.pool[slot]].any():
+            continue
+        outcome = Outcome(stage, shape=view.shape(stage))
+        if gate(view, outcome) != view.now or not outcome.shape:
+            continue
+        wait_s = view.booked[stage.id].option.start_at - view.now
+        for policy in policies:
+            if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
+                continue
+            eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
+            if eviction is not None and not view.is_closed(eviction.option.placement.nodes, eviction.option.end_at):
+                view.unbook(stage.id)
+                view.evict(stage, eviction)
+                _lift_behind(view, stage, queue)
+                outcome.reasons.append(explain.preempting(view, eviction.victims))
+                view.outcomes[stage.id] = outcome
+                break
 
-    Every entry stays in the table meanwhile, so that none is delayed. The first few are looked at in each cycle; the
-    others only when the head of the queue moved, or those before them by more device time than the profile's drift.
+
+def _lift_behind(view: View, stage: Stage, queue: Queue) -> None:
+    """Take out the entries behind ``stage`` that its new one stands on."""
+    clashing = view.table.owners(view.table.oversold) & view.booked.keys() - {stage.id}
+    if clashing:
+        at = view.positions(queue.slots)
+        mine = at[view.line.slot[stage.id]]
+        for name in sorted(clashing):
+            if at[view.line.slot[name]] > mine:
+                lift(view, name)
+
+
+def move_forward(view: View, pool: str) -> None:
+    """Start early what can, and give earlier times to entries where the world turned out better.
+
+    Every entry stays in the table meanwhile, so that none is delayed. Only nodes on which something was given back
+    since the last look can make a difference. The first few are looked at in each cycle; the others only when the head
+    of the queue moved, or those before them by more device time than the profile's drift.
     """
-    kept = [outcome for outcome in outcomes if outcome.kept and outcome.promise and outcome.stage.id not in view.starts]
-    if not kept or not (profile := view.profile(kept[0].stage.pool)).start_early:
+    profile = view.profile(pool)
+    if not profile.start_early or profile.timetable == "none" or (view.freed == set() and not view.stirred):
         return
-    size = max(1, sum(device.kind != "cpu" for device in view.ledger.devices.values()))
+    entries = [one for one in view.booked.values() if one.stage.pool == pool and one.stage.id not in view.owners]
+    entries = [one for one in entries if one.stage.promise is not None]  # the others were searched for in this cycle
+    if not entries:
+        return
+    entries.sort(key=lambda one: (one.promise.start_at, one.stage.number, one.stage.id))
+    size = max(1, view.fleet.accelerators)
     limit, moved = profile.drift * profile.horizon_s * size, 0.0
-    for way in {id(way): way for one in kept if one.shape for way in one.shape.ways}.values():
-        way.refused_s, way.floor = float("inf"), []
-    for i, outcome in enumerate(kept):
+    may_begin: dict[int, bool] = {}
+    for i, booking in enumerate(entries):
         look_ahead = profile.timetable == "repair" and (i < profile.repair_depth or moved > limit)
-        gain = _forward(view, outcome, look_ahead=look_ahead)
+        shape = view.shape(booking.stage)
+        if id(shape) not in may_begin:
+            may_begin[id(shape)] = _may_begin(view, shape, profile)
+        if not look_ahead and not may_begin[id(shape)] and booking.stage.id not in view.stirred:
+            continue
+        gain = _forward(view, booking, look_ahead=look_ahead)
+        if gain > 0:  # what it held until now may serve those behind it
+            view.free(booking.option.grants)
+            may_begin.clear()
         moved += float("inf") if gain > 0 and i == 0 else gain
 
 
-def _forward(view: View, outcome: Outcome, *, look_ahead: bool) -> float:
+def _forward(view: View, booking: Booking, *, look_ahead: bool) -> float:
     """Move one entry to an earlier time, if there is one; returns by how many device-seconds."""
-    stage, old, promise = outcome.stage, outcome.option, outcome.promise
-    fresh = Outcome(stage, shape=outcome.shape)
+    stage, promise, old = booking.stage, booking.promise, booking.option
+    shape = view.shape(stage)
+    freed = [(way, among) for way in shape.ways if (among := _freed_places(view, way, stage)) is None or among]
+    if not freed:
+        return 0.0
+    fresh = Outcome(stage, shape=shape)
     earliest = gate(view, fresh)
-    if old is None or promise is None or outcome.shape is None or earliest is None:
+    if earliest is None or (not look_ahead and earliest > view.now):
         return 0.0
-    ways = outcome.shape.ways if earliest > view.now else admitted(view, fresh, outcome.shape)
-    if not ways or (not look_ahead and (earliest > view.now or all(way.full for way in ways))):
+    ways = shape.ways if earliest > view.now else admitted(view, fresh, shape)
+    spots = [(way, among) for way, among in freed if way in ways]
+    if not spots:
         return 0.0
-    view.unreserve(outcome)
-    option = None
-    if look_ahead:
-        option = search(view, fresh, ways, earliest, promise.start_at - STILL_S)
-    elif earliest <= view.now:
-        found = (now_slot(view, fresh, w, view.length_s(stage, w, view.profile(stage.pool).plan_with)) for w in ways)
-        option = next((one for one in found if one), None)
-    if option is None or option.start_at > promise.start_at - STILL_S or option.end_at > old.end_at:
-        view.reserve(outcome, old, promise)
+    profile = view.profile(stage.pool)
+    before = promise.start_at - STILL_S
+    if stage.nodes == 1 and not any(_could_be_sooner(view, way, profile, among, before) for way, among in spots):
         return 0.0
-    if option.start_at <= view.now and not fresh.reasons and _free_now(view, option.grants):
+    option: Option | None = None
+    stays = stage.nodes == 1 and all(among is not None for _, among in spots) and _is_elsewhere(view, promise)
+    if not stays:
+        view.unbook(stage.id)
+    for way, among in spots:
+        length = view.length_s(stage, way, profile.plan_with)
+        found = None
+        if earliest <= view.now:
+            found = now_slot(view, fresh, way, length, among if stage.nodes == 1 else None)
+        if found is None and look_ahead:
+            slot = view.table.earliest(way, stage.nodes, length, earliest, before, among if stage.nodes == 1 else None)
+            found = _later(way, slot[0], length, slot[1]) if slot else None
+        if found is not None and (option is None or found.end_at < option.end_at):
+            option = found
+    is_better = option is not None and option.start_at <= before and option.end_at <= old.end_at
+    if stays and is_better:
+        view.unbook(stage.id)
+    if option is None or not is_better:
+        if not stays:
+            view.reserve(stage, old, promise, keeps=True)
+        return 0.0
+    if option.start_at <= view.now and not fresh.reasons and view.ledger.has(option.grants):
         view.start(stage, option)
     else:
-        view.reserve(outcome, option, replace(promise, late_at=max(promise.late_at, option.start_at)))
+        view.reserve(stage, option, replace(promise, late_at=max(promise.late_at, option.start_at)))
     return (promise.start_at - option.start_at) * len(option.grants)
 
 
-def _free_now(view: View, grants: tuple[Grant, ...]) -> bool:
-    mark = view.ledger.checkpoint()
-    try:
-        view.ledger.claim(grants)
-    except (KeyError, ValueError):
-        return False
-    finally:
-        view.ledger.rollback(mark)
-    return True
+def _could_be_sooner(view: View, way: Way, profile: Profile, among: list[int] | None, before: float) -> bool:
+    """Whether one of these places has what is asked for now, or may have it ``before`` then."""
+    if among is None:
+        return True
+    view.refresh(way, profile)
+    return bool(way.fits[among].any()) or view.table.soonest(way, among) < before
 
 
-def _way_of(shape: Shape, promise: Promise) -> Way | None:
-    """The way that a promise follows, if all its nodes and devices can still be used."""
+def _is_elsewhere(view: View, promise: Promise) -> bool:
+    """Whether the entry touches no node on which something was given back: it cannot be in its own way there."""
+    freed = view.freed or set()
+    return all(view.fleet.node_row.get(node) not in freed for node in promise.placement.nodes)
+
+
+def _may_begin(view: View, shape: Shape, profile: Profile) -> bool:
+    """Whether stages of this shape could use at this moment what was given back since the last look."""
     for way in shape.ways:
-        if way.alternative.index == promise.placement.alternative and len(promise.placement.nodes) == shape.nodes:
-            known = {place.node.id: place for place in way.places}
-            if all(
-                node in known
-                and {one.device for one in grants} <= {d.id for devices in known[node].matches for d in devices}
-                for node, grants in zip(promise.placement.nodes, promise.placement.grants, strict=True)
-            ):
-                return way
-    return None
+        way.forget()
+        view.refresh(way, profile)
+        if way.count >= shape.nodes:
+            among = _freed_places(view, way)
+            if among is None or way.fits[among].any():
+                return True
+    return False
 
 
-def _kept_since(view: View, stage: Stage) -> tuple[bool, float]:
-    keeps = view.profile(stage.pool).timetable == "keep"
-    return (not (keeps and stage.promise), stage.promise.start_at if keeps and stage.promise else 0.0)
-
-
-def _needs_first(view: View, queue: list[Stage]) -> list[Stage]:
-    """The queue in the same order, except that no stage stands before one that it needs."""
-    done: set[str] = set()
-    ordered: list[Stage] = []
-    for stage in queue:
-        todo = [stage]
-        while todo:
-            top = todo[-1]
-            needs = [view.waiting[need] for need in sorted(top.unmet) if need in view.waiting and need not in done]
-            needs = [need for need in needs if need not in todo]  # a cycle is refused at submission; never loop on one
-            if needs and top.id not in done:
-                todo += needs
-                continue
-            todo.pop()
-            if top.id not in done:
-                done.add(top.id)
-                ordered.append(top)
-    return ordered
+def _freed_places(view: View, way: Way, stage: Stage | None = None) -> list[int] | None:
+    """The places of ``way`` on which something was given back since the last look; ``None`` if that may be any."""
+    if view.freed is None or (stage is not None and stage.id in view.stirred):
+        return None
+    lines = (way.line_of(row) for row in sorted(view.freed))
+    return [line for line in lines if line is not None]

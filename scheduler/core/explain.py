@@ -2,33 +2,160 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from itertools import islice
 
+import numpy as np
+
+from scheduler.core.gate import admitted, gate, is_closed, is_gated
+from scheduler.core.line import Column
 from scheduler.core.match import grant
+from scheduler.core.queue import Queue
 from scheduler.core.reasons import ranked
-from scheduler.core.types import Estimate, Expected, Plan, Reason, Running, Stage, Start, Wait
-from scheduler.core.view import Option, Outcome, Shape, View, Way, asks_text
+from scheduler.core.shape import Shape, Way, asks_text
+from scheduler.core.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
+from scheduler.core.view import Option, Outcome, View
+from scheduler.core.words import clock, name_of, span
 
 Funnel = tuple[tuple[str, int], ...]
+# How many of the nodes that fit are asked whose promise stands in the way.
+LOOK = 32
 
 
-def conclude(view: View, queue: Sequence[Stage]) -> Plan:
-    """The plan of the cycle, in the order of the queue."""
-    starts = tuple(_start(view, stage, view.starts[stage.id]) for stage in queue if stage.id in view.starts)
+def conclude(view: View, queue: Queue) -> Plan:
+    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits.
+
+    Of those at which the walk did not have to look, one of each group is put into words for all of it.
+    """
     capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
-    waits = tuple(_wait(view, view.outcomes[stage.id], capacity) for stage in queue if stage.id not in view.starts)
-    return Plan(starts, tuple(view.preempts), waits, _replanned(view), wake_at(view))
+    alike: dict[object, Alike] = {}
+    ahead: dict[str, int] = {}
+    starts, outcomes, booked = view.starts, view.outcomes, view.booked
+    passed_over, gated = _passed_over(view, queue.slots), _gated(view, queue.slots)
+    groups = view.line.group[queue.slots].tolist()
+    waits = []
+    for stage, group, passed, may_be_gated in zip(queue, groups, passed_over, gated, strict=True):
+        name = stage.id
+        if name in starts:
+            continue
+        before = ahead.get(stage.pool, 0)
+        outcome = outcomes.get(name)
+        if outcome is None and name not in booked and not (may_be_gated and is_gated(view, stage)):
+            key = (group, passed)
+            known = alike.get(key)
+            if known is None:
+                known = alike[key] = Alike(_wait(view, _unseen(view, stage, 1), capacity, passed=passed))
+            waits.append(known.of(name, before))
+            ahead[stage.pool] = before + 1
+            continue
+        outcome = outcome or _unseen(view, stage, before)
+        if outcome.searched or behind(outcome):
+            ahead[stage.pool] = max(before, outcome.ahead) + 1
+        waits.append(_wait(view, outcome, capacity, passed=passed))
+    return Plan(
+        _starts(view),
+        tuple(view.preempts),
+        tuple(waits),
+        _replanned(view),
+        wake_at(view),
+        resizes=tuple(view.resizes),
+        moves=tuple(view.moves),
+    )
+
+
+def _passed_over(view: View, slots: Column) -> list[bool]:
+    """Of each in the queue whether a younger one of its class is ahead because its project used less than its share."""
+    line = view.line
+    owed = np.array([view.share(name) <= 1.0 for name in line.projects], dtype=np.bool_)[line.project[slots]]
+    submitted_at = line.submitted_at[slots]
+    rank = line.priority[slots] * max(len(line.pools), 1) + line.pool[slots]
+    passed = np.zeros(len(slots), dtype=np.bool_)
+    for one in np.unique(rank).tolist():
+        at = np.flatnonzero(rank == one)
+        newest = np.maximum.accumulate(np.where(owed[at], submitted_at[at], 0.0))
+        passed[at] = ~owed[at] & (submitted_at[at] < newest)
+    return passed.tolist()
+
+
+def _gated(view: View, slots: Column) -> list[bool]:
+    """Of each in the queue whether something but what is free may keep it back."""
+    line = view.line
+    closed = [name in view.pools and is_closed(view.pools[name]) for name in line.pools]
+    found = line.is_gated[slots] | np.array(closed, dtype=np.bool_)[line.pool[slots]]
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+class Alike:
+    """What is true of all of a group at which the walk did not have to look, but for their places in the queue."""
+
+    def __init__(self, one: Wait) -> None:
+        codes = [reason.code for reason in one.reasons]
+        at = codes.index("PriorityBehind") if "PriorityBehind" in codes else len(codes)
+        self._head, self._tail = one.reasons[:at], one.reasons[at + 1 :]
+        self._is_behind, self._all, self._funnel = at < len(codes), one.reasons, one.funnel
+
+    def of(self, stage: str, ahead: int) -> Wait:
+        """The same of another stage, that has so many ahead."""
+        if not self._is_behind:
+            return Wait(stage, self._all, None, None, self._funnel)
+        behind = (Reason("PriorityBehind", {"ahead": ahead}),) if ahead else ()
+        return Wait(stage, (*self._head, *behind, *self._tail) or self._all, None, None, self._funnel)
+
+
+def changes(view: View) -> Plan:
+    """The plan of the cycle with only those waiting stages whose entry in the timetable is not the one on record."""
+    names = set()
+    for name, booking in view.booked.items():
+        known = view.waiting[name].promise
+        if booking.promise is not known and booking.promise != known:
+            names.add(name)
+    names |= {name for name in view.lifted if name not in view.booked and name not in view.starts}
+    waits = tuple(
+        Wait(name, (Reason("PendingEvaluation"),), planned=view.booked[name].promise if name in view.booked else None)
+        for name in sorted(names)
+    )
+    return Plan(
+        _starts(view),
+        tuple(view.preempts),
+        waits,
+        _replanned(view),
+        wake_at(view),
+        resizes=tuple(view.resizes),
+        moves=tuple(view.moves),
+    )
+
+
+def _starts(view: View) -> tuple[Start, ...]:
+    """What begins, in the order in which it was decided."""
+    return tuple(_start(view, view.waiting[name], option) for name, option in view.starts.items())
 
 
 def _start(view: View, stage: Stage, option: Option) -> Start:
-    lasts = Estimate(
-        view.length_s(stage, option.way, "p50"), view.length_s(stage, option.way, "p90"), stage.estimate.basis
-    )
-    return Start(stage.id, option.placement, why_here(view, view.outcomes[stage.id], option), lasts)
+    size = len(option.placement.nodes)
+    p50_s, p90_s = (view.length_s(stage, option.way, quantile, size) for quantile in ("p50", "p90"))
+    lasts = Estimate(p50_s, p90_s, stage.estimate.basis)
+    return Start(stage.id, option.placement, why_here(view, stage, option), lasts)
 
 
-def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]]) -> Wait:
+def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
+    """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
+    outcome = Outcome(stage, ahead=ahead, shape=view.shape(stage), kept=stage.id in view.booked)
+    earliest = gate(view, outcome)
+    assert outcome.shape is not None, "it was just set"
+    if outcome.shape.impossible:
+        outcome.reasons.append(outcome.shape.impossible)
+    elif earliest is not None:
+        ways = outcome.shape.ways if earliest > view.now else admitted(view, outcome, outcome.shape)
+        outcome.searched = bool(ways)
+        profile = view.profile(stage.pool)
+        outcome.refused = any(way.refused_s <= view.length_s(stage, way, profile.plan_with) for way in ways)
+    return outcome
+
+
+def _wait(
+    view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
+) -> Wait:
+    """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
     stage, shape = outcome.stage, outcome.shape
     keeps = view.profile(stage.pool).timetable == "keep"
     reasons = outcome.reasons
@@ -40,97 +167,127 @@ def _wait(view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, 
         if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
             full = full if fitting < shape.nodes else _though_free(view, outcome, full)
             reasons = [*reasons, *(_by_timetable(view, outcome) if keeps else ()), *full]
+            if passed and outcome.ahead:
+                reasons.append(Reason("FairShareDeferred", {"project": stage.project}))
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
             if outcome.refused and fitting >= shape.nodes:
                 funnel = (*funnel, ("without delaying a promise", 0))
     if not reasons:
         reasons = [Reason("PendingEvaluation")]
-    expected, planned = outcome.expected, None
-    if outcome.promise and view.profile(stage.pool).timetable != "none":
-        planned = outcome.promise
+    expected, planned = outcome.expected, _promised(view, stage)
+    if planned:
         expected = Expected(planned.start_at, max(planned.start_at, planned.late_at), stage.estimate.basis)
-        if outcome.option and outcome.option.start_at > planned.late_at:
-            expected = Expected(outcome.option.start_at, outcome.option.start_at, stage.estimate.basis)
+        option = view.booked[stage.id].option
+        if option.start_at > planned.late_at:
+            expected = Expected(option.start_at, option.start_at, stage.estimate.basis)
     # What was added after the gates is in order already.
     return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
 
 
+def _promised(view: View, stage: Stage) -> Promise | None:
+    booking = view.booked.get(stage.id)
+    return booking.promise if booking else None
+
+
 def _capacity(view: View, shape: Shape) -> tuple[tuple[Reason, ...], Funnel, int]:
     """What is free for a shape now that the cycle is over: the reason, the funnel, and on how many nodes it fits."""
-    fitting: set[str] = set()
+    fitting: set[int] = set()
     best: tuple[int, tuple[Reason, ...]] | None = None
     most = 0
+    profile = view.profile(shape.pool)
     for way in shape.ways:
-        on = {p.node.id for p in way.places if grant(way.alternative.asks, p, view.ledger.free) is not None}
-        fitting |= on
-        most = max(most, len(on))
-        if len(on) < shape.nodes and (best is None or len(on) > best[0]):
-            best = (len(on), (_shortage(view, shape, way),))
+        view.refresh(way, profile)
+        fitting.update(way.places.nodes[way.fits].tolist())
+        most = max(most, way.count)
+        if way.count < shape.nodes and (best is None or way.count > best[0]):
+            best = (way.count, (_shortage(view, shape, way),))
+    if shape.within and best and most < shape.nodes and (spread := _spread(shape)) >= shape.nodes:
+        numbers = {"domain": shape.within, "free": spread, "most": most, "needed": shape.nodes}
+        best = (most, (Reason("TopologyUnsatisfied", numbers),))
     return best[1] if best else (), (*shape.funnel, ("with enough free", len(fitting))), most
+
+
+def _spread(shape: Shape) -> int:
+    """On how many nodes of one sort the shape fits now, across domains."""
+    counts: dict[tuple[int, int], int] = {}
+    for way in shape.ways:
+        sort = (way.alternative.index, way.sort)
+        counts[sort] = counts.get(sort, 0) + way.count
+    return max(counts.values(), default=0)
 
 
 def _shortage(view: View, shape: Shape, way: Way) -> Reason:
     """Why too few nodes of ``way`` have enough free: too little in all, or enough in the wrong places."""
     asks = way.alternative.asks
-    short = [
-        (ask, [[view.ledger.free(d.id) for d in place.matches[i]] for place in way.places])
-        for i, ask in enumerate(asks)
-    ]
     named = asks_text([way.alternative], shape.nodes)
-    for ask, nodes in short:
-        counts = sorted(
-            (sum(m >= ask.milli and b >= ask.memory_bytes for m, b in node) for node in nodes), reverse=True
-        )
-        enough = sum(count >= ask.count for count in counts)
-        if enough >= shape.nodes:
+    for ask, rows in zip(asks, way.rows, strict=True):
+        milli = np.maximum(view.ledger.milli[rows], 0)
+        memory = np.maximum(view.ledger.memory[rows], 0)
+        counts = ((view.ledger.milli[rows] >= ask.milli) & (view.ledger.memory[rows] >= ask.memory_bytes)).sum(axis=1)
+        if (counts >= ask.count).sum() >= shape.nodes:
             continue
+        total, largest, whole = int(milli.sum()), int(milli.max(initial=0)), int(counts.sum())
         if ask.kind == "cpu":
-            total = sum(max(0, m) for node in nodes for m, _ in node)
-            largest = max((m for node in nodes for m, _ in node), default=0)
             if total >= ask.milli * ask.count * shape.nodes and largest < ask.milli:
                 numbers = {"free": f"{total / 1000:.4g}", "kind": "cores", "needed": f"{ask.milli / 1000:.4g}"}
                 return Reason("Fragmented", numbers)
-            memory = max((b for node in nodes for _, b in node), default=0)
-            free = f"{max(largest, 0) / 1000:.4g} cores and {max(memory, 0) / 2**30:.4g} GiB"
+            free = f"{largest / 1000:.4g} cores and {int(memory.max(initial=0)) / 2**30:.4g} GiB"
             return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": "cpu"})
-        milli = sum(max(0, m) for node in nodes for m, _ in node)
-        whole = sum(counts)
-        if ask.milli < 1000 and whole < ask.count * shape.nodes <= milli // ask.milli:
+        if ask.milli < 1000 and whole < ask.count * shape.nodes <= total // ask.milli:
             numbers = {
-                "free": f"{milli / 1000:.4g}",
+                "free": f"{total / 1000:.4g}",
                 "kind": ask.kind,
                 "needed": f"{ask.milli / 1000:.4g} on one device",
             }
             return Reason("Fragmented", numbers)
         if whole >= ask.count * shape.nodes:
             return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
-        return Reason("CapacityInsufficient", {"asks": named, "free": f"{counts[0]} {ask.kind}", "kind": ask.kind})
+        most = int(counts.max(initial=0))
+        return Reason("CapacityInsufficient", {"asks": named, "free": f"{most} {ask.kind}", "kind": ask.kind})
     # Each ask alone is met on enough nodes, but not all on the same.
     return Reason("CapacityInsufficient", {"asks": named, "free": "not all of it on one node", "kind": asks[0].kind})
 
 
 def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
-    shape, option = outcome.shape, outcome.option
+    shape, booking = outcome.shape, view.booked.get(outcome.stage.id)
     if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
         return ()
     if outcome.refused:
-        return (_reserved(view, outcome),)
-    if option and shape and not all(way.full for way in shape.ways):
-        at = option.start_at
+        return (_closed(view, outcome) or _reserved(view, outcome),)
+    if booking and shape and any(way.count >= shape.nodes for way in shape.ways):
+        at = booking.option.start_at
         return (*full, Reason("PlannedLater", {"time": clock(at), "at": at}))
     return full or (_reserved(view, outcome),)
 
 
 def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
     """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
-    if not outcome.promise:
+    planned = _promised(view, outcome.stage)
+    if not planned:
         return ()
-    at = outcome.promise.start_at
+    at = planned.start_at
     if at > view.now:
         return (Reason("PlannedLater", {"time": clock(at), "at": at}),)
     return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": outcome.busy}),)
+
+
+def _closed(view: View, outcome: Outcome) -> Reason | None:
+    """The maintenance that keeps the stage from a node on which it would fit."""
+    stage, shape = outcome.stage, outcome.shape
+    if not view.closed or shape is None:
+        return None
+    quantile = view.profile(stage.pool).plan_with
+    for way in shape.ways:
+        until = view.now + view.length_s(stage, way, quantile)
+        for i in np.flatnonzero(way.fits)[:LOOK].tolist():
+            window = view.closing((way.places[i].node.id,), until)
+            if window:
+                at = window.start_at
+                numbers = {"time": clock(at), "at": at, "until": window.end_at, "fits_s": max(0, int(at - view.now))}
+                return Reason("MaintenanceWindow", numbers)
+    return None
 
 
 def _reserved(view: View, outcome: Outcome) -> Reason:
@@ -141,13 +298,12 @@ def _reserved(view: View, outcome: Outcome) -> Reason:
     room_s = 0.0
     for way in shape.ways if shape else ():
         length = view.length_s(stage, way, profile.plan_with)
-        for place in way.places:
-            grants = grant(way.alternative.asks, place, view.ledger.free)
+        for line in islice(way.best_first(), LOOK):
+            grants = grant(way.alternative.asks, way.places[line], view.ledger)
             if grants is None:
                 continue
-            others = [owner for owner in view.outcomes if owner != stage.id and owner not in view.starts]
-            for owner in view.table.in_the_way(grants, view.now, view.now + length, others):
-                if owner not in promised:
+            for owner in view.table.in_the_way(grants, view.now, view.now + length):
+                if owner not in promised and owner != stage.id:
                     promised.append(owner)
             room_s = max(room_s, view.table.room_s(grants, view.now))
         if promised:
@@ -157,7 +313,7 @@ def _reserved(view: View, outcome: Outcome) -> Reason:
     return Reason("ReservedForHigher", {"promised": ", ".join(names) + more or "others", "fits_s": int(room_s)})
 
 
-def why_here(view: View, outcome: Outcome, option: Option) -> str:
+def why_here(view: View, stage: Stage, option: Option) -> str:
     """One sentence: what it got, against what, and how long it will probably run."""
     grants = option.placement.grants[0]
     counts: dict[str, int] = {}
@@ -172,16 +328,16 @@ def why_here(view: View, outcome: Outcome, option: Option) -> str:
         if len(names) == 1
         else f"each of {len(names)} nodes ({', '.join(names[:3])}{'...' * (len(names) > 3)})"
     )
-    fitting = sum(known[1] is not None for known in option.way.fitting.values())
-    among = f", the best fit of {fitting} nodes" if fitting > len(names) else ""
-    others = [way for way in outcome.shape.ways if way is not option.way] if outcome.shape else []
-    faster = f"; {len(others)} other ways would end later" if others else ""
-    return f"{got} on {where}{among}; predicted to run {span(option.end_at - option.start_at)}{faster}"
+    among = f", the best fit of {option.among} nodes" if option.among > len(names) else ""
+    others = len(view.shape(stage).ways) - 1
+    faster = f"; {others} other ways would end later" if others else ""
+    size = f", {len(names)} of {stage.nodes} to {stage.most_nodes} nodes" if stage.most_nodes else ""
+    return f"{got} on {where}{among}{size}; predicted to run {span(option.end_at - option.start_at)}{faster}"
 
 
 def guess(view: View, stage: Stage, option: Option) -> Expected:
     """The range in which the stage may expect to start, before it is promised."""
-    late = view.table.late(option.grants, option.start_at)
+    late = view.table.late(option.grants, option.start_at, view.now)
     return Expected(option.start_at, max(late, option.start_at), stage.estimate.basis)
 
 
@@ -200,39 +356,14 @@ def behind(outcome: Outcome) -> bool:
 
 def wake_at(view: View) -> float | None:
     """The next moment at which the same world may be planned otherwise."""
-    times = [outcome.promise.start_at for outcome in view.outcomes.values() if outcome.promise]
-    for stage in view.waiting.values():
-        times += [at for at in (stage.begin_at, stage.retry_at) if at is not None]
-        if view.profile(stage.pool).timetable == "repair" and not times:
-            times += [end for owner, end in view.finish.items() if owner in view.running]
-    return min((at for at in times if at > view.now), default=None)
-
-
-def name_of(view: View, stage_id: str) -> str:
-    """The stage as people name it: ``#12 train``, or its id if it is not in this snapshot.
-
-    In a dry run the job has no number yet.
-    """
-    stage = view.waiting.get(stage_id) or view.running.get(stage_id)
-    return (f"#{stage.number} {stage.name}" if stage.number else stage.name) if stage else stage_id
-
-
-def short_name_of(view: View, stage_id: str) -> str:
-    """The name of a stage among those of its own job."""
-    stage = view.waiting.get(stage_id) or view.running.get(stage_id)
-    return stage.name if stage else stage_id
-
-
-def clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def span(seconds: float) -> str:
-    """A duration in the largest unit that keeps two digits: ``90 s``, ``25 min``, ``30 h``."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds:.0f} s"
+    times = [booking.promise.start_at for booking in view.booked.values()]
+    if view.gated:
+        gated = [view.waiting[name] for name in view.gated if name in view.waiting]
+        times += [at for stage in gated for at in (stage.begin_at, stage.retry_at) if at is not None]
+    if not times and view.waiting and any(view.profile(pool).timetable == "repair" for pool in view.pools):
+        end = view.next_end()
+        times = [end] if end is not None else []
+    return min((at for at in (*times, *view.wakes) if at > view.now), default=None)
 
 
 def _replanned(view: View) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from scheduler.core.match import candidate
+from scheduler.core.shape import asks_text
 from scheduler.core.types import Reason, Snapshot, Stage
-from scheduler.core.view import asks_text
 
 
 def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:

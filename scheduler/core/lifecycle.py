@@ -97,10 +97,11 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
     (S.SUSPENDED, E.STOP): S.STOPPING,
     (S.RUNNING, E.SUSPEND): S.SUSPENDED,
     (S.SUSPENDED, E.RESUME): S.RUNNING,
-    # A short stage may end before its start was reported; a stage told to stop may have finished just before.
+    # A short stage may end before its start was reported; one told to stop or to pause may have finished just before.
     (S.STARTING, E.COMPLETE): S.COMPLETED,
     (S.RUNNING, E.COMPLETE): S.COMPLETED,
     (S.STOPPING, E.COMPLETE): S.COMPLETED,
+    (S.SUSPENDED, E.COMPLETE): S.COMPLETED,
     (S.STARTING, E.REQUEUE): S.PENDING,
     (S.RUNNING, E.REQUEUE): S.PENDING,
     (S.STOPPING, E.REQUEUE): S.PENDING,

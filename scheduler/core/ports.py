@@ -6,14 +6,16 @@ changes what it sees. The live record and the simulator both provide a :class:`S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from scheduler.core.types import Alternative, Device, Grant, Node, Plan, Reason, Running, Snapshot, Stage
+from scheduler.core.types import Alternative, Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
 
 if TYPE_CHECKING:
-    from scheduler.core.view import Option, View, Way
+    from scheduler.core.fleet import Rates, Rows
+    from scheduler.core.shape import Way
+    from scheduler.core.view import Option, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Applied:
     moved on since the snapshot."""
 
     started: tuple[str, ...] = ()
-    evicted: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -35,6 +37,12 @@ class Store(Protocol):
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
         """Make the plan true. A placement whose stage or device changed since the snapshot is skipped, and only that
         one; a gang is placed whole or not at all."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    def news(self) -> News:
+        """What changed between the last two calls of ``load``."""
 
 
 @runtime_checkable
@@ -69,6 +77,20 @@ class Scores(Protocol):
 
 
 @runtime_checkable
+class Ranks(Protocol):
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """What ``score`` says, for the places ``rows`` of ``way`` at once, all of which it fits. It may look at what is
+        free on those nodes, at nothing that changes while they stay the same: it is remembered."""
+
+
+@runtime_checkable
+class Prefers(Protocol):
+    def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates | None:
+        """What each of these places has for this one stage, on top of its score; ``None`` where all are equal to it.
+        It is asked anew for every stage."""
+
+
+@runtime_checkable
 class Chooses(Protocol):
     def choose(self, stage: Stage, options: Sequence[Option], view: View) -> Option:
         """The best of several ways to run a stage, each with its predicted start and end."""
@@ -76,19 +98,63 @@ class Chooses(Protocol):
 
 @runtime_checkable
 class Evicts(Protocol):
+    def could(self, stage: Stage, view: View) -> bool:
+        """Whether anybody could be stopped for a stage of this priority at all; it is asked first and must be cheap."""
+
     def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
         """Whom to stop so that the stage can start in one of ``ways``, where that is worth its price. ``wait_s`` is how
         long it would wait otherwise."""
 
 
+@runtime_checkable
+class Protects(Protocol):
+    def protects(self, running: Running, view: View) -> bool:
+        """Whether this running stage may not be stopped now for another, whatever that would gain."""
+
+
+@runtime_checkable
+class Allots(Protocol):
+    def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
+        """Which stages a rotation should run in which way (as a position in the ways of its shape), the most urgent
+        pair with the biggest number. A pair that is not named gets nothing while another can use the devices."""
+
+
+@runtime_checkable
+class Turns(Protocol):
+    def turns_at(self, stage: Stage, view: View) -> float | None:
+        """When a running stage will be ordered differently although nothing happens, if it goes on running."""
+
+
+@runtime_checkable
+class Resizes(Protocol):
+    """``settle_s`` is how soon another look is worth it where nobody tells of what may have changed."""
+
+    settle_s: float
+
+    def settled_at(self, running: Running, view: View) -> float:
+        """From when on a running stage may grow."""
+
+    def stakes(self, running: Running, size: int, view: View) -> tuple[float, float]:
+        """What stopping a running stage to go on with ``size`` nodes costs and gains, in weighted device-seconds."""
+
+
+@runtime_checkable
+class Leaves(Protocol):
+    def leaves(self, running: Running, view: View) -> tuple[str, float]:
+        """Why a running stage should go on elsewhere, in a few words, and what that is worth in weighted
+        device-seconds; an empty reason lets it stay."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A set of victims that is worth it: none of them could be left out."""
+    """A set of victims that is worth it: none of them could be left out. ``sizes`` says with how many nodes each goes
+    on; without it they all stop."""
 
     option: Option
     victims: tuple[Running, ...]
     prices: tuple[float, ...]
     gain: float
+    sizes: tuple[int, ...] = ()
 
 
 ABILITIES: Final[dict[str, type]] = {
@@ -97,6 +163,13 @@ ABILITIES: Final[dict[str, type]] = {
     "groups": Groups,
     "fits": Fits,
     "score": Scores,
+    "scores": Ranks,
+    "prefer": Prefers,
     "choose": Chooses,
     "victims": Evicts,
+    "protects": Protects,
+    "allot": Allots,
+    "turns_at": Turns,
+    "stakes": Resizes,
+    "leaves": Leaves,
 }

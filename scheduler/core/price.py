@@ -20,11 +20,17 @@ def weight(priority: int) -> float:
 
 def price(victim: Running, now: float) -> float:
     """What is lost when ``victim`` stops now: its work since the last confirmed checkpoint (all of it where there is
-    none), reading that back, and starting again."""
+    none, nothing where it saves when it is told to stop), reading that back, and starting again."""
+    saved_at, again_s = at_stake(victim)
+    return weight(victim.priority) * width(victim) * (max(0.0, now - saved_at) + again_s)
+
+
+def at_stake(victim: Running) -> tuple[float, float]:
+    """Since when its work would be lost, and how many seconds it takes to be where it was saved."""
     saved_at = victim.checkpoint_at if victim.checkpoint_at is not None else victim.started_at
-    lost_s = max(0.0, now - max(saved_at, victim.started_at))
-    restore_s = RESTORE_S if victim.checkpoint_at is not None else 0.0
-    return weight(victim.priority) * width(victim) * (lost_s + restore_s + victim.restart_s + QUEUE_S)
+    restore_s = RESTORE_S if victim.checkpoint_at is not None or victim.saves_on_stop else 0.0
+    since = float("inf") if victim.saves_on_stop else max(saved_at, victim.started_at)
+    return since, restore_s + victim.restart_s + QUEUE_S
 
 
 def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:

@@ -18,6 +18,10 @@ class Profile:
     ``depth`` is how many stages of a pool get an entry, ``horizon_s`` how far ahead one may lie, ``repair_depth`` how
     many of the first entries are looked at in each cycle for an earlier time, and ``drift`` the share of the horizon's
     device time by which those may move before all the others are looked at too.
+
+    ``rotates`` is the time-sharing mode of :mod:`scheduler.core.rotation`: *none*; *event*, where running and waiting
+    stages are lined up anew whenever something happens; or the length of a round in seconds, before whose end nobody
+    who began in it is displaced. It goes with the timetable *none*.
     """
 
     name: str
@@ -29,6 +33,7 @@ class Profile:
     depth: int = 200
     repair_depth: int = 16
     drift: float = 0.05
+    rotates: str | float = "none"
 
     def _with(self, ability: str) -> tuple[tuple[Any, float], ...]:
         return tuple((policy, weight) for policy, weight in self.policies if hasattr(policy, ability))
@@ -39,7 +44,11 @@ class Profile:
 
     @cached_property
     def scores(self) -> tuple[tuple[Any, float], ...]:
-        return self._with("score")
+        return tuple(one for one in self.policies if hasattr(one[0], "score") or hasattr(one[0], "scores"))
+
+    @cached_property
+    def prefers(self) -> tuple[tuple[Any, float], ...]:
+        return self._with("prefer")
 
     @cached_property
     def admits(self) -> tuple[Any, ...]:
@@ -58,5 +67,30 @@ class Profile:
         return tuple(policy for policy, _ in self._with("choose"))
 
     @cached_property
+    def protects(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("protects"))
+
+    @cached_property
+    def allots(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("allot"))
+
+    @cached_property
+    def turns(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("turns_at"))
+
+    @cached_property
+    def resizes(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("stakes"))
+
+    @cached_property
+    def leaves(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("leaves"))
+
+    @cached_property
     def evicts(self) -> tuple[Any, ...]:
         return tuple(policy for policy, _ in self._with("victims"))
+
+    @cached_property
+    def reclaims(self) -> bool:
+        """Whether some policy takes back what was lent, so that it matters whose a stage is."""
+        return any(getattr(policy, "by_project", False) for policy in self.evicts)

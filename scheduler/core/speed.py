@@ -6,10 +6,11 @@ Three sources, the best that is there: what was measured, what the hardware decl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from scheduler.core.types import Ask, Device
+from scheduler.core.partitions import tables
+from scheduler.core.types import Ask, Device, Grant
 
 # A device of speed 1 does dense work at these rates (1e12 operations per second).
 REFERENCE_RATES: Final[Mapping[str, float]] = {
@@ -42,8 +43,21 @@ PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
 WORTH: Final[Mapping[str, float]] = {"cpu": 0.1, "gpu": 10.0, "npu": 8.0}
 
 
-def speed(kind: str, precision: str, device: Device, measured: Mapping[tuple[str, str], float]) -> float:
-    """The relative speed of a stage of ``kind`` on ``device``; always positive."""
+def speed(
+    kind: str, precision: str, device: Device, measured: Mapping[tuple[str, str], float], partition: str = ""
+) -> float:
+    """The relative speed of a stage of ``kind`` on ``device``, or on a ``partition`` of it; always positive.
+
+    A partition that was not measured itself does dense work at its share of the whole device's speed, other work as
+    fast.
+    """
+    if partition:
+        own = measured.get((kind, f"{device.model} {partition}"))
+        if own and own > 0:
+            return own
+        table = tables().get(device.partitions)
+        share = table.profiles[partition].milli / 1000 if table and partition in table.profiles else 1.0
+        return speed(kind, precision, device, measured) * (share if kind in DENSE else 1.0)
     known = measured.get((kind, device.model))
     if known and known > 0:
         return known
@@ -59,6 +73,20 @@ def speed(kind: str, precision: str, device: Device, measured: Mapping[tuple[str
                 return max(declared / REFERENCE_RATES[rate], 1e-3)
     prior = PRIOR.get(kind) or _ON_CPU
     return prior.get(device.kind, 0.5)
+
+
+def speed_of(
+    kind: str,
+    precision: str,
+    grants: Iterable[Grant],
+    devices: Mapping[str, Device],
+    measured: Mapping[tuple[str, str], float],
+) -> float:
+    """The speed on what is granted, as far as it is known: that of the slowest accelerator, of the CPU without one."""
+    held = [(devices[one.device], one.part) for one in grants if one.device in devices]
+    special = [(device, part) for device, part in held if device.kind != "cpu"] or held
+    rates = (speed(kind, precision, device, measured, part.profile if part else "") for device, part in special)
+    return min(rates, default=1.0)
 
 
 def worth(device: Device, milli: int) -> float:

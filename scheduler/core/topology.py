@@ -12,18 +12,29 @@ from typing import Final, TypeVar
 from scheduler.core.types import Node
 
 LABELS: Final = ("superpod", "nvlink-domain", "switch", "rack", "zone")
+BANDWIDTH: Final = "link-gbps"
 T = TypeVar("T")
 
 
-def domain(node: Node) -> str:
-    """The name of the node's link domain."""
-    return next((f"{label}={node.labels[label]}" for label in LABELS if label in node.labels), f"node={node.name}")
+def domain(node: Node, within: str = "") -> str:
+    """The name of the node's link domain; of the sort ``within`` where that is given."""
+    labels = (within,) if within else LABELS
+    return next((f"{label}={node.labels[label]}" for label in labels if label in node.labels), f"node={node.name}")
 
 
-def gather(ranked: Sequence[tuple[Node, T]], count: int) -> list[tuple[Node, T]] | None:
+def bandwidth(node: Node) -> float:
+    """How much the node's link to its domain carries, in Gbit/s; 0 where nobody said it."""
+    try:
+        return max(float(node.labels.get(BANDWIDTH, 0.0)), 0.0)
+    except ValueError:
+        return 0.0
+
+
+def gather(ranked: Sequence[tuple[Node, T]], count: int, within: str = "") -> list[tuple[Node, T]] | None:
     """``count`` of the nodes, best first as given, from one domain if any has so many; ``None`` if there are too few.
 
-    Of several domains that would do, the smallest is taken, so that large ones stay whole.
+    Of several domains that would do, the one with the fastest links is taken, and of those that are alike the smallest,
+    so that large ones stay whole. A gang is as fast as its slowest link.
     """
     if len(ranked) < count:
         return None
@@ -31,10 +42,14 @@ def gather(ranked: Sequence[tuple[Node, T]], count: int) -> list[tuple[Node, T]]
         return [ranked[0]]
     domains: dict[str, list[tuple[Node, T]]] = {}
     for node, rest in ranked:
-        domains.setdefault(domain(node), []).append((node, rest))
+        domains.setdefault(domain(node, within), []).append((node, rest))
     enough = [members for members in domains.values() if len(members) >= count]
     if enough:
-        return min(enough, key=lambda members: (len(members), members[0][0].name))[:count]
+        return min(enough, key=lambda members: (-_slowest(members[:count]), len(members), members[0][0].name))[:count]
     # Across domains, few large pieces are better than many small ones.
     pieces: Iterable[list[tuple[Node, T]]] = sorted(domains.values(), key=lambda m: (-len(m), m[0][0].name))
     return [one for members in pieces for one in members][:count]
+
+
+def _slowest(members: Sequence[tuple[Node, T]]) -> float:
+    return min(bandwidth(node) for node, _ in members)

@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar, Final
 
-from scheduler.core.lifecycle import Health, NodeState, State
+from scheduler.core.lifecycle import Cause, Health, NodeState, State
+from scheduler.core.partitions import Part
+
+# A stage is taken to run as many times faster as it has times the nodes, to this power, until it is measured: twice the
+# nodes make a data-parallel training about 1.8 times as fast.
+SCALING: Final = 0.85
 
 
 class Mode(StrEnum):
@@ -24,7 +30,11 @@ class Mode(StrEnum):
 class Device:
     """One schedulable unit. A CPU device is one NUMA node with cores x 1000 milli; any other has 1000 milli.
 
-    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it.
+    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it. A ``warned`` device
+    works, but something about it warns: pending row remaps, rising corrected errors, a link below its width.
+    ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
+    who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
+    parts are granted and nothing else.
     """
 
     id: str
@@ -40,11 +50,20 @@ class Device:
     numa: int | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     fenced_for: str | None = None
+    warned: bool = False
+    partitions: str = ""
+    made: tuple[Part, ...] | None = None
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine with an agent. ``pools`` are the names of the pools it belongs to."""
+    """A machine with an agent. ``pools`` are the names of the pools it belongs to.
+
+    ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
+    domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
+    one that has no container engine ``runs_images`` not.
+    """
 
     id: str
     name: str
@@ -52,6 +71,9 @@ class Node:
     pools: tuple[str, ...]
     devices: tuple[Device, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
+    cached: tuple[str, ...] = ()
+    awake: bool = True
+    runs_images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +81,8 @@ class Ask:
     """What one node must give: ``count`` devices that match, ``milli`` and ``memory_bytes`` of each.
 
     Empty ``vendor`` or ``model`` match any; ``model`` matches by case-insensitive substring ("H100" fits "NVIDIA H100
-    80GB HBM3").
+    80GB HBM3"). ``partition`` asks for a part of each device by the name of its profile ("3g.40gb"), or for the
+    *smallest* that has ``milli`` and ``memory_bytes``.
     """
 
     kind: str
@@ -68,15 +91,17 @@ class Ask:
     memory_bytes: int = 0
     vendor: str = ""
     model: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """One way to run a stage: the asks of each node, all of which the same node must meet. ``index`` is its place in
-    the job file."""
+    the job file; ``image`` names the container image that it runs in, where it does."""
 
     index: int
     asks: tuple[Ask, ...]
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +109,25 @@ class Estimate:
     """How long a stage runs on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``.
 
     Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
-    is open to the stage, not for one of speed 1.
+    is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
+    their P90; ``None`` where none has.
     """
 
     p50_s: float
     p90_s: float
     basis: str = "declared limits"
     declared: bool = False
+    reliability: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A share of one device."""
+    """A share of one device, or a partition of it."""
 
     device: str
     milli: int
     memory_bytes: int
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +155,19 @@ class Promise:
 class Stage:
     """A stage that waits. ``unmet`` names the stages it needs that have not completed; ``blocked_by`` the one among
     them that can never complete. ``pinned`` restricts it to those nodes (its data lie there), ``avoid`` excludes nodes.
-    ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the project."""
+    ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the project.
+
+    ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
+    ``inputs`` are the digests of what it reads; ``site`` is where its data must stay. ``within`` is the sort of domain
+    (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
+
+    ``attained_device_s`` is the service that it received in earlier attempts (devices times seconds), ``received_s``
+    how long it ran on each model. ``truth_s`` is what is really left of its work on a device of speed 1: nobody knows
+    it but a simulated world, for policies that are marked as oracles. ``stopped_at`` is the end of its last attempt.
+
+    An elastic stage runs on ``nodes`` to ``most_nodes`` nodes; 0 there means that it has one size only. Its estimate is
+    for the least; on ``n`` times the nodes it is ``n ** scaling`` times as fast.
+    """
 
     id: str
     job: str
@@ -158,6 +198,19 @@ class Stage:
     avoid: tuple[str, ...] = ()
     held_by: str = ""
     promise: Promise | None = None
+    inputs: tuple[str, ...] = ()
+    site: str = ""
+    within: str = ""
+    within_required: bool = False
+    bundle_missing: str = ""
+    image_missing: str = ""
+    attained_device_s: float = 0.0
+    received_s: tuple[tuple[str, float], ...] = ()
+    truth_s: float | None = None
+    deadline_at: float | None = None
+    stopped_at: float | None = None
+    most_nodes: int = 0
+    scaling: float = SCALING
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +218,17 @@ class Running:
     """A stage that holds devices: starting, running, stopping or suspended.
 
     ``progress`` is the share of its work that is done, where it reports it. ``evicted_for`` names the stage for which
-    it was told to stop. ``min_runtime_s`` protects it from eviction for that long after its start.
+    it was told to stop, if for another. ``min_runtime_s`` protects it from eviction for that long after its start.
+
+    For profiles that rotate: ``submitted_at`` and ``alternatives`` are those of the stage (without alternatives it
+    cannot be placed anew), ``attained_device_s``, ``received_s`` and ``truth_s`` mean what they mean there, as of
+    ``counted_at`` (the start where that is ``None``). One that ``saves_on_stop`` loses no work when it is told to stop.
+    ``in_circle`` tells that it was stopped for others that were stopped for it.
+
+    An elastic stage may go on with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which it
+    is ``pinned`` if any are named. While it stops in order to, its first ``keeps`` ranks stay its own.
+    Its estimate is for the size that it has. ``gave_back_at`` are the times at which it
+    gave nodes back to others.
     """
 
     id: str
@@ -195,6 +258,21 @@ class Running:
     min_runtime_s: float = 0.0
     restart_s: float = 5.0
     grace_s: float = 30.0
+    submitted_at: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    attained_device_s: float = 0.0
+    received_s: tuple[tuple[str, float], ...] = ()
+    truth_s: float | None = None
+    deadline_at: float | None = None
+    counted_at: float | None = None
+    saves_on_stop: bool = False
+    in_circle: bool = False
+    least_nodes: int = 0
+    most_nodes: int = 0
+    pinned: tuple[str, ...] = ()
+    keeps: int = 0
+    scaling: float = SCALING
+    gave_back_at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,18 +298,50 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True)
+class Typical:
+    """A usual request: ``count`` devices of ``kind``, ``milli`` of each, and ``cores_milli`` of CPU; without devices it
+    asks for CPU only. ``share`` (0 to 1) is how often it comes among all requests."""
+
+    kind: str
+    count: int
+    milli: int
+    cores_milli: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Pool:
-    """A named set of nodes with its own profile. A stopped pool starts nothing."""
+    """A named set of nodes with its own profile. A stopped pool starts nothing. ``typical`` is what is usually asked of
+    it, for policies that keep room for that; it changes seldom. No stage may have a longer limit than ``max_limit_s``,
+    and no user more than ``user_limit`` stages running at once."""
 
     name: str
     profile: str = "hybrid"
     stopped_by: str = ""
     default_limit_s: float = 86_400.0
+    typical: tuple[Typical, ...] = ()
+    max_limit_s: float | None = None
+    user_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A time in which these nodes do not serve: nothing starts there that would not be done before ``start_at``."""
+
+    id: str
+    nodes: tuple[str, ...]
+    start_at: float
+    end_at: float
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed."""
+    """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
+
+    ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
+    (:mod:`scheduler.core.lateness`); without it a promise rests on the durations of what runs before it alone.
+    """
 
     nodes: tuple[Node, ...]
     waiting: tuple[Stage, ...] = ()
@@ -240,6 +350,19 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     pools: tuple[Pool, ...] = (Pool("default"),)
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    maintenance: tuple[Maintenance, ...] = ()
+    lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage as it is
+    now, ``None`` for one that is gone. ``serial`` counts the snapshots of a store; these are the news since the one
+    before it."""
+
+    serial: int
+    waiting: Mapping[str, Stage | None] = field(default_factory=dict)
+    running: Mapping[str, Running | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +396,55 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Stop ``victim`` (a running stage) for ``stage``; prices are in weighted device-seconds."""
+    """Stop ``victim`` (a running stage) for ``stage``; prices are in weighted device-seconds. ``devices`` are kept for
+    ``stage`` when it has given them back."""
+
+    cause: ClassVar[Cause] = Cause.PREEMPTED
+    why: ClassVar[str] = ""
 
     victim: str
     stage: str
     price: float
     gain: float
     devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Stop a running stage that has ``was`` nodes and let it go on with ``size``, for ``stage`` (for its own sake where
+    that is empty). ``why`` says it in a few words; ``price`` and ``gain`` are in weighted device-seconds. ``devices``
+    are those that it gives back and that are kept for ``stage``."""
+
+    cause: ClassVar[Cause] = Cause.RESIZE
+
+    victim: str
+    was: int
+    size: int
+    why: str
+    price: float
+    gain: float
+    stage: str = ""
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Stop a running stage, for its own sake, and let it go on at ``placement`` or, if that is taken by then, wherever
+    it fits. ``why`` says it in a few words; ``price`` and ``gain`` are in weighted device-seconds."""
+
+    cause: ClassVar[Cause] = Cause.MOVE
+    stage: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ()
+
+    victim: str
+    placement: Placement
+    why: str
+    price: float
+    gain: float
+
+
+# Whoever is told to stop: for whom, at what price, and what is kept for whom.
+Stop = Preempt | Resize | Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +467,10 @@ class Plan:
 
     ``replanned`` tells that the timetable was recomputed, and why. ``wake_at`` is the next time at which the same world
     may give another plan: an entry falls due, a backoff ends, a prediction is overrun.
+
+    ``swaps`` are starts on devices that the victims of this very plan still hold; their stages are among ``waits`` or
+    among the victims too. Who can stop a stage at once may begin them in the same breath; everybody else passes them
+    over: a later plan starts those stages when the devices are free.
     """
 
     starts: tuple[Start, ...] = ()
@@ -309,3 +478,11 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     replanned: str = ""
     wake_at: float | None = None
+    swaps: tuple[Start, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """All who are told to stop, whether or not they go on elsewhere at once."""
+        return (*self.preempts, *self.resizes, *self.moves)

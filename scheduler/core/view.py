@@ -1,82 +1,87 @@
-"""What one cycle knows and has decided so far; the engine writes it, policies only read it."""
+"""What the engine knows and has decided so far; the engine writes it, policies only read it.
+
+A view may look at one world after another. It then takes over what has not changed since, which it tells by identity:
+a stage that is the same object is the same stage. What a cycle had decided is undone first; the next snapshot says what
+became of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from scheduler.core import match, speed
+import numpy as np
+
+from scheduler.core import lateness, speed
+from scheduler.core import shape as shapes
+from scheduler.core.elastic import faster
+from scheduler.core.fleet import Fleet
+from scheduler.core.holders import Holders
 from scheduler.core.ledger import Ledger
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.match import Candidate
+from scheduler.core.lifecycle import State
+from scheduler.core.line import Column, Line
 from scheduler.core.ports import Eviction
 from scheduler.core.profile import Profile
-from scheduler.core.timetable import Timetable
+from scheduler.core.rights import Rights
+from scheduler.core.shape import Shape, Way, asks_text
+from scheduler.core.timetable import ALWAYS, Timetable
 from scheduler.core.types import (
-    Alternative,
     Expected,
     Grant,
+    Maintenance,
+    Move,
+    News,
     Node,
     Placement,
     Pool,
     Preempt,
+    Project,
     Promise,
+    Quota,
     Reason,
+    Resize,
     Running,
     Snapshot,
     Stage,
 )
 
+__all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text"]
+
+T = TypeVar("T", Stage, Running)
 OVERRUN = 1.25
+# Of more newcomers than this the columns of the queue are written as columns.
+FEW = 32
 FENCE_S = 120.0
-# A promise is a range: it ends with the bad-case ends of what must end before, and is never narrower than this.
+# A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
+# must end before, and is never narrower than this.
 SLACK, LEAST_SLACK_S = 0.05, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run a stage: when it could start, when it would end, and where."""
+    """One way to run a stage: when it could start, when it would end, and where; ``among`` is on how many nodes it
+    fitted when this was chosen."""
 
     way: Way
     start_at: float
     end_at: float
     placement: Placement
+    among: int = 0
 
     @property
     def grants(self) -> tuple[Grant, ...]:
         return tuple(one for rank in self.placement.grants for one in rank)
 
 
-@dataclass(eq=False, slots=True)
-class Way:
-    """An alternative on one group of like nodes, with what this cycle has learned about it.
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """An entry of the timetable: what was promised to a stage, and where it really stands."""
 
-    ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
-    ``full`` says that no more of it fits now; ``refused_s`` that nothing that runs so long may start now; ``floor``
-    holds pairs of a length and the earliest start that was found for it: both only get worse while a cycle goes on.
-    """
-
-    alternative: Alternative
-    places: list[Candidate]
-    speed: float
-    best: float = 1.0
-    full: bool = False
-    refused_s: float = float("inf")
-    floor: list[tuple[float, float]] = field(default_factory=list)
-    fitting: dict[int, tuple[int, tuple[Grant, ...] | None, float]] = field(default_factory=dict)
-
-
-@dataclass(eq=False, slots=True)
-class Shape:
-    """What stages have in common that ask for the same thing in the same place; worked out once."""
-
-    pool: str
-    nodes: int
-    alternatives: tuple[Alternative, ...]
-    ways: list[Way]
-    funnel: tuple[tuple[str, int], ...]
-    impossible: Reason | None
-    eviction_refused: bool = False
+    stage: Stage
+    promise: Promise
+    option: Option
 
 
 @dataclass(slots=True)
@@ -86,8 +91,6 @@ class Outcome:
     stage: Stage
     reasons: list[Reason] = field(default_factory=list)
     shape: Shape | None = None
-    promise: Promise | None = None
-    option: Option | None = None
     expected: Expected | None = None
     kept: bool = False
     ahead: int = 0
@@ -97,47 +100,32 @@ class Outcome:
 
 
 class View:
-    """The world of one cycle. ``now`` is the only clock."""
+    """The world of one cycle. ``now`` is the only clock. ``freed`` are the node rows on which something was given back
+    since the last look; ``None`` means that there was no last look. ``stirred`` are stages with an entry that something
+    kept from starting then and not now, or the other way."""
 
-    def __init__(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
-        self.snapshot, self.now = snapshot, now
-        one = profiles if isinstance(profiles, Profile) else None
-        self._profiles: Mapping[str, Profile] = {} if isinstance(profiles, Profile) else profiles
-        self._same = one
-        self.pools: dict[str, Pool] = {pool.name: pool for pool in snapshot.pools}
-        self.projects = {project.id: project for project in snapshot.projects}
-        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
-        self.ledger = Ledger(snapshot)
-        self.table = Timetable(self.ledger.devices, now)
-        self.running = {stage.id: stage for stage in snapshot.running}
-        self.waiting = {stage.id: stage for stage in snapshot.waiting}
-        self.held: dict[tuple[str, str], int] = {}
-        self.finish: dict[str, float] = {}
-        self.evicting: dict[str, list[Running]] = {}
-        for stage in sorted(snapshot.running, key=lambda one: one.id):
-            self._enter(stage)
-        self.fences = {
-            device.id: device.fenced_for
-            for device in self.ledger.devices.values()
-            if device.fenced_for is not None and device.fenced_for in self.waiting
-        }
-        self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
-        self.outcomes: dict[str, Outcome] = {}
-        self.starts: dict[str, Option] = {}
-        self.preempts: list[Preempt] = []
-        self.doomed: set[str] = set()
-        self.entries: dict[str, int] = {}
-        self.ahead: dict[str, int] = {}
-        self.broken: list[Stage] = []
-        self.least_priority = min((one.priority for one in snapshot.running if one.preemptible), default=2**31)
-        self._shapes: dict[object, Shape] = {}
-        self._shape_of: dict[tuple[int, str, int, tuple[str, ...], tuple[str, ...]], Shape] = {}
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profiles: Profile | Mapping[str, Profile],
+        now: float,
+        news: News | None = None,
+    ) -> None:
+        self.snapshot, self._profiles = snapshot, profiles
+        self._is_new = True
         self._shares: dict[str, float] | None = None
+        self._undone: dict[str, Running] = {}
+        self._serial = -2
+        self._quotas: tuple[Quota, ...] = ()
+        self.rights = Rights(())
+        self.projects: dict[str, Project] = {}
+        self.look(snapshot, profiles, now, news)
 
     # -- what policies ask ------------------------------------------------------------------------------------------
 
     def profile(self, pool: str) -> Profile:
-        return self._same or self._profiles[pool]
+        profiles = self._profiles
+        return profiles if isinstance(profiles, Profile) else profiles[pool]
 
     def share(self, project: str) -> float:
         """The project's part of all decayed use, beside its part of all weights: 1 is its fair share."""
@@ -150,12 +138,19 @@ class View:
             }
         return self._shares.get(project, 0.0)
 
+    @property
+    def least_priority(self) -> int:
+        """The lowest priority of any stage that could be stopped."""
+        return min((priority for priority, count in self._preemptible.items() if count), default=2**31)
+
     # -- predictions ------------------------------------------------------------------------------------------------
 
-    def length_s(self, stage: Stage, way: Way, quantile: str) -> float:
-        """How long the stage is predicted to run in this way; its time limit is the most."""
+    def length_s(self, stage: Stage, way: Way, quantile: str, size: int = 0) -> float:
+        """How long the stage is predicted to run in this way; its time limit is the most. ``size`` is on how many nodes
+        where it is elastic, its least otherwise."""
         base = stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s
         length = max(base / (way.speed / way.best if stage.estimate.declared else way.speed), 1.0)
+        length = length / faster(stage.nodes, size, stage.scaling) if size > stage.nodes else length
         return min(length, stage.time_limit_s) if stage.time_limit_s else length
 
     def predicted_end(self, stage: Running, quantile: str) -> float:
@@ -164,8 +159,8 @@ class View:
         The prediction is the quantile; measured progress corrects it; one that has passed is moved by a quarter as
         often as needed, so that it stands still in between. The time limit is the last word.
         """
-        if stage.state is State.STOPPING:
-            return max(stage.stop_by_at or self.now + stage.grace_s, self.now + 1.0)
+        if stage.state is State.STOPPING and not stage.keeps:
+            return self._stopped_at(stage)
         elapsed = max(self.now - stage.started_at, 0.0)
         rate = self._rate(stage)
         total = (stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s) / rate
@@ -181,67 +176,553 @@ class View:
                 return self.now + stage.grace_s
         return max(stage.started_at + total, self.now + 1e-3)
 
-    # -- what the engine does ---------------------------------------------------------------------------------------
+    # -- looking ----------------------------------------------------------------------------------------------------
+
+    def look(
+        self,
+        snapshot: Snapshot,
+        profiles: Profile | Mapping[str, Profile],
+        now: float,
+        news: News | None = None,
+    ) -> None:
+        """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
+        last look was at the snapshot before."""
+        follows = False
+        if self._is_new or not self._is_akin(snapshot, profiles):
+            self._begin(snapshot, profiles)
+            self._is_new = False
+        else:
+            self._undo()
+            follows = news is not None and news.serial == self._serial + 1
+        self.snapshot, self.now, self._profiles = snapshot, now, profiles
+        self.pools: dict[str, Pool] = {pool.name: pool for pool in snapshot.pools}
+        self.projects = {project.id: project for project in snapshot.projects}
+        if snapshot.quotas is not self._quotas:
+            self._quotas, self.rights = snapshot.quotas, Rights(snapshot.quotas)
+        self._shares = None
+        self.outcomes: dict[str, Outcome] = {}
+        self.starts: dict[str, Option] = {}
+        self.preempts: list[Preempt] = []
+        self.resizes: list[Resize] = []
+        self.moves: list[Move] = []
+        self.wakes: list[float] = []
+        self.doomed: set[str] = set()
+        self.ahead: dict[str, int] = {}
+        self.broken: list[Stage] = []
+        self.lifted: set[str] = set()
+        self.stirred: set[str] = set()
+        self.evictable: dict[object, bool] = {}
+        self._positions: Column | None = None
+        self.refusals: dict[object, list[Reason]] = {}
+        for one in self._shapes.values():
+            one.evictions_refused.clear()
+            for way in one.ways:
+                way.forget()
+        if news is None or not follows:
+            running = _differences(self.running, snapshot.running)
+            waiting = _differences(self.waiting, snapshot.waiting)
+        else:
+            running = {**self._undone, **news.running}
+            waiting = {name: one for name, one in news.waiting.items() if self.waiting.get(name) is not one}
+        self._undone = {}
+        self._serial = news.serial if news is not None else -2
+        begun = self._begun
+        self._see_running(running)
+        for name, option in begun.items():
+            if name not in self.running:
+                self.free(option.grants)
+        self.ledger.settle()
+        self._see_waiting(waiting)
+        self.fences = {
+            device.id: device.fenced_for
+            for node in self._fenced
+            for device in node.devices
+            if device.fenced_for is not None and device.fenced_for in self.waiting
+        }
+        self.evicting: dict[str, list[Running]] = {}
+        for name in sorted(self._told_to_stop):
+            stage = self.running[name]
+            if stage.evicted_for in self.waiting:
+                self.evicting.setdefault(str(stage.evicted_for), []).append(stage)
+                self._expect(stage.project, grants_of(stage), -1)
+        for name in self.evicting:
+            if name in self.booked:
+                self._expect(self.waiting[name].project, self.booked[name].option.grants, 1)
+        self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
+
+    def _is_akin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> bool:
+        """Whether what was learned about the machines still holds: only fences may have changed."""
+        before = self.snapshot
+        if profiles is not self._profiles and profiles != self._profiles:
+            return False
+        if snapshot.pools != before.pools or snapshot.speeds != before.speeds:
+            return False
+        if snapshot.maintenance != before.maintenance:
+            return False
+        if snapshot.nodes is before.nodes:
+            return True
+        if len(snapshot.nodes) != len(before.nodes):
+            return False
+        for old, new in zip(before.nodes, snapshot.nodes, strict=True):
+            if old is not new and not _is_same_but_fences(old, new):
+                return False
+        self._see_fences(snapshot)
+        return True
+
+    def _see_fences(self, snapshot: Snapshot) -> None:
+        self._fenced = [node for node in snapshot.nodes if any(device.fenced_for for device in node.devices)]
+        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        """Forget everything."""
+        self.snapshot, self._profiles = snapshot, profiles
+        self._see_fences(snapshot)
+        self.fleet = Fleet(snapshot.nodes)
+        self.ledger = Ledger(self.fleet)
+        self.table = Timetable(self.fleet)
+        self._close(snapshot.maintenance)
+        self.line = Line()
+        self.holders = Holders(self.fleet)
+        self.running: dict[str, Running] = {}
+        self.waiting: dict[str, Stage] = {}
+        self.held: dict[tuple[str, str], int] = {}
+        self.finish: dict[str, float] = {}
+        self.booked: dict[str, Booking] = {}
+        self.entries: dict[str, dict[int, int]] = {}
+        self.freed: set[int] | None = None
+        self.starts = {}
+        self.doomed = set()
+        self.gated: set[str] = set()
+        self._tentative: list[str] = []
+        self._drifting: set[str] = set()
+        self._ends: list[tuple[float, str]] = []
+        self._told_to_stop: set[str] = set()
+        self.elastic: set[str] = set()
+        self._undone = {}
+        self._begun: dict[str, Option] = {}
+        self._expected: list[tuple[str, tuple[Grant, ...], int]] = []
+        self._serial = -2
+        self._preemptible: dict[int, int] = {}
+        self._speeds: dict[tuple[str, str, int, str], float] = {}
+        self._shapes: dict[object, Shape] = {}
+        self._shape_of: dict[object, tuple[object, Shape]] = {}
+        # Of the very stages that wait, by identity: nobody else can have it while they do.
+        self._shape_here: dict[int, Shape] = {}
+
+    def _close(self, windows: Iterable[Maintenance]) -> None:
+        """Enter the times in which nodes do not serve."""
+        self.closed: dict[str, list[Maintenance]] = {}
+        for window in sorted(windows, key=lambda one: (one.start_at, one.id)):
+            nodes = [self.nodes[name] for name in window.nodes if name in self.nodes]
+            for node in nodes:
+                self.closed.setdefault(node.id, []).append(window)
+            grants = [
+                Grant(device.id, device.capacity_milli, device.memory_bytes)
+                for node in nodes
+                for device in node.devices
+            ]
+            self.table.take(f"maintenance {window.id}", grants, window.start_at, window.end_at, window.end_at)
+
+    def closing(self, nodes: Iterable[str], until: float) -> Maintenance | None:
+        """The first maintenance of one of these nodes that something which runs from now ``until`` then would meet."""
+        for node in nodes if self.closed else ():
+            for window in self.closed.get(node, ()):
+                if window.start_at < until and window.end_at > self.now:
+                    return window
+        return None
+
+    def is_closed(self, nodes: Iterable[str], until: float) -> bool:
+        return bool(self.closed) and self.closing(nodes, until) is not None
+
+    def _undo(self) -> None:
+        """Take back what the last cycle decided."""
+        self.freed = set()
+        self.ledger.rollback(0)
+        for owner in self._tentative:
+            self.table.drop(owner)
+        self._tentative = []
+        for project, grants, sign in self._expected:
+            self._count(project, grants, -sign)
+        self._expected = []
+        self._begun = self.starts
+        for name, option in self.starts.items():
+            self._count(self.waiting[name].project, option.grants, -1)
+            self.finish.pop(name, None)
+        for name in self.doomed:
+            self._undone[name] = stage = self.running.pop(name)
+            self._leave(stage)
+
+    def _see_running(self, changes: Mapping[str, Running | None]) -> None:
+        for name in changes:
+            if name in self.running:
+                self._leave(self.running.pop(name))
+        came = {name: stage for name, stage in sorted(changes.items()) if stage is not None}
+        is_first = not self.running
+        self.running.update(came)
+        if is_first:
+            self._enter_all(list(came.values()))
+        else:
+            for stage in came.values():
+                self._enter(stage)
+        late = set(self._drifting)
+        while self._ends and self._ends[0][0] <= self.now:
+            end, name = heapq.heappop(self._ends)
+            if self.finish.get(name) == end:
+                late.add(name)
+        for name in sorted(late):
+            if name in self.running:
+                self._vacate(name)
+                self._foresee(self.running[name])
+
+    def _enter(self, stage: Running) -> None:
+        grants = grants_of(stage)
+        self.ledger.occupy(grants)
+        self._count(stage.project, grants, 1)
+        self.holders.enter([stage])
+        self._note(stage)
+        self._foresee(stage)
+
+    def _enter_all(self, stages: Sequence[Running]) -> None:
+        """The same for many, where nobody was entered before."""
+        row = self.fleet.row
+        holds = [tuple((row[one.device], one) for one in grants_of(stage) if one.device in row) for stage in stages]
+        self.ledger.fill([one for held in holds for one in held])
+        self.holders.enter(stages)
+        for stage, held in zip(stages, holds, strict=True):
+            self._count(stage.project, [one for _, one in held], 1)
+            self._note(stage)
+        foreseen = {stage.id: self._foreseen(stage) for stage in stages}
+        plain = [i for i, stage in enumerate(stages) if not stage.keeps]
+        names = [stages[i].id for i in plain]
+        ends, lates = [foreseen[name][0] for name in names], [foreseen[name][1] for name in names]
+        self.table.fill(names, [holds[i] for i in plain], ends, lates)
+        for stage in stages:
+            end, late = foreseen[stage.id]
+            if stage.keeps:
+                self._occupy(stage, stage.keeps, self._stopped_at(stage), end, late)
+            self._expect_end(stage, end)
+
+    def _note(self, stage: Running) -> None:
+        """Count a running stage among those of its sort."""
+        if stage.preemptible:
+            self._preemptible[stage.priority] = self._preemptible.get(stage.priority, 0) + 1
+        if stage.evicted_for is not None:
+            self._told_to_stop.add(stage.id)
+        if stage.most_nodes > stage.least_nodes:
+            self.elastic.add(stage.id)
+
+    def _foresee(self, stage: Running) -> None:
+        """Write down when it will probably be done."""
+        end, late = self._foreseen(stage)
+        self._occupy(stage, stage.keeps, self._stopped_at(stage) if stage.keeps else end, end, late)
+        self._expect_end(stage, end)
+
+    def _expect_end(self, stage: Running, end: float) -> None:
+        self.finish[stage.id] = end
+        if self._drifts(stage):
+            self._drifting.add(stage.id)
+        else:
+            heapq.heappush(self._ends, (end, stage.id))
+
+    def _foreseen(self, stage: Running) -> tuple[float, float]:
+        """When it will probably be done, and when at worst."""
+        quantile = self.profile(stage.pool).plan_with
+        end = self.predicted_end(stage, quantile)
+        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90"))
+
+    def _drifts(self, stage: Running) -> bool:
+        """Whether its predicted end changes with the clock."""
+        ran_out = stage.time_limit_s is not None and self.now - stage.started_at >= stage.time_limit_s
+        return stage.progress is not None or stage.state is State.STOPPING or ran_out
+
+    def next_end(self) -> float | None:
+        """When the first of those that run will probably be done."""
+        while self._ends and self.finish.get(self._ends[0][1]) != self._ends[0][0]:
+            heapq.heappop(self._ends)
+        ends = [self.finish[name] for name in self._drifting if name in self.finish]
+        ends += [end for end, _ in self._ends[:1]]
+        return min((end for end in ends if end > self.now), default=None)
+
+    def _stopped_at(self, stage: Running) -> float:
+        """When a stage that was told to stop has done so."""
+        return max(stage.stop_by_at or self.now + stage.grace_s, self.now + 1.0)
+
+    def _occupy(self, stage: Running, keeps: int, until: float, end: float, late: float) -> None:
+        """Enter what a running stage holds ``until`` then, and its first ranks, which it ``keeps``, until its end."""
+        ranks = stage.placement.grants
+        given = tuple(one for rank in ranks[keeps:] for one in rank)
+        self.table.take(stage.id, given, ALWAYS, until, late if not keeps else until)
+        if keeps:
+            kept = tuple(one for rank in ranks[:keeps] for one in rank)
+            self.table.take(f"{stage.id} goes on", kept, ALWAYS, end, late)
+
+    def _vacate(self, name: str) -> None:
+        """Take out what a running stage was foreseen to hold."""
+        self.table.drop(name)
+        self.table.drop(f"{name} goes on")
+
+    def _leave(self, stage: Running) -> None:
+        grants = grants_of(stage)
+        self.ledger.release(grants)
+        self._vacate(stage.id)
+        self.holders.leave(stage.id)
+        self._count(stage.project, grants, -1)
+        if stage.preemptible:
+            self._preemptible[stage.priority] -= 1
+        self._told_to_stop.discard(stage.id)
+        self.elastic.discard(stage.id)
+        self._drifting.discard(stage.id)
+        self.finish.pop(stage.id, None)
+        self.free(grants)
+
+    def free(self, grants: Iterable[Grant]) -> None:
+        """Note that these may be had earlier than at the last look."""
+        if self.freed is not None:
+            rows = (self.fleet.row.get(one.device) for one in grants)
+            self.freed.update(self.fleet.owner[row] for row in rows if row is not None)
+
+    def _see_waiting(self, changes: Mapping[str, Stage | None]) -> None:
+        for name, new in changes.items():
+            if name in self.waiting:
+                self._shape_here.pop(id(self.waiting[name]), None)
+            if new is None and name in self.waiting:
+                del self.waiting[name]
+                self.line.leave(name)
+                self.gated.discard(name)
+            if name in self.booked and not self._still_stands(self.booked[name], new):
+                self.free(self.booked[name].option.grants)
+                self.unbook(name)
+        came = [new for new in changes.values() if new is not None]
+        self.waiting.update((stage.id, stage) for stage in came)
+        if len(came) <= FEW:
+            for stage in came:
+                self._shape_here[id(stage)] = self._find_shape(stage)
+                group = self.group(stage)
+                self.line.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
+        else:
+            self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
+            groups = [self.group(stage) for stage in came]
+            kins = [(group[0], stage.priority) for group, stage in zip(groups, came, strict=True)]
+            self.line.fill(came, groups, kins, np.array([self._least_s(stage) for stage in came]))
+        for stage in came:
+            self._note_waiting(stage)
+
+    def _note_waiting(self, stage: Stage) -> None:
+        """Count a stage among those of its sort, and bring its entry up to date."""
+        if stage.begin_at is not None or stage.retry_at is not None:
+            self.gated.add(stage.id)
+        if stage.id in self.booked:
+            old = self.booked[stage.id].stage
+            if (old.unmet, old.begin_at, old.retry_at, old.state) != (
+                stage.unmet,
+                stage.begin_at,
+                stage.retry_at,
+                stage.state,
+            ):
+                self.stirred.add(stage.id)
+            self.booked[stage.id] = replace(self.booked[stage.id], stage=stage)
+        elif stage.promise is not None:
+            self._rebook(stage, stage.promise)
+
+    def _still_stands(self, booking: Booking, new: Stage | None) -> bool:
+        old = booking.stage
+        return new is not None and (new.promise, new.estimate, new.time_limit_s, new.pool, new.priority) == (
+            booking.promise,
+            old.estimate,
+            old.time_limit_s,
+            old.pool,
+            old.priority,
+        )
+
+    def _rebook(self, stage: Stage, promise: Promise) -> None:
+        """Enter a promise of the record, where it still makes sense; the engine sees to the others."""
+        profile = self.profile(stage.pool)
+        shape = self.shape(stage)
+        way = self.way_of(shape, promise)
+        if profile.timetable == "none" or way is None or promise.start_at <= self.now:
+            return
+        end = promise.start_at + self.length_s(stage, way, profile.plan_with)
+        self._book(Booking(stage, promise, Option(way, promise.start_at, end, promise.placement)))
+
+    def way_of(self, shape: Shape, promise: Promise) -> Way | None:
+        """The way that a promise follows, if all its nodes and devices can still be used."""
+        for way in shape.ways:
+            if way.alternative.index == promise.placement.alternative and len(promise.placement.nodes) == shape.nodes:
+                for node, grants in zip(promise.placement.nodes, promise.placement.grants, strict=True):
+                    row = self.fleet.node_row.get(node)
+                    line = way.line_of(row) if row is not None else None
+                    if line is None:
+                        break
+                    usable = {int(row) for rows in way.rows for row in rows[line]}
+                    if not all(self.fleet.row.get(one.device, -2) in usable for one in grants):
+                        break
+                else:
+                    return way
+        return None
+
+    def _least_s(self, stage: Stage) -> float:
+        """How long it would run in the fastest way of its shape."""
+        fastest = self.shape(stage).fastest
+        return self.length_s(stage, fastest, self.profile(stage.pool).plan_with) if fastest else 0.0
+
+    def group(self, stage: Stage) -> tuple[object, ...]:
+        """What tells a stage from others as far as admission and fit go."""
+        return self.shape(stage), stage.project, stage.user, stage.priority
 
     def shape(self, stage: Stage) -> Shape:
-        """The shape of the stage; the snapshot keeps its alternatives alive, so their identity may serve as a key."""
-        near = (id(stage.alternatives), stage.pool, stage.nodes, stage.pinned, stage.avoid)
+        """The shape of the stage; stages keep their alternatives alive, so that their identity may serve as a key."""
+        mine = self._shape_here.get(id(stage))
+        return mine if mine is not None else self._find_shape(stage)
+
+    def _find_shape(self, stage: Stage) -> Shape:
+        near = (id(stage.alternatives), stage.pool, stage.nodes, stage.kind, stage.precision)
+        if stage.pinned or stage.avoid:
+            near = (*near, stage.pinned, stage.avoid)  # type: ignore[assignment]
+        if stage.site or stage.within:
+            near = (*near, stage.site, stage.within, stage.within_required)  # type: ignore[assignment]
         known = self._shape_of.get(near)
-        if known is None:
-            key = (stage.kind, stage.precision, stage.alternatives, *near[1:])
-            known = self._shapes.get(key) or self._shapes.setdefault(key, self._work_out(stage))
-            self._shape_of[near] = known
-        return known
+        if known is None or known[0] is not stage.alternatives:
+            key = (stage.alternatives, *near[1:])
+            found = self._shapes.get(key)
+            if found is None:
+                profile = self.profile(stage.pool)
+                found = self._shapes[key] = shapes.work_out(stage, self.fleet, profile, self.snapshot.speeds)
+            known = self._shape_of[near] = (stage.alternatives, found)
+        return known[1]
+
+    # -- what the engine does ---------------------------------------------------------------------------------------
+
+    def refresh(self, way: Way, profile: Profile) -> None:
+        """Bring up to date where ``way`` fits now and how well."""
+        fresh = way.refresh(self.ledger)
+        if not len(fresh) or not profile.scores:
+            return
+        score = np.zeros(len(fresh))
+        for policy, weight in profile.scores:
+            if hasattr(policy, "scores"):
+                score += weight * policy.scores(way, fresh, self)
+            else:
+                score += weight * np.array([self._score(policy, way, int(i)) for i in fresh])
+        way.score[fresh] = np.round(score, 6)
+
+    def _score(self, policy: object, way: Way, line: int) -> float:
+        from scheduler.core.match import grant
+
+        place = way.places[line]
+        grants = grant(way.alternative.asks, place, self.ledger)
+        return 0.0 if grants is None else float(policy.score(place.node, grants, self))  # type: ignore[attr-defined]
 
     def start(self, stage: Stage, option: Option) -> None:
         """Give ``stage`` its devices now."""
+        if stage.id in self.booked:
+            self.free(self.unbook(stage.id).option.grants)
         self.ledger.claim(option.grants)
         late = self.now + self.length_s(stage, option.way, "p90")
-        self.table.take(stage.id, option.grants, self.now, option.end_at, late)
+        self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
+        self._tentative.append(stage.id)
         self.starts[stage.id] = option
         self.finish[stage.id] = option.end_at
-        self._count(stage.project, option.grants)
+        self._count(stage.project, option.grants, 1)
 
-    def reserve(self, outcome: Outcome, option: Option, promise: Promise | None = None) -> None:
-        """Enter ``option`` into the timetable; ``promise`` is the one that it keeps, a new one is made otherwise."""
-        stage = outcome.stage
+    def reserve(self, stage: Stage, option: Option, promise: Promise | None = None, *, keeps: bool = False) -> None:
+        """Enter ``option`` into the timetable. ``promise`` is the one that it stands for, a new one is made otherwise;
+        where it ``keeps`` the promise, that is shown as it was, wherever the entry stands."""
         if promise:
             late_at = promise.late_at
         else:
             slack_s = max(LEAST_SLACK_S, SLACK * (option.start_at - self.now))
-            late_at = max(self.table.late(option.grants, option.start_at), option.start_at + slack_s)
-        outcome.promise = Promise(
-            stage=stage.id,
-            start_at=option.start_at,
-            end_at=option.end_at,
-            late_at=max(late_at, option.start_at),
-            placement=option.placement,
-            made_at=promise.made_at if promise else self.now,
-        )
-        outcome.option = option
-        late_end = outcome.promise.late_at + self.length_s(stage, option.way, "p90")
+            seen_s = lateness.slack_s(self.snapshot.lateness, stage)
+            if seen_s is None:
+                late_at = max(self.table.late(option.grants, option.start_at, self.now), option.start_at + slack_s)
+            else:
+                late_at = option.start_at + max(seen_s, slack_s)
+        if promise is None or not keeps:
+            promise = Promise(
+                stage=stage.id,
+                start_at=option.start_at,
+                end_at=option.end_at,
+                late_at=max(late_at, option.start_at),
+                placement=option.placement,
+                made_at=promise.made_at if promise else self.now,
+            )
+        self._book(Booking(stage, promise, option))
+
+    def _book(self, booking: Booking) -> None:
+        stage, option = booking.stage, booking.option
+        late_end = booking.promise.late_at + self.length_s(stage, option.way, "p90")
         self.table.take(stage.id, option.grants, option.start_at, option.end_at, late_end)
+        self.booked[stage.id] = booking
         self.finish[stage.id] = option.end_at
-        self.entries[stage.pool] = self.entries.get(stage.pool, 0) + 1
+        entries = self.entries.setdefault(stage.pool, {})
+        entries[stage.priority] = entries.get(stage.priority, 0) + 1
 
-    def unreserve(self, outcome: Outcome) -> None:
-        """Take the entry out again, to put it elsewhere."""
-        self.table.drop(outcome.stage.id)
-        self.entries[outcome.stage.pool] -= 1
-        outcome.promise = outcome.option = None
+    def unbook(self, name: str) -> Booking:
+        """Take an entry out again."""
+        booking = self.booked.pop(name)
+        self.table.drop(name)
+        self.finish.pop(name, None)
+        self.entries[booking.stage.pool][booking.stage.priority] -= 1
+        return booking
 
-    def evict(self, outcome: Outcome, eviction: Eviction) -> None:
+    def positions(self, slots: Column) -> Column:
+        """Where in the queue each slot of the line stands; ``slots`` are those in the queue in order."""
+        if self._positions is None:
+            self._positions = np.zeros(len(self.line.priority), dtype=np.int64)
+            self._positions[slots] = np.arange(len(slots))
+        return self._positions
+
+    def room(self, pool: str, priority: float, profile: Profile) -> bool:
+        """Whether the timetable of a pool takes one more entry of this importance."""
+        if profile.timetable == "none":
+            return False
+        entries = self.entries.get(pool)
+        if not entries:
+            return True
+        return sum(count for other, count in entries.items() if other >= priority) < profile.depth
+
+    def evict(self, stage: Stage, eviction: Eviction) -> None:
         """Mark the victims and keep what the preemptor needs of the rest; it starts when they are gone."""
-        stage, option = outcome.stage, eviction.option
+        option = eviction.option
         fenced = tuple(one.device for one in option.grants if self._is_scarce(one))
-        for victim, price in zip(eviction.victims, eviction.prices, strict=True):
-            self.preempts.append(Preempt(victim.id, stage.id, round(price, 6), round(eviction.gain, 6), fenced))
+        sizes = eviction.sizes or (0,) * len(eviction.victims)
+        for victim, price, size in zip(eviction.victims, eviction.prices, sizes, strict=True):
+            self._note_victim(victim, size, stage, price, eviction.gain, fenced)
             self.doomed.add(victim.id)
-            self.table.drop(victim.id)
-            grants = [one for rank in victim.placement.grants for one in rank]
-            self.table.take(victim.id, grants, self.now, option.start_at, option.start_at)
+            self._expect(victim.project, grants_of(victim), -1)
+            self.holders.leave(victim.id)
+            self._vacate(victim.id)
+            end = self.finish.get(victim.id, option.start_at) if size else option.start_at
+            self._occupy(victim, size, option.start_at, end, end)
+        self._expect(stage.project, option.grants, 1)
         self.ledger.hold(option.grants)
-        self.reserve(outcome, option)
+        self.reserve(stage, option)
+
+    def _note_victim(
+        self, victim: Running, size: int, stage: Stage, price: float, gain: float, fenced: tuple[str, ...]
+    ) -> None:
+        price, gain = round(price, 6), round(gain, 6)
+        if size:
+            why = f"makes room for #{stage.number} {stage.name}"
+            self.resizes.append(
+                Resize(victim.id, len(victim.placement.nodes), size, why, price, gain, stage.id, fenced)
+            )
+        else:
+            self.preempts.append(Preempt(victim.id, stage.id, price, gain, fenced))
+
+    def widen(self, stage: Stage, option: Option, more: tuple[Grant, ...]) -> None:
+        """Give ``more`` to a stage that starts in this cycle; ``option`` is all that it gets."""
+        self.ledger.claim(more)
+        self.table.drop(stage.id)
+        late = self.now + self.length_s(stage, option.way, "p90", len(option.placement.nodes))
+        self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
+        self.starts[stage.id] = option
+        self.finish[stage.id] = option.end_at
+        self._count(stage.project, more, 1)
+
+    def wake(self, at: float) -> None:
+        """Ask for another look then, if that is yet to come."""
+        if at > self.now:
+            self.wakes.append(at)
 
     def _is_scarce(self, one: Grant) -> bool:
         """Whether a freed share must be fenced: accelerators always, CPU cores only where too few are free as it is."""
@@ -256,122 +737,57 @@ class View:
             milli, memory = self.ledger.free(device)
             if milli > 0 or memory > 0:
                 self.ledger.close(device)
-                self.table.take(
-                    f"fence {device}", [Grant(device, milli, memory)], self.now, self.now + FENCE_S, self.now + FENCE_S
-                )
-
-    def _enter(self, stage: Running) -> None:
-        profile = self.profile(stage.pool)
-        grants = [one for rank in stage.placement.grants for one in rank]
-        end = self.predicted_end(stage, profile.plan_with)
-        late = end if profile.plan_with == "p90" else max(end, self.predicted_end(stage, "p90"))
-        self.table.take(stage.id, grants, self.now, end, late)
-        self.finish[stage.id] = end
-        self._count(stage.project, grants)
-        if stage.evicted_for is not None and stage.evicted_for in self.waiting:
-            self.evicting.setdefault(stage.evicted_for, []).append(stage)
+                until = self.now + FENCE_S
+                self.table.take(f"fence {device}", [Grant(device, milli, memory)], ALWAYS, until, until)
+                self._tentative.append(f"fence {device}")
 
     def _rate(self, stage: Running) -> float:
-        rates = [
-            speed.speed(stage.kind, stage.precision, self.ledger.devices[one.device], self.snapshot.speeds)
-            for rank in stage.placement.grants
-            for one in rank
-            if one.device in self.ledger.devices
-        ]
-        kinds = [
-            self.ledger.devices[one.device].kind
-            for rank in stage.placement.grants
-            for one in rank
-            if one.device in self.ledger.devices
-        ]
-        special = [rate for rate, kind in zip(rates, kinds, strict=True) if kind != "cpu"]
-        return min(special or rates, default=1.0)
+        row, sort = self.fleet.row, self.fleet.sort
+        held = [one for one in grants_of(stage) if one.device in row]
+        special = [one for one in held if self.fleet.kinds[one.device] != "cpu"] or held
+        sorts = {(sort[row[one.device]], one.part.profile if one.part else "") for one in special}
+        return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
 
-    def _count(self, project: str, grants: Iterable[Grant]) -> None:
+    def _speed(self, kind: str, precision: str, sort: int, partition: str) -> float:
+        """How fast such stages run on devices of one sort, or on a partition of one."""
+        key = (kind, precision, sort, partition)
+        known = self._speeds.get(key)
+        if known is None:
+            device = self.fleet.devices[self.fleet.sort.index(sort)]
+            known = self._speeds[key] = speed.speed(kind, precision, device, self.snapshot.speeds, partition)
+        return known
+
+    def _expect(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
+        """Count what will be held once an eviction is done, for this cycle."""
+        self._count(project, grants, sign)
+        self._expected.append((project, grants, sign))
+
+    def _count(self, project: str, grants: Iterable[Grant], sign: int) -> None:
         for one in grants:
-            if one.device in self.ledger.devices:
-                key = (project, self.ledger.devices[one.device].kind)
-                self.held[key] = self.held.get(key, 0) + one.milli
-
-    def _work_out(self, stage: Stage) -> Shape:
-        inside = [node for node in self.snapshot.nodes if stage.pool in node.pools]
-        allowed = [
-            node for node in inside if (not stage.pinned or node.id in stage.pinned) and node.id not in stage.avoid
-        ]
-        ways: list[Way] = []
-        matching: dict[str, Node] = {}
-        largest = 0
-        for alternative in stage.alternatives:
-            whole = [place for node in allowed if (place := match.candidate(alternative, node, healthy=False))]
-            usable = [
-                place
-                for node in allowed
-                if node.state is NodeState.READY and (place := match.candidate(alternative, node))
-            ]
-            matching.update((place.node.id, place.node) for place in whole)
-            largest = max(largest, len(whole))
-            ways += self._ways(stage, alternative, sorted(usable, key=lambda place: place.node.id))
-        possible = [way for way in ways if len(way.places) >= stage.nodes]
-        for way in possible:
-            way.best = max(other.speed for other in possible)
-        ready = {place.node.id for way in ways for place in way.places}
-        funnel = (
-            ("nodes", len(self.snapshot.nodes)),
-            (f"in pool {stage.pool}", len(inside)),
-            *((("where its data lie or not avoided", len(allowed)),) if len(allowed) != len(inside) else ()),
-            ("with matching devices", len(matching)),
-            ("ready and healthy", len(ready)),
-        )
-        impossible = None
-        if not possible:
-            impossible = _impossible(stage, len(matching), largest, len(matching) - len(ready))
-        return Shape(stage.pool, stage.nodes, stage.alternatives, possible, funnel, impossible)
-
-    def _ways(self, stage: Stage, alternative: Alternative, places: list[Candidate]) -> list[Way]:
-        at = speed.deciding(alternative.asks)
-        groups = [list(range(len(places)))] if places else []
-        for policy in self.profile(stage.pool).groups:
-            groups = policy.groups(stage, [(place.node, place.matches[at]) for place in places])
-        return [
-            Way(
-                alternative,
-                [places[i] for i in group],
-                min(
-                    speed.speed(stage.kind, stage.precision, device, self.snapshot.speeds)
-                    for i in group
-                    for device in places[i].matches[at]
-                ),
-            )
-            for group in groups
-        ]
+            device = self.ledger.devices.get(one.device)
+            if device is not None:
+                key = (project, device.kind)
+                self.held[key] = self.held.get(key, 0) + sign * one.milli
 
 
-def _impossible(stage: Stage, matching: int, largest: int, unavailable: int) -> Reason:
-    asks = asks_text(stage.alternatives, stage.nodes)
-    if not matching:
-        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
-    if largest < stage.nodes:
-        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": largest, "needed": stage.nodes})
-    if unavailable:
-        return Reason("NodesUnavailable", {"nodes": unavailable, "pool": stage.pool})
-    # Enough nodes match, but no sort of device is on enough of them.
-    return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": f"{asks} of one model", "needed": stage.nodes})
+def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | None]:
+    """What came, went or became another object, by id; ``None`` for what went."""
+    here = {one.id: one for one in now}
+    found: dict[str, T | None] = {name: None for name in before if name not in here}
+    found.update((name, one) for name, one in here.items() if before.get(name) is not one)
+    return found
 
 
-def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
-    """The request in words: ``2 nodes with 8 gpu H100 · 8 cores · 64 GiB, or 1 core``."""
-    ways = []
-    for alternative in alternatives:
-        parts = []
-        for ask in alternative.asks:
-            memory = f" {ask.memory_bytes / 2**30:.4g} GiB" if ask.memory_bytes else ""
-            if ask.kind == "cpu":
-                cores = ask.count * ask.milli / 1000
-                parts.append(f"{cores:.4g} core{'s' * (cores != 1)}{memory}")
-            else:
-                share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
-                name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
-                parts.append(f"{ask.count} {name}{share}{memory}")
-        ways.append(" · ".join(parts))
-    text = ", or ".join(ways)
-    return f"{nodes} nodes with {text}" if nodes > 1 else text
+def grants_of(stage: Running) -> tuple[Grant, ...]:
+    """What a running stage holds, over all its ranks."""
+    ranks = stage.placement.grants
+    return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)
+
+
+def _is_same_but_fences(old: Node, new: Node) -> bool:
+    if len(old.devices) != len(new.devices) or replace(old, devices=new.devices) != new:
+        return False
+    return all(
+        before is now or replace(before, fenced_for=now.fenced_for) == now
+        for before, now in zip(old.devices, new.devices, strict=True)
+    )

@@ -8,8 +8,9 @@ victims.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
 
@@ -39,4 +40,25 @@ def build(name: str, params: dict[str, Any]) -> Any:
         if param not in allowed:
             takes = ", ".join(allowed) or "no parameters"
             raise ValueError(f'policy "{name}" has no parameter "{param}"; it takes {takes}')
-    return known[name](**params)
+        _check(name, param, params[param], known[name])
+    try:
+        return known[name](**params)
+    except TypeError as error:
+        raise ValueError(f'policy "{name}": {error}') from None
+
+
+def _check(name: str, param: str, value: Any, policy: type) -> None:
+    """Raises ``ValueError`` for a value of another type than the parameter's default, or beyond its range: a field's
+    metadata may name one (``range``); without it a number is finite and not negative."""
+    found = next(one for one in fields(policy) if one.name == param)
+    default = found.default
+    if isinstance(default, bool) or not isinstance(default, (int, float)):
+        right = default is MISSING or default is None or isinstance(value, type(default))
+        if not right:
+            raise ValueError(f'policy "{name}": {param} must be of type {type(default).__name__}, not {value!r}')
+        return
+    least, most = found.metadata.get("range", (0.0, math.inf))
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not least <= value <= most:
+        upper = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
+        raise ValueError(f'policy "{name}": {param} must be a number {upper}, not {value!r}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.line import Column, Line
 from scheduler.core.types import Alternative, Reason, Stage
 from scheduler.core.view import View
 
@@ -16,6 +17,9 @@ class Fifo:
 
     def order(self, stage: Stage, view: View) -> float:
         return view.now - stage.submitted_at
+
+    def orders(self, line: Line, view: View) -> Column:
+        return view.now - line.submitted_at
 
     def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
         ahead = view.ahead.get(stage.pool, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.line import Column, Line
 from scheduler.core.types import Stage
 from scheduler.core.view import View
 
@@ -19,3 +20,6 @@ class Firm:
 
     def order(self, stage: Stage, view: View) -> float:
         return float(stage.promise is not None and stage.promise.start_at <= view.now + self.within_s)
+
+    def orders(self, line: Line, view: View) -> Column:
+        return (line.promised_at <= view.now + self.within_s).astype(float)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from scheduler.core.line import Column
+from scheduler.core.shape import Way
 from scheduler.core.speed import worth
 from scheduler.core.types import Grant, Node
 from scheduler.core.view import View
@@ -15,5 +19,9 @@ class Pack:
     nodes whose accelerators are free."""
 
     def score(self, node: Node, grants: tuple[Grant, ...], view: View) -> float:
-        left = sum(worth(device, max(0, view.ledger.milli[device.id])) for device in node.devices)
+        left = sum(worth(device, max(0, view.ledger.free(device.id)[0])) for device in node.devices)
         return -(left - sum(worth(view.ledger.devices[one.device], one.milli) for one in grants))
+
+    def scores(self, way: Way, rows: np.ndarray, view: View) -> Column:
+        """What this request would take is the same everywhere on one sort of device, so only what is free counts."""
+        return -view.ledger.worth_left(way.places.nodes[rows])

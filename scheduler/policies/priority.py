@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from scheduler.core.line import Column, Line
 from scheduler.core.types import Stage
 from scheduler.core.view import View
 
@@ -22,3 +25,7 @@ class Priority:
     def order(self, stage: Stage, view: View) -> float:
         waited_s = max(0.0, view.now - stage.eligible_at)
         return max(float(stage.priority), min(stage.priority + self.step * waited_s / self.step_s, self.cap - 1.0))
+
+    def orders(self, line: Line, view: View) -> Column:
+        aged = line.priority + self.step * np.maximum(view.now - line.eligible_at, 0.0) / self.step_s
+        return np.maximum(line.priority, np.minimum(aged, self.cap - 1.0))

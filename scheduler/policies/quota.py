@@ -17,8 +17,8 @@ class Quota:
         asked: dict[str, int] = {}
         for ask in alternative.asks:
             asked[ask.kind] = asked.get(ask.kind, 0) + ask.count * ask.milli * stage.nodes
-        for right in view.snapshot.quotas:
-            if right.project == stage.project and right.kind in asked and right.nominal_milli is not None:
+        for right in view.rights.of(stage.project):
+            if right.kind in asked and right.nominal_milli is not None:
                 reason = self._judge(right, asked[right.kind], view)
                 if reason:
                     return reason
@@ -44,16 +44,13 @@ class Quota:
 
     def _lent(self, right: Right, view: View) -> int:
         """What the others of the cohort leave unused and lend, less what others have borrowed of it already."""
-        free = borrowed = 0
-        for other in view.snapshot.quotas:
-            if other.kind != right.kind or other.cohort != right.cohort or other.project == right.project:
-                continue
-            nominal = other.nominal_milli or 0
-            held = view.held.get((other.project, other.kind), 0)
-            unused = max(0, nominal - held)
-            free += unused if other.lending_limit_milli is None else min(unused, other.lending_limit_milli)
-            borrowed += max(0, held - nominal)
-        return max(0, free - borrowed)
+        free, held = 0, view.held
+        for other in view.rights.others(right.cohort, right.project, right.kind):
+            unused = (other.nominal_milli or 0) - held.get((other.project, other.kind), 0)
+            if unused > 0 and other.lending_limit_milli is not None:
+                unused = min(unused, other.lending_limit_milli)
+            free += unused  # where it is less than nothing, so much was borrowed
+        return max(0, free)
 
 
 def _number(milli: int) -> str:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from scheduler.core import price
+from scheduler.core.cycles import in_circles
+from scheduler.core.elastic import hastened
 from scheduler.core.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
 from scheduler.core.ports import Applied
 from scheduler.core.retry import Verdict
-from scheduler.core.types import Node, Placement, Plan, Pool, Project, Promise, Quota, Running, Snapshot, Stage, Start
+from scheduler.core.service import as_running
+from scheduler.core.types import (
+    Estimate,
+    News,
+    Node,
+    Placement,
+    Plan,
+    Pool,
+    Project,
+    Promise,
+    Quota,
+    Resize,
+    Running,
+    Snapshot,
+    Stage,
+    Start,
+    Stop,
+)
+from scheduler.predict.lateness import Lateness
 
 FENCE_S = 120.0
 
@@ -25,6 +47,7 @@ class Entry:
     started_at: float | None = None
     ended_at: float | None = None
     preemptions: int = 0
+    gave_back_at: tuple[float, ...] = ()
     attempts: int = 0
     busy_device_s: float = 0.0
     lost_device_s: float = 0.0
@@ -41,39 +64,59 @@ class MemoryStore:
         weights: dict[str, float] | None = None,
         speeds: dict[tuple[str, str], float] | None = None,
         half_life_s: float = 7 * 86_400.0,
+        saves_on_stop: bool = False,
     ) -> None:
+        self.saves_on_stop = saves_on_stop
         self.entries: dict[str, Entry] = {}
         self.nodes = {node.id: node for node in nodes}
         self.devices = {device.id: device for node in nodes for device in node.devices}
         self.free = {device.id: [device.capacity_milli, device.memory_bytes] for device in self.devices.values()}
         self.speeds = speeds or {}
+        # Where a world learns from what became of its promises.
+        self.lateness: Lateness | None = None
         self._pools, self._quotas, self._weights = pools, quotas, weights or {}
         self._half_life_s = half_life_s
         self._used: dict[str, float] = {}
+        self._rate: dict[str, float] = {}
+        self._seen: tuple[Node, ...] = ()
+        self._seen_fences: dict[str, str] = {}
         self._charged_at = 0.0
         self._fences: dict[str, tuple[str, float]] = {}
+        self._stops: dict[str, set[str]] = {}
+        self._circles: frozenset[str] = frozenset()
+        self._fenced: dict[str, tuple[Node, tuple[str | None, ...], Node]] = {}
         self._waiting: dict[str, Stage] = {}
         self._running: dict[str, Running] = {}
+        self._came: dict[str, Stage | None] = {}
+        self._began: dict[str, Running | None] = {}
+        self._news = News(0)
         self._needed_by: dict[str, list[str]] = {}
 
     # -- the engine's side ------------------------------------------------------------------------------------------
 
     def load(self, now: float) -> Snapshot:
+        self._news = News(self._news.serial + 1, self._came, self._began)
+        self._came, self._began = {}, {}
         self._charge(now)
         self._fences = {device: one for device, one in self._fences.items() if one[1] > now and one[0] in self._waiting}
         projects = sorted(set(self._used) | set(self._weights))
         return Snapshot(
-            nodes=tuple(self._with_fences(node) for node in self.nodes.values()),
+            nodes=self._nodes(),
             waiting=tuple(self._waiting.values()),
             running=tuple(self._running.values()),
             projects=tuple(Project(name, self._weights.get(name, 1.0), self._used.get(name, 0.0)) for name in projects),
             quotas=self._quotas,
             pools=self._pools,
             speeds=self.speeds,
+            lateness=self.lateness.slack(now) if self.lateness else {},
         )
 
+    def news(self) -> News:
+        """What changed between the last two calls of :meth:`load`."""
+        return self._news
+
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
-        started, evicted, skipped = [], [], []
+        started, skipped = [], []
         for start in plan.starts:
             entry = self.entries[start.stage]
             if entry.state is State.PENDING and self._take(start.placement):
@@ -81,21 +124,54 @@ class MemoryStore:
                 started.append(start.stage)
             else:
                 skipped.append(start.stage)
-        for one in plan.preempts:
-            entry = self.entries[one.victim]
-            if entry.state in ACTIVE - {State.STOPPING} and entry.running is not None and one.stage in self._waiting:
-                self.move(entry, Event.STOP)
-                stop_by = now + entry.running.grace_s
-                self._set(entry, replace(entry.running, state=entry.state, evicted_for=one.stage, stop_by_at=stop_by))
-                self._fences.update(dict.fromkeys(one.devices, (one.stage, stop_by + FENCE_S)))
-                evicted.append(one.victim)
+        stopped = [stop.victim for stop in plan.stops if self._stop(stop, now)]
         for wait in plan.waits:
             stage = self._waiting.get(wait.stage)
             if stage is not None and stage.promise != wait.planned:
                 entry = self.entries[wait.stage]
-                entry.promised = entry.promised or wait.planned
+                if entry.promised is None and wait.planned is not None:
+                    entry.promised = wait.planned
+                    if self.lateness:
+                        self.lateness.promised(stage, wait.planned)
                 self._wait(entry, replace(stage, promise=wait.planned))
-        return Applied(tuple(started), tuple(evicted), tuple(skipped))
+        if self.lateness:
+            self.lateness.began(started, now)
+        return Applied(tuple(started), tuple(stopped), tuple(skipped))
+
+    def _remember(self, victim: str, winner: str) -> None:
+        """Note who was stopped for whom. Only where the winner was stopped before can that close a circle."""
+        self._stops.setdefault(victim, set()).add(winner)
+        if winner in self._stops:
+            self._circles = in_circles((one, other) for one, others in self._stops.items() for other in others)
+
+    def _stop(self, stop: Stop, now: float) -> bool:
+        """Tell a running stage to stop, for another where one is named, if they are there; whether it was told."""
+        entry, whom = self.entries[stop.victim], stop.stage or None
+        known = whom is None or whom in self._waiting or whom in self._running
+        if entry.state not in ACTIVE - {State.STOPPING} or entry.running is None or not known:
+            return False
+        self.move(entry, Event.STOP)
+        stop_by = now + entry.running.grace_s
+        keeps = min(stop.was, stop.size) if isinstance(stop, Resize) else 0
+        told = replace(entry.running, state=entry.state, evicted_for=whom, stop_by_at=stop_by, keeps=keeps)
+        self._set(entry, told)
+        if whom is not None:
+            self._fences.update(dict.fromkeys(stop.devices, (whom, stop_by + FENCE_S)))
+            if isinstance(stop, Resize):
+                entry.gave_back_at += (now,)
+            else:
+                self._remember(stop.victim, whom)
+        return True
+
+    def swap(self, starts: Iterable[Start], now: float) -> list[str]:
+        """Begin the swaps of a plan whose victims are gone already; returns the stages that began."""
+        began = []
+        for start in starts:
+            entry = self.entries[start.stage]
+            if entry.state is State.PENDING and start.stage in self._waiting and self._take(start.placement):
+                self._begin(entry, start, now)
+                began.append(start.stage)
+        return began
 
     # -- the world's side -------------------------------------------------------------------------------------------
 
@@ -119,6 +195,15 @@ class MemoryStore:
             self._fail_from(entry, now)
         return entry
 
+    def foresee(self, stage_id: str, estimate: Estimate) -> None:
+        """A waiting stage is thought to run otherwise now, where that is news: by a tenth at least."""
+        stage = self._waiting.get(stage_id)
+        if stage is None:
+            return
+        was = stage.estimate
+        if abs(estimate.p50_s - was.p50_s) > 0.1 * was.p50_s or abs(estimate.p90_s - was.p90_s) > 0.1 * was.p90_s:
+            self._wait(self.entries[stage_id], replace(stage, estimate=estimate))
+
     def began(self, stage_id: str) -> None:
         """The stage's process runs."""
         entry = self.entries[stage_id]
@@ -140,9 +225,47 @@ class MemoryStore:
                 still = replace(self._waiting[name], unmet=tuple(sorted(other.needs)), eligible_at=eligible)
                 self._wait(other, still)
 
+    def recount(self, stage_id: str, done_s: float, now: float, *, overhead_counts: bool = True) -> None:
+        """Count the service of a running stage up to now; it worked for ``done_s`` (at speed 1) since the last count.
+        The rest of the time was overhead, which may count as service or not."""
+        entry = self.entries[stage_id]
+        running = entry.running
+        if running is None:
+            return
+        received_s, attained = self.service(running, now)
+        if not overhead_counts:
+            attained = running.attained_device_s + self.width(running) * done_s
+        guess = running.estimate
+        left = replace(guess, p50_s=max(guess.p50_s - done_s, 1.0), p90_s=max(guess.p90_s - done_s, 1.0))
+        truth_s = None if running.truth_s is None else max(running.truth_s - done_s, 0.0)
+        self._set(
+            entry,
+            replace(
+                running,
+                estimate=left,
+                received_s=received_s,
+                attained_device_s=attained,
+                truth_s=truth_s,
+                counted_at=now,
+            ),
+        )
+
+    def service(self, running: Running, now: float) -> tuple[tuple[tuple[str, float], ...], float]:
+        """What a running stage has received by now: seconds by device model, and devices times seconds in all."""
+        devices = [self.devices[one.device] for rank in running.placement.grants for one in rank]
+        model = next((one.model for one in devices if one.kind != "cpu"), devices[0].model)
+        since_s = now - (running.started_at if running.counted_at is None else running.counted_at)
+        received = dict(running.received_s)
+        received[model] = received.get(model, 0.0) + since_s
+        width = self.width(running) or price.width(running)
+        return tuple(sorted(received.items())), running.attained_device_s + width * since_s
+
     def end(self, stage_id: str, verdict: Verdict, now: float, remaining: Stage) -> None:
         """An attempt ended otherwise; ``remaining`` is the stage as it would be queued again."""
         entry = self.entries[stage_id]
+        if entry.running is not None:
+            received_s, attained = self.service(entry.running, now)
+            remaining = replace(remaining, received_s=received_s, attained_device_s=attained, stopped_at=now)
         self._give_back(entry, now)
         self.move(entry, verdict.event)
         if entry.state is State.PENDING:
@@ -154,13 +277,13 @@ class MemoryStore:
 
     def node(self, node_id: str, state: NodeState) -> None:
         """Set the state of a node."""
-        self.nodes[node_id] = replace(self.nodes[node_id], state=state)
+        self._put(replace(self.nodes[node_id], state=state))
 
     def health(self, device_id: str, health: Health) -> None:
         """Set the health of a device."""
         node = self.nodes[self.devices[device_id].node]
         devices = tuple(replace(one, health=health) if one.id == device_id else one for one in node.devices)
-        self.nodes[node.id] = replace(node, devices=devices)
+        self._put(replace(node, devices=devices))
 
     def move(self, entry: Entry, event: Event) -> None:
         """Write the state that follows ``event``; raises IllegalTransition."""
@@ -168,6 +291,10 @@ class MemoryStore:
 
     def running_on(self, node_id: str) -> list[str]:
         return sorted(name for name, one in self._running.items() if node_id in one.placement.nodes)
+
+    def running(self) -> list[tuple[str, Running]]:
+        """All stages that hold devices."""
+        return list(self._running.items())
 
     @property
     def unfinished(self) -> int:
@@ -183,40 +310,59 @@ class MemoryStore:
 
     def _begin(self, entry: Entry, start: Start, now: float) -> None:
         stage = self._waiting.pop(start.stage)
+        self._came[start.stage] = None
         self.move(entry, Event.PLACE)
         entry.epoch += 1
         entry.attempts += 1
         entry.started_at = entry.started_at if entry.started_at is not None else now
         self._set(
             entry,
-            Running(
-                id=stage.id,
-                job=stage.job,
-                number=stage.number,
-                name=stage.name,
-                project=stage.project,
-                user=stage.user,
-                pool=stage.pool,
-                kind=stage.kind,
-                priority=stage.priority,
-                state=entry.state,
-                attempt=f"{stage.id}.{entry.epoch}",
-                placement=start.placement,
-                started_at=now,
-                estimate=stage.estimate,
-                priority_class=stage.priority_class,
-                precision=stage.precision,
-                preemptible=stage.preemptible,
-                time_limit_s=stage.time_limit_s,
+            replace(
+                as_running(
+                    stage,
+                    start.placement,
+                    now,
+                    state=entry.state,
+                    attempt=f"{stage.id}.{entry.epoch}",
+                    estimate=hastened(stage.estimate, stage.nodes, len(start.placement.nodes), stage.scaling),
+                ),
                 preemptions=entry.preemptions,
+                in_circle=stage.id in self._circles,
+                submitted_at=stage.submitted_at,
+                alternatives=stage.alternatives,
+                attained_device_s=stage.attained_device_s,
+                received_s=stage.received_s,
+                truth_s=stage.truth_s,
+                deadline_at=stage.deadline_at,
+                saves_on_stop=self.saves_on_stop,
+                least_nodes=stage.nodes if stage.most_nodes else 0,
+                most_nodes=stage.most_nodes,
+                pinned=stage.pinned,
+                scaling=stage.scaling,
+                gave_back_at=entry.gave_back_at,
             ),
         )
+        running = entry.running
+        assert running is not None, "it was just set"
+        self._rate[running.project] = self._rate.get(running.project, 0.0) + self.width(running)
 
     def _wait(self, entry: Entry, stage: Stage) -> None:
-        entry.stage = self._waiting[stage.id] = stage
+        entry.stage = self._waiting[stage.id] = self._came[stage.id] = stage
+
+    def _nodes(self) -> tuple[Node, ...]:
+        """All nodes; the same object as long as nothing about them changes."""
+        owners = {device: owner for device, (owner, _) in self._fences.items()}
+        if owners != self._seen_fences or not self._seen:
+            fenced = {self.devices[device].node for device in owners}
+            self._seen = tuple(self._with_fences(one) if name in fenced else one for name, one in self.nodes.items())
+            self._seen_fences = owners
+        return self._seen
+
+    def _put(self, node: Node) -> None:
+        self.nodes[node.id], self._seen = node, ()
 
     def _set(self, entry: Entry, running: Running) -> None:
-        entry.running = self._running[running.id] = running
+        entry.running = self._running[running.id] = self._began[running.id] = running
 
     def _take(self, placement: Placement) -> bool:
         """Claim the whole gang, or nothing."""
@@ -236,13 +382,16 @@ class MemoryStore:
 
     def _give_back(self, entry: Entry, now: float) -> None:
         running = self._running.pop(entry.stage.id)
+        self._began[running.id] = None
         self._charge(now)
         entry.running = None
         for rank in running.placement.grants:
             for one in rank:
                 self.free[one.device][0] += one.milli
                 self.free[one.device][1] += one.memory_bytes
-        entry.busy_device_s += self.width(running) * (now - running.started_at)
+        width = self.width(running)
+        entry.busy_device_s += width * (now - running.started_at)
+        self._rate[running.project] -= width
 
     def width(self, running: Running) -> float:
         """How many accelerators a stage holds."""
@@ -256,14 +405,14 @@ class MemoryStore:
             return
         fade = 2.0 ** (-span / self._half_life_s)
         self._used = {name: used * fade for name, used in self._used.items()}
-        for one in self._running.values():
-            self._used[one.project] = self._used.get(one.project, 0.0) + self.width(one) * min(
-                span, now - one.started_at
-            )
+        for name, width in self._rate.items():
+            if width:
+                self._used[name] = self._used.get(name, 0.0) + width * span
         self._charged_at = now
 
     def _fail_from(self, entry: Entry, now: float) -> None:
-        self._waiting.pop(entry.stage.id, None)
+        if self._waiting.pop(entry.stage.id, None) is not None:
+            self._came[entry.stage.id] = None
         self.move(entry, Event.FAIL)
         entry.ended_at = now
         self._fail_dependents(entry.stage.id, now)
@@ -274,10 +423,13 @@ class MemoryStore:
                 self._fail_from(self.entries[name], now)
 
     def _with_fences(self, node: Node) -> Node:
-        if not any(device.id in self._fences for device in node.devices):
-            return node
-        devices = tuple(
-            replace(device, fenced_for=self._fences[device.id][0]) if device.id in self._fences else device
-            for device in node.devices
-        )
-        return replace(node, devices=devices)
+        """The node with its fences; the same object as long as both are the same."""
+        owners = tuple(self._fences[one.id][0] if one.id in self._fences else None for one in node.devices)
+        known = self._fenced.get(node.id)
+        if known is None or known[0] is not node or known[1] != owners:
+            devices = tuple(
+                one if owner is None else replace(one, fenced_for=owner)
+                for one, owner in zip(node.devices, owners, strict=True)
+            )
+            known = self._fenced[node.id] = (node, owners, replace(node, devices=devices))
+        return known[2]

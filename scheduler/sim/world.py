@@ -12,11 +12,15 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from scheduler.core import cycle, retry, speed
+from scheduler.core.elastic import faster
+from scheduler.core.engine import Planner
 from scheduler.core.feasible import never_fits
 from scheduler.core.lifecycle import Cause, NodeState, State
 from scheduler.core.profile import Profile
+from scheduler.core.rotation import Rotator
 from scheduler.core.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
 from scheduler.sim.store import Entry, MemoryStore
 from scheduler.sim.traces import Arrival
@@ -28,13 +32,15 @@ GIB = 2**30
 class Chance:
     """What may go otherwise than planned. ``error`` is the spread of predictions (sigma of a lognormal factor; 0 knows
     everything); ``node_mtbf_s`` the mean time between failures of one node; ``checkpoint_s`` how often stages save
-    their work (0: never)."""
+    their work (0: never). Where ``saves_on_stop``, a stage that is told to stop saves its work first; with a ``stop_s``
+    of 0 it is gone at once, and whoever was to have its devices begins in the same moment."""
 
     error: float = 0.0
     node_mtbf_s: float = 0.0
     repair_s: float = 3_600.0
     checkpoint_s: float = 0.0
     stop_s: float = 10.0
+    saves_on_stop: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,13 @@ class World:
     ) -> None:
         self.chance = chance or Chance()
         self.store = MemoryStore(nodes, (Pool("default", profile.name),), quotas, weights, speeds)
+        self.store.saves_on_stop = self.chance.saves_on_stop
         self.now = 0.0
+        # Told of every attempt that ends: witness(running, now, done=whether its work is).
+        self.witness: Callable[..., None] | None = None
         self._profile, self._every_s = profile, every_s
+        self._planner: Any = Planner() if profile.rotates == "none" else Rotator()
+        self._possible: dict[object, bool] = {}
         self._dice = random.Random(seed)
         self._true_s: dict[str, float] = {}
         self._saved_s: dict[str, float] = {}
@@ -75,6 +86,7 @@ class World:
         self._ticket = itertools.count()
         self._wake_at = math.inf
         self._cycles = 0
+        self._over = False
         self._arrivals = sorted(arrivals, key=lambda one: (one.submit_s, one.id))
         for number, one in enumerate(self._arrivals):
             stage = self._stage(number + 1, one)
@@ -88,10 +100,14 @@ class World:
         """Let something happen at ``when``; things of the same moment happen in the order in which they were named."""
         heapq.heappush(self._heap, (when, next(self._ticket), happen))
 
+    def stop(self) -> None:
+        """Live no further than this moment."""
+        self._over = True
+
     def run(self, progress: Callable[[int, int], None] | None = None, until: float = math.inf) -> Lived:
         """Live until nothing is left to do. ``progress`` hears of ended and of all stages."""
         total, last_cycle = len(self._arrivals), -math.inf
-        while self._heap and self._heap[0][0] <= until and (self._pending or self.store.unfinished):
+        while self._heap and self._heap[0][0] <= until and (self._pending or self.store.unfinished) and not self._over:
             self.now = self._heap[0][0]
             while self._heap and self._heap[0][0] <= self.now:
                 heapq.heappop(self._heap)[2]()
@@ -116,24 +132,39 @@ class World:
         if self.chance.checkpoint_s > 0:
             self._confirm_checkpoints()
         self._wake_at = math.inf
-        done = cycle.run(self.store, lambda _: self._profile, self.now)
+        done = cycle.run(self.store, lambda _: self._profile, self.now, self._planner)
         self._cycles += 1
         for name in done.applied.started:
+            self._begin(name)
+        why = {stop.victim: stop.cause for stop in done.plan.stops}
+        for name, cause in [(name, why[name]) for name in done.applied.stopped]:
             entry = self.store.entries[name]
-            if entry.running is None:
-                continue
-            self.store.began(name)
-            run_s = max(self._true_s[name] - self._saved_s.get(name, 0.0), 0.0) / self._rate(entry.running)
-            limit = entry.running.time_limit_s
-            if limit is not None and run_s > limit:
-                self.at(self.now + limit, partial(self._end, name, entry.epoch, Cause.TIMEOUT))
+            if self.chance.stop_s > 0:
+                self.at(self.now + self.chance.stop_s, partial(self._end, name, entry.epoch, cause))
             else:
-                self.at(self.now + run_s, partial(self._complete, name, entry.epoch))
-        for name in done.applied.evicted:
-            entry = self.store.entries[name]
-            self.at(self.now + self.chance.stop_s, partial(self._end, name, entry.epoch, Cause.PREEMPTED))
+                self._end(name, entry.epoch, cause)
+        if self.chance.stop_s <= 0:
+            for name in self.store.swap(done.plan.swaps, self.now):
+                self._begin(name)
         if done.plan.wake_at is not None:
             self._wake(done.plan.wake_at)
+
+    def _begin(self, name: str) -> None:
+        """The stage's process runs from now on."""
+        entry = self.store.entries[name]
+        if entry.running is None:
+            return
+        self.store.began(name)
+        run_s = self._left_s(name) / self._rate(entry.running)
+        limit = entry.running.time_limit_s
+        if limit is not None and run_s > limit:
+            self.at(self.now + limit, partial(self._end, name, entry.epoch, Cause.TIMEOUT))
+        else:
+            self.at(self.now + run_s, partial(self._complete, name, entry.epoch))
+
+    def _left_s(self, name: str) -> float:
+        """What is really left of a stage's work when an attempt begins, on a device of speed 1."""
+        return max(self._true_s[name] - self._saved_s.get(name, 0.0), 0.0)
 
     def _wake(self, when: float) -> None:
         if when < self._wake_at:
@@ -142,14 +173,20 @@ class World:
 
     def _arrive(self, stage: Stage) -> None:
         self._pending -= 1
-        if never_fits(stage, self.store.load(self.now)) is not None:
-            self.store.refuse(stage, self.now)
-        else:
+        asked = (stage.alternatives, stage.nodes, stage.pinned, stage.avoid)
+        possible = self._possible.get(asked)
+        if possible is None:
+            possible = self._possible[asked] = never_fits(stage, self.store.load(self.now)) is None
+        if possible:
             self.store.submit(stage)
+        else:
+            self.store.refuse(stage, self.now)
 
     def _complete(self, name: str, epoch: int) -> None:
         entry = self.store.entries[name]
         if entry.epoch == epoch and entry.running is not None:
+            if self.witness:
+                self.witness(entry.running, self.now, done=True)
             self.store.complete(name, self.now)
 
     def _end(self, name: str, epoch: int, cause: Cause) -> None:
@@ -157,22 +194,31 @@ class World:
         entry = self.store.entries[name]
         if entry.epoch != epoch or entry.running is None:
             return
-        ran_s = self.now - entry.running.started_at
-        interval = self.chance.checkpoint_s
-        kept_s = math.floor(ran_s / interval) * interval if interval > 0 else 0.0
-        self._saved_s[name] = self._saved_s.get(name, 0.0) + kept_s * self._rate(entry.running)
-        entry.lost_device_s += (ran_s - kept_s) * self.store.width(entry.running)
+        if self.witness:
+            self.witness(entry.running, self.now, done=False)
+        done_s, lost_s = self._kept(entry.running, cause)
+        self._saved_s[name] = self._saved_s.get(name, 0.0) + done_s
+        entry.lost_device_s += lost_s * self.store.width(entry.running)
         if cause is Cause.PREEMPTED:
             entry.preemptions += 1
-        verdict = retry.decide(
-            cause, entry.attempts, 1, preemptions=entry.preemptions, on_node_lost="requeue", backoff_s=10.0
-        )
+        # Who takes turns does not wait any longer for having been displaced more often.
+        times = entry.preemptions if self._profile.rotates == "none" else 0
+        verdict = retry.decide(cause, entry.attempts, 1, preemptions=times, on_node_lost="requeue", backoff_s=10.0)
         work = entry.stage.estimate
-        done_s = kept_s * self._rate(entry.running)
-        left = Estimate(max(work.p50_s - done_s, 1.0), max(work.p90_s - done_s, 1.0), work.basis)
-        self.store.end(name, verdict, self.now, replace(entry.stage, estimate=left))
+        left = replace(work, p50_s=max(work.p50_s - done_s, 1.0), p90_s=max(work.p90_s - done_s, 1.0))
+        self.store.end(name, verdict, self.now, replace(entry.stage, estimate=left, truth_s=self._left_s(name)))
         if verdict.backoff_s:
             self.at(self.now + verdict.backoff_s, lambda: None)
+
+    def _kept(self, running: Running, cause: Cause) -> tuple[float, float]:
+        """How much work an attempt that ends now leaves behind (in seconds of speed 1), and how many seconds are lost:
+        what came after the last checkpoint, or nothing where it had the time to save."""
+        ran_s = self.now - running.started_at
+        interval = self.chance.checkpoint_s
+        kept_s = math.floor(ran_s / interval) * interval if interval > 0 else 0.0
+        if cause in (Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE) and self.chance.saves_on_stop:
+            kept_s = ran_s
+        return kept_s * self._rate(running), ran_s - kept_s
 
     def _fail_later(self, node: str) -> None:
         self.at(self.now + self._dice.expovariate(1.0 / self.chance.node_mtbf_s), partial(self.lose, node))
@@ -191,9 +237,8 @@ class World:
 
     def _confirm_checkpoints(self) -> None:
         interval = self.chance.checkpoint_s
-        for name, entry in self.store.entries.items():
-            running = entry.running
-            if running is not None and entry.state is State.RUNNING:
+        for name, running in self.store.running():
+            if running.state is State.RUNNING:
                 at = running.started_at + math.floor((self.now - running.started_at) / interval) * interval
                 if at > (running.checkpoint_at or running.started_at):
                     self.store.checkpointed(name, at)
@@ -201,10 +246,11 @@ class World:
     # -- what is true -----------------------------------------------------------------------------------------------
 
     def _rate(self, running: Running) -> float:
-        """The true speed: a gang is as fast as its slowest device."""
-        devices = [self.store.devices[one.device] for rank in running.placement.grants for one in rank]
-        special = [device for device in devices if device.kind != "cpu"] or devices
-        return min(speed.speed(running.kind, running.precision, device, self.store.speeds) for device in special)
+        """The true speed: a gang is as fast as its slowest device; an elastic stage scales as the engine assumes."""
+        grants = (one for rank in running.placement.grants for one in rank)
+        slowest = speed.speed_of(running.kind, running.precision, grants, self.store.devices, self.store.speeds)
+        size, least = len(running.placement.nodes), running.least_nodes
+        return slowest * (faster(least, size, running.scaling) if least else 1.0)
 
     def _stage(self, number: int, one: Arrival) -> Stage:
         true_s = self._true_s[one.id] = max(one.duration_s, 0.001)
@@ -229,6 +275,9 @@ class World:
             alternatives=(Alternative(0, asks),),
             estimate=estimate,
             nodes=one.nodes,
+            most_nodes=one.most_nodes,
+            scaling=one.scaling,
             time_limit_s=one.limit_s,
             unmet=one.needs,
+            truth_s=true_s,
         )

@@ -26,7 +26,8 @@ def stages(draw: st.DrawFn, number: int) -> Stage:
     return stage(
         number,
         alternatives=(first, second) if draw(st.booleans()) else (first,),
-        nodes=draw(st.sampled_from([1, 1, 1, 2, 3])),
+        nodes=(nodes := draw(st.sampled_from([1, 1, 1, 2, 3]))),
+        most_nodes=draw(st.sampled_from([0, 0, 0, nodes + 1, nodes + 4])),
         p50=draw(st.sampled_from([10.0, 100.0, 1000.0])),
         priority=draw(st.sampled_from([250, 500, 750, 1000])),
         project=draw(st.sampled_from(["lab", "shop"])),

@@ -112,6 +112,32 @@ def test_an_unhealthy_device_makes_its_node_unavailable() -> None:
     assert primary(think(Snapshot((replace(sick, devices=devices),), (stage(1),))), "s001") == "NodesUnavailable"
 
 
+def test_an_image_needs_a_node_with_a_container_engine() -> None:
+    bare, equipped = node("a", 4, runs_images=False), node("b", 4)
+    asked = stage(1, alternatives=(replace(way(1), image="registry.local/pytorch:2.9"),))
+    assert starts(think(Snapshot((bare, equipped), (asked,))))["s001"].placement.nodes == ("b",)
+    plan = think(Snapshot((bare,), (asked,)))
+    assert primary(plan, "s001") == "ImageUnavailable"
+    said = "its image cannot be fetched: no node of pool default with 1 gpu · 1 core 1 GiB has a container engine"
+    assert sentence(reason(plan, "ImageUnavailable")) == said
+    assert dict(waits(plan)["s001"].funnel)["with a container engine"] == 0
+    assert never_fits(asked, Snapshot((bare,))) is None, "an engine can be started any moment"
+
+
+def test_a_gang_needs_a_container_engine_on_each_of_its_nodes() -> None:
+    image = replace(way(1), image="registry.local/pytorch:2.9")
+    nodes = (node("a", 4, runs_images=False), node("b", 4))
+    plan = think(Snapshot(nodes, (stage(1, nodes=2, alternatives=(image,)), stage(2, nodes=2))))
+    assert set(starts(plan)) == {"s002"}
+    assert "only 1 of 2 nodes of pool default" in str(reason(plan, "ImageUnavailable").params["detail"])
+
+
+def test_where_no_engine_is_another_way_without_an_image_is_taken() -> None:
+    ways = (replace(way(1), image="registry.local/pytorch:2.9"), way(1, index=1))
+    plan = think(Snapshot((node("a", 4, runs_images=False),), (stage(1, alternatives=ways),)))
+    assert starts(plan)["s001"].placement.alternative == 1
+
+
 def test_waiting_for_preemption_lasts_until_the_victims_are_gone() -> None:
     victim = running(7, {"a": ["gpu0"]}, priority=250, p50=50_000)
     plan = think(world(stage(1, priority=1000), gpus=1, running=(victim,)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler.core import engine
+from scheduler.core.elastic import hastened
 from scheduler.core.lifecycle import NodeState, State
 from scheduler.core.profile import Profile
 from scheduler.core.types import (
@@ -118,8 +119,12 @@ def _run(one: Stage, start: Start, now: float) -> Running:
         attempt=f"{one.id}-1",
         placement=start.placement,
         started_at=now,
-        estimate=one.estimate,
+        estimate=hastened(one.estimate, one.nodes, len(start.placement.nodes), one.scaling),
         time_limit_s=one.time_limit_s,
+        alternatives=one.alternatives,
+        least_nodes=one.nodes if one.most_nodes else 0,
+        most_nodes=one.most_nodes,
+        scaling=one.scaling,
     )
 
 
@@ -147,8 +152,9 @@ def check_laws(snapshot: Snapshot, plan: Plan) -> None:
     placements = [one.placement for one in snapshot.running]
     for start in plan.starts:
         placements.append(start.placement)
-        assert len(start.placement.nodes) == len(start.placement.grants) == waiting[start.stage].nodes
-        assert len(set(start.placement.nodes)) == waiting[start.stage].nodes
+        asked, size = waiting[start.stage], len(start.placement.nodes)
+        assert asked.nodes <= size <= max(asked.nodes, asked.most_nodes)
+        assert len(start.placement.grants) == len(set(start.placement.nodes)) == size
         for name, grants in zip(start.placement.nodes, start.placement.grants, strict=True):
             assert grants
             assert all(devices[one.device].node == name for one in grants)
@@ -162,6 +168,14 @@ def check_laws(snapshot: Snapshot, plan: Plan) -> None:
             assert used <= devices[name].capacity_milli, f"{name} is oversold"
             assert memory[name] <= devices[name].memory_bytes, f"the memory of {name} is oversold"
     assert all(one.reasons for one in plan.waits)
+    going = {one.id: one for one in snapshot.running}
+    for one in plan.resizes:
+        known = going[one.victim]
+        assert known.least_nodes <= one.size <= known.most_nodes
+        assert one.was == len(known.placement.nodes)
+        assert known.preemptible
+    told = [one.victim for one in plan.stops]
+    assert len(told) == len(set(told)), "somebody was told to stop twice"
 
 
 def waits(plan: Plan) -> dict[str, Wait]:

@@ -8,6 +8,8 @@ from scheduler.core.profile import Profile
 from scheduler.core.types import Plan, Project, Quota, Snapshot
 from scheduler.policies.alternatives import Alternatives
 from scheduler.policies.backfill import Backfill
+from scheduler.policies.cycle_guard import CycleGuard
+from scheduler.policies.elastic import Elastic
 from scheduler.policies.fair_share import FairShare
 from scheduler.policies.fifo import Fifo
 from scheduler.policies.firm import Firm
@@ -16,7 +18,8 @@ from scheduler.policies.pack import Pack
 from scheduler.policies.preempt import Preempt
 from scheduler.policies.priority import Priority
 from scheduler.policies.quota import Quota as QuotaPolicy
-from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
+from scheduler.policies.reclaim import Reclaim
+from tests.core.worlds import NOW, begun, ended, node, primary, running, stage, starts, think, waits, way
 
 
 def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -> tuple[Plan, Plan]:
@@ -55,11 +58,11 @@ def test_firm_holds_a_near_promise_against_fair_share_but_not_against_a_higher_c
         (node("a", 1),), (stage(1),), (running(7, {"a": ["gpu0"]}, since=0, preemptible=False),), projects=projects
     )
     snap = begun(snap, think(snap), NOW)
-    rival = replace(snap, waiting=(*snap.waiting, stage(2, project="shop")))
+    rival = ended(replace(snap, waiting=(*snap.waiting, stage(2, project="shop"))), "r007")
     fair = ((FairShare(), 200.0), (Priority(), 1.0))
-    there = think(rival, Profile("with", (*fair, (Firm(), 200.0)), timetable="repair"), NOW + 1)
-    gone = think(rival, Profile("without", fair, timetable="repair"), NOW + 1)
-    assert waits(there)["s001"].planned.start_at == waits(gone)["s002"].planned.start_at == NOW + 100
+    there = think(rival, Profile("with", (*fair, (Firm(), 200.0)), timetable="repair"), NOW + 100)
+    gone = think(rival, Profile("without", fair, timetable="repair"), NOW + 100)
+    assert (set(starts(there)), set(starts(gone))) == ({"s001"}, {"s002"})
     urgent = replace(snap, waiting=(*snap.waiting, stage(2, priority=1000)))
     assert waits(think(urgent, "hybrid", NOW + 1))["s002"].planned.start_at == NOW + 100
 
@@ -122,6 +125,31 @@ def test_alternatives_waits_for_a_fast_device_where_that_ends_sooner() -> None:
     assert starts(with_and_without(unhurried, Alternatives())[0])["s001"].placement.alternative == 0
 
 
+def test_reclaim_takes_back_what_was_lent_and_no_more() -> None:
+    going = tuple(running(i, {"a": [f"gpu{i}"]}, p50=9e4, since=600.0 - 100 * i) for i in range(4))
+    rights = (Quota("lab", "gpu", 2000, cohort="all"), Quota("shop", "gpu", 2000, cohort="all"))
+    asked = tuple(stage(i, project="shop", p50=50.0) for i in (1, 2, 3))
+    world = Snapshot((node("a", 4),), asked, going, quotas=rights)
+    there, gone = with_and_without(world, Reclaim())
+    assert sorted(one.victim for one in there.preempts) == ["r002", "r003"], "the youngest, and two are lab's own"
+    assert not gone.preempts
+    owned = replace(world, quotas=(Quota("lab", "gpu", 4000, cohort="all"), rights[1]))
+    assert not think(owned, Profile("r", ((Reclaim(), 1.0),))).preempts, "nothing was lent"
+
+
+def test_elastic_lets_stages_grow_and_give_back() -> None:
+    sizes, saved = {"least_nodes": 1, "most_nodes": 2}, {"checkpoint_at": NOW - 5, "checkpoints": True}
+    grown = {"alternatives": (way(1),), **sizes, **saved}
+    small = running(1, {"a": ["gpu0"]}, p50=9e4, since=600.0, **grown)
+    there, gone = with_and_without(Snapshot((node("a", 1), node("b", 1)), (), (small,)), Elastic())
+    assert [(one.was, one.size) for one in there.resizes] == [(1, 2)]
+    assert not gone.resizes
+    wide = running(1, {"a": ["gpu0"], "b": ["gpu0"]}, p50=9e4, since=600.0, **grown)
+    there, gone = with_and_without(Snapshot((node("a", 1), node("b", 1)), (stage(1, p50=9e4),), (wide,)), Elastic())
+    assert [(one.was, one.size, one.stage) for one in there.resizes] == [(2, 1, "s001")]
+    assert not gone.resizes
+
+
 def test_preempt_stops_the_least_that_makes_room() -> None:
     going = tuple(running(i, {"a": [f"gpu{i}"]}, priority=250, p50=9e4, since=60.0 * (i + 1)) for i in range(4))
     world = Snapshot((node("a", 4),), (stage(1, gpus=2, priority=1000),), going)
@@ -151,3 +179,11 @@ def test_preempt_refuses_what_costs_more_than_it_gains() -> None:
     assert victims(preemptible=False) == []
     assert victims(min_runtime_s=3600) == []
     assert victims(preemptions=5) == [], "over its budget"
+
+
+def test_the_cycle_guard_ends_what_priority_and_quota_take_from_each_other() -> None:
+    tired = replace(running(7, {"a": ["gpu0"]}, priority=250, since=600.0, p50=50_000.0), preemptions=1, in_circle=True)
+    world = Snapshot((node("a", 1),), (stage(1, priority=1000),), (tired,))
+    policies = ((Priority(), 1.0), (Preempt(), 1.0))
+    assert [one.victim for one in think(world, Profile("without", policies)).preempts] == ["r007"]
+    assert think(world, Profile("with", (*policies, (CycleGuard(), 1.0)))).preempts == ()

@@ -73,14 +73,14 @@ def test_it_changes_nothing_that_it_sees(policy: object) -> None:
 
 
 def test_an_unknown_policy_or_parameter_is_refused_with_what_exists() -> None:
-    with pytest.raises(ValueError, match="there are alternatives, backfill"):
+    with pytest.raises(ValueError, match=r"there are alternatives, .*backfill, "):
         policies.build("wishes", {})
     with pytest.raises(ValueError, match='no parameter "speed"; it takes step'):
         policies.build("priority", {"speed": 1})
 
 
 def test_a_profile_with_a_wrong_word_is_refused_with_what_exists() -> None:
-    with pytest.raises(ValueError, match='no profile "magic"; there are static, dynamic, hybrid, fifo'):
+    with pytest.raises(ValueError, match='no profile "magic"; there are static, dynamic, hybrid'):
         profiles.named("magic")
     with pytest.raises(ValueError, match='no setting "depht"; it takes policies, timetable'):
         profiles.load("mine", {"depht": 3})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler import cli
+from scheduler.cli import __main__ as cli
 from scheduler.core import encode
 from scheduler.core.lifecycle import State
 from scheduler.core.types import Snapshot
@@ -167,7 +167,7 @@ def test_replay_prints_what_the_engine_decides(tmp_path: Path, capsys: pytest.Ca
     path = tmp_path / "snapshot.json"
     path.write_text(encode.dump(world, NOW))
     assert cli.main(["replay", str(path)]) == 0
-    assert "wait    2/train: needs 1 gpu" in capsys.readouterr().out
+    assert "wait    #2/train: needs 1 gpu" in capsys.readouterr().out
 
 
 def test_mistakes_are_told_in_a_sentence(trace: str, capsys: pytest.CaptureFixture[str]) -> None:

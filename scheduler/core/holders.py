@@ -1,0 +1,107 @@
+"""Who holds devices, as columns: what stopping each would cost, and what it would free, for all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduler.core import price
+from scheduler.core.fleet import Fleet
+from scheduler.core.lifecycle import State
+from scheduler.core.line import Column
+from scheduler.core.types import Running
+
+_START = 64
+STOPPABLE = frozenset({State.STARTING, State.RUNNING, State.SUSPENDED})
+
+
+class Holders:
+    """Running stages that could be stopped, a slot for each node that one holds.
+
+    Columns: ``node`` (row; -1 for a spare slot), ``priority``, ``weight`` (devices times importance), ``saved_at``
+    (what was done since then would be lost; infinite where nothing would be), ``again_s`` (what starting again takes),
+    ``safe_until`` and ``preemptions``; ``gives`` are the milli of accelerators that it would give back on that node,
+    or of cores where it has none, ``project`` is whose it is (a code).
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.stages: Column = np.empty(_START, dtype=object)
+        self.node: Column = np.full(_START, -1, dtype=np.int64)
+        self.priority: Column = np.zeros(_START)
+        self.weight: Column = np.zeros(_START)
+        self.saved_at: Column = np.zeros(_START)
+        self.again_s: Column = np.zeros(_START)
+        self.safe_until: Column = np.zeros(_START)
+        self.preemptions: Column = np.zeros(_START)
+        self.gives: Column = np.zeros(_START)
+        self.project: Column = np.zeros(_START, dtype=np.int64)
+        self._projects: dict[str, int] = {}
+        self._slots: dict[str, list[int]] = {}
+        self._spare: list[int] = list(range(_START - 1, -1, -1))
+
+    def enter(self, stages: Iterable[Running]) -> None:
+        """Count those of the stages that may be stopped at all."""
+        found: list[tuple[int, Running, int, float, int]] = []
+        kinds = self._fleet.kinds
+        for stage in stages:
+            if not stage.preemptible or stage.state not in STOPPABLE or stage.evicted_for is not None:
+                continue
+            weight = price.weight(stage.priority) * price.width(stage)
+            slots = self._slots[stage.id] = []
+            for node, grants in zip(stage.placement.nodes, stage.placement.grants, strict=True):
+                row = self._fleet.node_row.get(node)
+                if row is None:
+                    continue
+                if not self._spare:
+                    self._grow()
+                at = self._spare.pop()
+                slots.append(at)
+                special = [one.milli for one in grants if kinds.get(one.device, "") != "cpu"]
+                found.append((at, stage, row, weight, sum(special or [one.milli for one in grants])))
+        if found:
+            self._write(found)
+
+    def _write(self, found: list[tuple[int, Running, int, float, int]]) -> None:
+        slots, stages, rows, weights, gives = zip(*found, strict=True)
+        at, stakes = list(slots), [price.at_stake(stage) for stage in stages]
+        for slot, stage in zip(slots, stages, strict=True):
+            self.stages[slot] = stage
+        self.node[at], self.weight[at], self.gives[at] = rows, weights, gives
+        self.priority[at] = [stage.priority for stage in stages]
+        self.saved_at[at] = [saved_at for saved_at, _ in stakes]
+        self.again_s[at] = [again_s for _, again_s in stakes]
+        self.safe_until[at] = [stage.started_at + stage.min_runtime_s for stage in stages]
+        self.preemptions[at] = [stage.preemptions for stage in stages]
+        self.project[at] = [self._projects.setdefault(stage.project, len(self._projects)) for stage in stages]
+
+    def leave(self, stage_id: str) -> None:
+        for at in self._slots.pop(stage_id, ()):
+            self.node[at] = -1
+            self.stages[at] = None
+            self._spare.append(at)
+
+    def below(self, priority: int, budget: int, now: float) -> Column:
+        """The slots of stages of a lower priority that are not safe now and were stopped less often than ``budget``."""
+        may = (self.node >= 0) & (self.priority < priority) & (self.safe_until <= now) & (self.preemptions < budget)
+        return np.flatnonzero(may)
+
+    def of(self, projects: Iterable[str], now: float) -> Column:
+        """The slots of stages of these projects that are not safe now."""
+        codes = [self._projects[name] for name in projects if name in self._projects]
+        return np.flatnonzero((self.node >= 0) & (self.safe_until <= now) & np.isin(self.project, codes))
+
+    def prices(self, slots: Column, now: float) -> Column:
+        """What stopping each costs; the same as :func:`scheduler.core.price.price`."""
+        lost_s = np.maximum(now - self.saved_at[slots], 0.0)
+        prices: Column = self.weight[slots] * (lost_s + self.again_s[slots])
+        return prices
+
+    def _grow(self) -> None:
+        size = len(self.node)
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                more = np.full_like(column, -1) if name == "node" else np.zeros_like(column)
+                setattr(self, name, np.concatenate([column, more]))
+        self._spare += range(2 * size - 1, size - 1, -1)

@@ -1,0 +1,65 @@
+"""Decides for all pools of a snapshot, each by the mode of its profile: with a timetable or queue, or in turns.
+
+Where both modes are in use, the pools that do not rotate come first; those that do see what these were given as held.
+A promise of the former holds against the latter as far as they share no nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from scheduler.core import engine, rotation
+from scheduler.core.lifecycle import State
+from scheduler.core.profile import Profile
+from scheduler.core.service import as_running
+from scheduler.core.types import Plan, Running, Snapshot, Stage, Start
+
+
+def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
+    """What to do now. Pure: the same snapshot, in whatever order, gives the same plan.
+
+    ``profile`` is one for all pools, or one for each pool by name. Each waiting stage is in the plan exactly once.
+    """
+    profiles = {pool.name: profile if isinstance(profile, Profile) else profile[pool.name] for pool in snapshot.pools}
+    turning = {name for name, one in profiles.items() if one.rotates != "none"}
+    if not turning:
+        return engine.plan(snapshot, profile, now)
+    if len(turning) == len(profiles):
+        return rotation.plan(snapshot, profile, now)
+    in_turns = tuple(stage for stage in snapshot.waiting if stage.pool in turning)
+    others = tuple(stage for stage in snapshot.waiting if stage.pool not in turning)
+    first = engine.plan(replace(snapshot, waiting=others), profile, now)
+    second = rotation.plan(_after(snapshot, first, in_turns, others, now), profile, now)
+    wakes = [at for at in (first.wake_at, second.wake_at) if at is not None]
+    return replace(
+        first,
+        starts=first.starts + second.starts,
+        preempts=first.preempts + second.preempts,
+        moves=first.moves + second.moves,
+        waits=first.waits + second.waits,
+        wake_at=min(wakes, default=None),
+        swaps=first.swaps + second.swaps,
+    )
+
+
+def _after(
+    snapshot: Snapshot, plan: Plan, waiting: tuple[Stage, ...], others: Collection[Stage], now: float
+) -> Snapshot:
+    """The world with what ``plan`` begins and whom it stops, in which only ``waiting`` is left to decide."""
+    stages = {stage.id: stage for stage in others}
+    stopped = {one.victim: one.stage or None for one in plan.stops}
+    running = tuple(
+        replace(one, state=State.STOPPING, evicted_for=stopped[one.id], stop_by_at=now + one.grace_s)
+        if one.id in stopped
+        else one
+        for one in snapshot.running
+    )
+    begun = tuple(_begun(stages[start.stage], start, now) for start in plan.starts)
+    return replace(snapshot, waiting=waiting, running=running + begun)
+
+
+def _begun(stage: Stage, start: Start, now: float) -> Running:
+    """A stage that begins in this cycle: it holds its devices, and nobody may displace it yet."""
+    begun = as_running(stage, start.placement, now, state=State.STARTING, attempt="", estimate=start.lasts)
+    return replace(begun, preemptible=False)

@@ -1,0 +1,1 @@
+"""The log of decisions: what each cycle knew and decided, kept so that it can be decided once more."""

@@ -1,0 +1,113 @@
+"""One world, one string of bytes: snapshots and plans as canonical MessagePack, in pieces that can be compared.
+
+Keys are sorted, what has an id is sorted by it, whole numbers stay integers. Floats keep all their bits, because a
+plan that is to come out the same needs inputs that are the same; scores and prices are rounded to a millionth by the
+engine already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import typing
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from scheduler.core.types import Plan, Snapshot
+
+Pieces = dict[str, dict[str, Any]]
+"""A snapshot by field and key: each node, stage, right ... is one piece. ``""`` is the key of a field that is one."""
+
+
+def _bare(value: Any) -> Any:
+    """What numpy counted, as a plain number."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} has no place in a snapshot")
+
+
+_ENCODER = msgspec.msgpack.Encoder(order="sorted", enc_hook=_bare)
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of one piece."""
+    return _ENCODER.encode(value)
+
+
+@cache
+def shapes() -> Mapping[str, tuple[Any, bool]]:
+    """For each field of a snapshot the type of its pieces, and whether there are many."""
+    found = {}
+    for name, shape in typing.get_type_hints(Snapshot).items():
+        args = typing.get_args(shape)
+        many = typing.get_origin(shape) is tuple and len(args) == 2 and args[1] is Ellipsis
+        found[name] = (args[0] if many else shape, many)
+    return found
+
+
+@cache
+def _paired(field: str) -> bool:
+    """Whether the field maps by something else than words, for which MessagePack has sorted pairs."""
+    shape = shapes()[field][0]
+    origin, args = typing.get_origin(shape), typing.get_args(shape)
+    return isinstance(origin, type) and issubclass(origin, Mapping) and args[0] is not str
+
+
+@cache
+def _decoder(field: str) -> msgspec.msgpack.Decoder[Any]:
+    shape = shapes()[field][0]
+    return msgspec.msgpack.Decoder(list[tuple[typing.get_args(shape)]] if _paired(field) else shape)  # type: ignore[misc]
+
+
+def key(piece: Any) -> str:
+    """What names a piece among those of its field."""
+    for name in ("id", "name"):
+        if hasattr(piece, name):
+            return str(getattr(piece, name))
+    if hasattr(piece, "project") and hasattr(piece, "kind"):
+        return "\x1f".join(str(getattr(piece, name, "")) for name in ("cohort", "project", "kind", "model"))
+    return hashlib.blake2b(encode(piece), digest_size=12).hexdigest()
+
+
+def pieces(world: Snapshot) -> Pieces:
+    """The snapshot taken apart."""
+    found: Pieces = {}
+    for name, (_, many) in shapes().items():
+        value = getattr(world, name)
+        if many:
+            found[name] = {key(one): one for one in value}
+        else:
+            found[name] = {"": sorted(value.items()) if _paired(name) else value}
+    return found
+
+
+def whole(parts: Mapping[str, Mapping[str, Any]]) -> Snapshot:
+    """The snapshot put together again, each field in the order of its keys. Missing fields take their defaults."""
+    given: dict[str, Any] = {}
+    for field in fields(Snapshot):
+        if field.name in parts:
+            many, found = shapes()[field.name][1], parts[field.name]
+            one = dict(found[""]) if _paired(field.name) else None if many else found[""]
+            given[field.name] = tuple(found[name] for name in sorted(found)) if many else one
+    return Snapshot(**given)
+
+
+def decode(field: str, content: bytes) -> Any:
+    """The piece of a snapshot's ``field`` that :func:`encode` wrote. Raises ``ValueError`` where it is none."""
+    try:
+        return _decoder(field).decode(content)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"a recorded piece of {field} cannot be read: {error}") from None
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """The canonical bytes of a plan, by which two plans are compared."""
+    return encode(plan)
+
+
+def digest(plan: Plan) -> str:
+    """Sixteen bytes of the plan's digest in hexadecimal."""
+    return hashlib.blake2b(plan_bytes(plan), digest_size=16).hexdigest()

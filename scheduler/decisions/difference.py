@@ -1,0 +1,116 @@
+"""What two profiles decide on the same world: who would start, who would be stopped, whose expectations differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+from scheduler.core.profile import Profile
+from scheduler.core.types import Plan, Running, Snapshot, Stage
+from scheduler.decisions import replay
+from scheduler.decisions.log import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One decision under two profiles; stages are named by their ids.
+
+    ``elsewhere`` start under both, on other devices. ``earlier_s`` is the mean, over the stages that wait under both
+    with an expectation, of how much earlier the second expects them to start (negative: later).
+    """
+
+    only_first: tuple[str, ...] = ()
+    only_second: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    earlier_s: float | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether the two would do something different at that moment."""
+        return bool(self.only_first or self.only_second or self.elsewhere or self.spared or self.evicted)
+
+
+def compare(first: Plan, second: Plan) -> Difference:
+    """How the second plan differs from the first."""
+    one = {start.stage: start.placement for start in first.starts}
+    two = {start.stage: start.placement for start in second.starts}
+    gone_one = {one.victim for one in first.stops}
+    gone_two = {one.victim for one in second.stops}
+    expected = {wait.stage: wait.expected.low_at for wait in second.waits if wait.expected}
+    shifts = [
+        wait.expected.low_at - expected[wait.stage] for wait in first.waits if wait.expected and wait.stage in expected
+    ]
+    return Difference(
+        only_first=tuple(sorted(set(one) - set(two))),
+        only_second=tuple(sorted(set(two) - set(one))),
+        elsewhere=tuple(sorted(name for name in set(one) & set(two) if one[name] != two[name])),
+        spared=tuple(sorted(gone_one - gone_two)),
+        evicted=tuple(sorted(gone_two - gone_one)),
+        earlier_s=round(fmean(shifts), 3) if shifts else None,
+    )
+
+
+@dataclass
+class Week:
+    """The sum of many differences. Counts are of decisions, and of stages over all of them."""
+
+    decisions: int = 0
+    different: int = 0
+    starts_first: int = 0
+    starts_second: int = 0
+    only_first: int = 0
+    only_second: int = 0
+    elsewhere: int = 0
+    preempts_first: int = 0
+    preempts_second: int = 0
+    earlier_s: float | None = None
+    began_at: float | None = None
+    ended_at: float | None = None
+    stages: Counter[str] = field(default_factory=Counter)
+
+    def figures(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["stages"] = dict(self.stages.most_common(20))
+        return found
+
+
+def over(
+    records: Iterable[Record], first: Profile | None, second: Profile
+) -> tuple[Week, list[tuple[int, Difference]]]:
+    """Both profiles on every recorded world; ``first`` is ``None`` for what was truly decided. Each decision stands
+    alone: the world that follows it is the recorded one, whatever the second would have done."""
+    week, found, shifts = Week(), [], []
+    for record in records:
+        one = record.plan if first is None else replay.under(record, first)
+        two = replay.under(record, second)
+        seen = compare(one, two)
+        names = named(record.snapshot)
+        week.decisions += 1
+        week.different += seen.any
+        week.starts_first += len(one.starts)
+        week.starts_second += len(two.starts)
+        week.only_first += len(seen.only_first)
+        week.only_second += len(seen.only_second)
+        week.elsewhere += len(seen.elsewhere)
+        week.preempts_first += len(one.preempts)
+        week.preempts_second += len(two.preempts)
+        week.stages.update(names[name] for name in (*seen.only_first, *seen.only_second, *seen.evicted, *seen.spared))
+        week.began_at = record.at if week.began_at is None else min(week.began_at, record.at)
+        week.ended_at = record.at if week.ended_at is None else max(week.ended_at, record.at)
+        if seen.earlier_s is not None:
+            shifts.append(seen.earlier_s)
+        if seen.any:
+            found.append((record.id, seen))
+    week.earlier_s = round(fmean(shifts), 3) if shifts else None
+    return week, found
+
+
+def named(world: Snapshot) -> dict[str, str]:
+    """The names by which people know the stages of a world: ``#12/train``."""
+    everyone: list[Stage | Running] = [*world.waiting, *world.running]
+    return {one.id: f"#{one.number}/{one.name}" for one in everyone}

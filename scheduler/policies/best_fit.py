@@ -1,0 +1,27 @@
+"""Best fit: the node that has least left, cores and accelerators counted alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core import room
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.shape import Way
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class BestFit:
+    """The baseline of placement studies: the sum over resources of what stays free, each as a share of what the largest
+    node has of it, is kept least. Unlike *pack* it weighs a core by how scarce cores are here, not by its price."""
+
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """From -1 to 0. What the request takes is the same everywhere, so only what is free counts."""
+        columns = room.columns(view.ledger.fleet)
+        nodes = way.places.nodes[rows]
+        left = np.zeros(len(rows))
+        for kind in columns.kinds:
+            left += room.free(view, nodes, kind).sum(axis=1) / max(int(columns.size(kind).max(initial=0)), 1)
+        return -left / max(len(columns.kinds), 1)

@@ -1,0 +1,56 @@
+"""Conditions: a device that warns is used last, and left before it fails."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.core import price, room
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.shape import Way
+from scheduler.core.types import Running
+from scheduler.core.view import View, grants_of
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Pending row remaps, rising corrected errors, throttling or a link below its width come before a failure. Such a
+    device still works, so that it is better than none; but where another node has a sound one, that is taken. Within a
+    node the engine itself takes devices that warn last.
+
+    A running stage leaves such a device for a sound one that is free, where that is worth its price. A device that
+    warns is taken to fail at random, after ``fails_after_s`` on average; that would cost the stage its work since the
+    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again.
+    """
+
+    fails_after_s: float = field(default=21_600.0, metadata={"range": (1.0, 366 * 86_400.0)})
+    fault_s: float = 300.0
+
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """Minus the number of devices that warn among those that would be taken."""
+        warned = room.columns(view.ledger.fleet).warned
+        found = np.zeros(len(rows))
+        if not warned.any():
+            return found
+        for i in range(len(way.alternative.asks)):
+            found -= warned[room.taken(way, i, rows, view)[0]].sum(axis=1)
+        return found
+
+    def leaves(self, running: Running, view: View) -> tuple[str, float]:
+        """Which of its devices warn, and what it may expect to lose by staying."""
+        devices = [view.ledger.devices[one.device] for one in grants_of(running) if one.device in view.ledger.devices]
+        warned = [device for device in devices if device.warned]
+        if not warned:
+            return "", 0.0
+        left_s = max(view.finish.get(running.id, view.now) - view.now, 0.0)
+        chance = 1.0 - math.exp(-left_s / self.fails_after_s)
+        # A fault takes what was done since the last checkpoint; without any, also half of what is yet to be done.
+        since, again_s = price.at_stake(running)
+        at_stake_s = max(view.now - min(since, view.now), 0.0) + again_s + self.fault_s
+        if not (running.checkpoints or running.saves_on_stop):
+            at_stake_s += left_s / 2
+        names = ", ".join(f"{one.kind}{one.index} of {view.nodes[one.node].name}" for one in warned)
+        loss = chance * price.weight(running.priority) * price.width(running) * at_stake_s
+        return f"{names} warn{'s' * (len(warned) == 1)}", loss

@@ -1,0 +1,38 @@
+"""Deadline: what must be done by a certain time goes first while it can still be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.line import Column, Line
+from scheduler.core.service import predicted_left_s
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """From 0 to 1: how little slack is left between the predicted end of a stage that starts now and its deadline.
+
+    It begins to rise ``ahead_s`` before the last moment at which a start would do, and is 1 at that moment. One that
+    cannot be met any more counts as nothing: it would only make others late too. Without a deadline it is 0.
+    """
+
+    ahead_s: float = 86_400.0
+
+    def order(self, stage: Stage, view: View) -> float:
+        if stage.deadline_at is None:
+            return 0.0
+        slack_s = stage.deadline_at - view.now - predicted_left_s(stage, view)
+        if slack_s < 0:
+            return 0.0
+        return max(0.0, 1.0 - slack_s / self.ahead_s)
+
+    def orders(self, line: Line, view: View) -> Column:
+        found = np.zeros(len(line.priority))
+        slots = line.slots()
+        for slot in slots[np.isfinite(line.deadline_at[slots])].tolist():  # most stages have none
+            found[slot] = self.order(line.stages[slot], view)
+        return found

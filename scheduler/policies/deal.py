@@ -1,0 +1,41 @@
+"""Deal: devices are dealt out anew in each round, whatever they are; the yardstick of those who know no speeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduler.core.fair import parts
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Deal:
+    """In each round the models come in an order that looks like chance, and each goes to the first of the line that
+    have nothing yet, as the published simulator of Gavel (OSDI 2020) does under all policies that ignore speeds."""
+
+    round_s: float = 360.0
+    seed: int = 0
+
+    def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
+        known = parts(stages, view)
+        models = {model for part in known for model in part.models}
+        turn = {model: len(models) - i for i, model in enumerate(shuffled(models, view.now, self.round_s, self.seed))}
+        return {
+            (part.stage.id, i): turn[model] - rank / (len(known) + 1)
+            for rank, part in enumerate(known)
+            for i, model in enumerate(part.models)
+        }
+
+
+def shuffled(models: Iterable[str], now: float, round_s: float, seed: int) -> list[str]:
+    """The models in the order of this round; the same for the same round, in whatever order they are named.
+
+    All orders are equally frequent. Sorting by a checksum of round and model would not do: checksums of words that
+    differ in their last letters only differ by a constant, and some orders would hardly ever come.
+    """
+    order = sorted(models)
+    random.Random(f"{seed} {int(now // round_s)}").shuffle(order)
+    return order

@@ -1,0 +1,132 @@
+"""Elastic: stages of more than one size grow where that pays, and give back before anybody is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scheduler.core import elastic, price, topology
+from scheduler.core.match import Candidate, grant
+from scheduler.core.ports import Eviction
+from scheduler.core.shape import Way
+from scheduler.core.stretch import is_movable, left_s
+from scheduler.core.types import Grant, Placement, Running, Stage
+from scheduler.core.view import Option, View
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """A resize stops a stage and starts it again, so it must gain more than it costs.
+
+    For a stage that waits, stages of its own or a lower class give back nodes above their least, the cheapest first and
+    no more than it needs. A stage grows once it has run for ``settle_s``, by at least ``worthwhile`` of its rate, where
+    what it gains until its end or within ``horizon_s`` is more than its work since the last checkpoint and the restart.
+    Within ``settle_s`` it gives back to a higher class only. Each time that it gave back within ``horizon_s`` doubles
+    how long it waits to grow, up to ``most_doublings`` times: where others keep coming, nothing flaps.
+    """
+
+    settle_s: float = 60.0
+    worthwhile: float = field(default=0.1, metadata={"range": (0.0, 10.0)})
+    horizon_s: float = 3600.0
+    factor: float = 1.0
+    most_doublings: int = 5
+
+    def could(self, stage: Stage, view: View) -> bool:
+        """Whether anybody has something to give back."""
+        return any(self._gives(view.running[name], stage, view) for name in view.elastic)
+
+    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+        """Who gives back how much, for the way that costs least."""
+        givers = [one for name in sorted(view.elastic) if self._gives(one := view.running[name], stage, view)]
+        givers.sort(key=lambda one: (one.priority, price.price(one, view.now), one.id))
+        best: tuple[float, Eviction] | None = None
+        for way in ways:
+            mark = view.ledger.checkpoint()
+            try:
+                found = self._on(stage, way, givers, view)
+            finally:
+                view.ledger.rollback(mark)
+            if found is None:
+                continue
+            placement, sizes = found
+            victims = tuple(one for one in givers if one.id in sizes)
+            prices = tuple(price.price(one, view.now) for one in victims)
+            delay_s = max(one.grace_s for one in victims)
+            gain = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, delay_s)
+            if gain < self.factor * sum(prices) or (best is not None and best[0] <= sum(prices)):
+                continue
+            start = view.now + delay_s
+            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
+            option = Option(way, start, start + length, placement)
+            best = (sum(prices), Eviction(option, victims, prices, gain, tuple(sizes[one.id] for one in victims)))
+        return best[1] if best else None
+
+    def settled_at(self, running: Running, view: View) -> float:
+        """From when on it may grow."""
+        times = sum(view.now - at < self.horizon_s for at in running.gave_back_at)
+        return running.started_at + self.settle_s * float(2 ** min(times, self.most_doublings))
+
+    def stakes(self, running: Running, size: int, view: View) -> tuple[float, float]:
+        """What going on with ``size`` nodes costs and gains, in weighted device-seconds at its present rate."""
+        was = len(running.placement.nodes)
+        rate = elastic.faster(was, size, running.scaling)
+        saved_at, again_s = price.at_stake(running)
+        span_s = min(left_s(running, view), self.horizon_s)
+        scale = price.weight(running.priority) * price.width(running)
+        lost = scale * (max(0.0, view.now - saved_at) + again_s * rate)
+        return lost, scale * (rate - 1.0) * span_s if rate >= 1.0 + self.worthwhile else 0.0
+
+    def _gives(self, one: Running, stage: Stage, view: View) -> bool:
+        if len(one.placement.nodes) <= one.least_nodes or one.priority > stage.priority or not is_movable(one, view):
+            return False
+        return one.priority < stage.priority or view.now - one.started_at >= self.settle_s
+
+    def _on(
+        self, stage: Stage, way: Way, givers: Sequence[Running], view: View
+    ) -> tuple[Placement, dict[str, int]] | None:
+        """A placement, and by giver the size that is left to it. Leaves the ledger as if they had given."""
+        if self._placed(stage, way, view) is not None:
+            return None  # it fits without: something else holds it back, and giving would not help
+        sizes: dict[str, int] = {}
+        for one in givers:
+            for rank in range(len(one.placement.nodes) - 1, one.least_nodes - 1, -1):
+                view.ledger.release(one.placement.grants[rank])
+                sizes[one.id] = rank
+                if self._placed(stage, way, view) is not None:
+                    return self._spared(stage, way, givers, sizes, view)
+        return None
+
+    def _spared(
+        self, stage: Stage, way: Way, givers: Sequence[Running], sizes: dict[str, int], view: View
+    ) -> tuple[Placement, dict[str, int]]:
+        """The same without those whose nodes are not needed."""
+        for one in givers:
+            if one.id not in sizes or len(sizes) == 1:
+                continue
+            given = [each for rank in one.placement.grants[sizes[one.id] :] for each in rank]
+            view.ledger.claim(given)
+            if self._placed(stage, way, view) is None:
+                view.ledger.release(given)
+            else:
+                del sizes[one.id]
+        placement = self._placed(stage, way, view)
+        assert placement is not None, "what was given is still free"
+        return placement, sizes
+
+    def _placed(self, stage: Stage, way: Way, view: View) -> Placement | None:
+        """Where the stage fits as the ledger stands; the best places first."""
+        view.refresh(way, view.profile(stage.pool))
+        if way.count < stage.nodes:
+            return None
+        passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
+        for line in way.best_first():
+            grants = grant(way.alternative.asks, way.places[line], view.ledger)
+            if grants is not None:
+                passed.append((way.places[line], grants))
+            if stage.nodes == 1 and passed:
+                break
+        chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes, stage.within)
+        if chosen is None:
+            return None
+        nodes, ranks = tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
+        return Placement(way.alternative.index, nodes, ranks)

@@ -1,0 +1,33 @@
+"""Finish-time fairness: who will finish latest beside what an equal part of the cluster would have given them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.fair import capacity
+from scheduler.core.service import attained_device_s, predicted_left_s, width
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class FinishTimeFairness:
+    """Rho of Themis (NSDI 2020): the time from submission to the end, if the stage began now, beside the time that it
+    would take with its part of the cluster all along; the largest goes first.
+
+    Its part is one of as many equal ones as there are stages waiting and running in the pool; with less than it asks
+    for it is thought to be slower in proportion.
+    """
+
+    def order(self, stage: Stage, view: View) -> float:
+        left_s = predicted_left_s(stage, view)
+        had_s = attained_device_s(stage, view) / width(stage)
+        shared_s = view.now - stage.submitted_at + left_s
+        return shared_s / ((had_s + left_s) * self._slower(stage, view))
+
+    def _slower(self, stage: Stage, view: View) -> float:
+        """How many times slower the stage would be with an equal part; never quicker than with all it asks for."""
+        asks = stage.alternatives[0].asks if stage.alternatives else ()
+        kind = next((ask.kind for ask in asks if ask.kind != "cpu"), "cpu")
+        rivals = len(view.waiting) + len(view.running)
+        return max(1.0, width(stage) * max(rivals, 1) / max(capacity(view, stage.pool, kind), 1e-3))

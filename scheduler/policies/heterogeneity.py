@@ -1,0 +1,19 @@
+"""Heterogeneity: of several device models, the one on which it will be done first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler.core.types import Stage
+from scheduler.core.view import Option, View
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """Predicted finish by the table of speeds alone, whatever a device is worth; with *gang* there is a way for each
+    model. In a profile that rotates, who comes first in the line has the first choice (Gavel's heterogeneity-aware
+    policies, OSDI 2020)."""
+
+    def choose(self, stage: Stage, options: Sequence[Option], view: View) -> Option:
+        return min(options, key=lambda option: (option.end_at, option.start_at, option.way.alternative.index))

@@ -1,0 +1,127 @@
+"""Max-min: nobody's throughput, beside what an equal part of the cluster would give them, is less than it must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from scheduler.core.fair import Part, parts
+from scheduler.core.service import received_s
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+from scheduler.policies.deal import shuffled
+
+# What makes stages alike here: the models, speeds and sizes of their ways, and their width.
+Sort = tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], float]
+
+
+@dataclass(frozen=True)
+class MaxMin:
+    """Max-min fair shares of time on each device model, as a linear program, and rounds that give what is owed most
+    first: allocation divided by the part of its life that a stage has had there (Gavel, OSDI 2020, sections 4 and 5).
+
+    Where ``heterogeneous`` is false all models count as equally fast, and everybody's share is spread over them evenly:
+    least attained service that knows nothing of speeds. The models are then dealt out one after the other in each round
+    of ``round_s``, as *deal* does. Of all fair allocations the one that gets the most done is taken. Needs scipy.
+    """
+
+    heterogeneous: bool = True
+    round_s: float = 360.0
+    seed: int = 0
+
+    def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
+        known = parts(stages, view)
+        if not known:
+            return {}
+        if not self.heterogeneous:
+            return self._dealt(known, view)
+        shares = _fair(known)
+        return {
+            (part.stage.id, i): share / _had(part, i, view)
+            for part, row in zip(known, shares, strict=True)
+            for i, share in enumerate(row)
+            if share > 1e-6
+        }
+
+    def _dealt(self, known: Sequence[Part], view: View) -> Mapping[tuple[str, int], float]:
+        """The models in the order of this round; each to those first who have had least of their share of it."""
+        shares = _even(known)
+        order = shuffled(sorted({model for part in known for model in part.models}), view.now, self.round_s, self.seed)
+        turn = {model: float(len(order) - i) for i, model in enumerate(order)}
+        owed = {
+            (part.stage.id, i): share / _had(part, i, view)
+            for part, row in zip(known, shares, strict=True)
+            for i, share in enumerate(row)
+        }
+        most = max(owed.values()) + 1.0
+        models = {(part.stage.id, i): model for part in known for i, model in enumerate(part.models)}
+        return {pair: turn[models[pair]] + value / most for pair, value in owed.items()}
+
+
+def _had(part: Part, i: int, view: View) -> float:
+    """The part of its life so far that the stage ran on the model of its way ``i``; never nothing."""
+    life_s = max(view.now - part.stage.submitted_at, 1.0)
+    return max(received_s(part.stage, view).get(part.models[i], 0.0) / life_s, 1e-6)
+
+
+def _even(known: Sequence[Part]) -> list[list[float]]:
+    """Everybody the same share of time, in proportion to how many there are of each model."""
+    sizes = {model: size for part in known for model, size in zip(part.models, part.sizes, strict=True)}
+    asked = sum(part.width for part in known)
+    share = min(1.0, sum(sizes.values()) / max(asked, 1e-9))
+    return [[share * size / sum(part.sizes) for size in part.sizes] for part in known]
+
+
+def _fair(known: Sequence[Part]) -> list[list[float]]:
+    """The allocation whose smallest throughput (beside that of an equal part) is largest, and then their sum.
+
+    Those who are alike get alike, so that the program has a row for each sort and not for each stage.
+    """
+    sorts = Counter((part.models, part.speeds, part.sizes, part.width) for part in known)
+    rows = tuple(sorted(sorts.items()))
+    shares = {sort: own for (sort, _), own in zip(rows, _solve(rows), strict=True)}
+    return [list(shares[part.models, part.speeds, part.sizes, part.width]) for part in known]
+
+
+@lru_cache(maxsize=32)
+def _solve(rows: tuple[tuple[Sort, int], ...]) -> tuple[tuple[float, ...], ...]:
+    optimize: Any = solver()
+    sizes = {
+        model: size for (models, _, all_sizes, _), _ in rows for model, size in zip(models, all_sizes, strict=True)
+    }
+    models = sorted(sizes)
+    columns = [(k, i) for k, ((own, _, _, _), _) in enumerate(rows) for i in range(len(own))]
+    count, sorts = len(columns), len(rows)
+    upper = np.zeros((2 * sorts + len(models), count + 1))
+    goal = np.zeros(count + 1)
+    for column, (k, i) in enumerate(columns):
+        (own, speeds, own_sizes, width), members = rows[k]
+        usual = sum(rate * size for rate, size in zip(speeds, own_sizes, strict=True)) / sum(own_sizes)
+        upper[k, column] = -speeds[i] / usual  # the least throughput is no more than each one's own
+        upper[sorts + k, column] = 1.0  # nobody runs more than all the time
+        upper[2 * sorts + models.index(own[i]), column] = width * members
+        goal[column] = -1e-3 * members * speeds[i] / usual
+    upper[:sorts, count] = 1.0
+    goal[count] = -float(sum(members for _, members in rows))
+    bound = np.array([0.0] * sorts + [1.0] * sorts + [sizes[model] for model in models])
+    found = optimize.linprog(goal, A_ub=upper, b_ub=bound, bounds=(0, None), method="highs")
+    if found.status != 0:
+        raise RuntimeError(f"no fair allocation was found: {found.message}")
+    shares: list[list[float]] = [[] for _ in rows]
+    for (k, _), value in zip(columns, found.x[:count], strict=True):
+        shares[k].append(float(value))
+    return tuple(tuple(row) for row in shares)
+
+
+def solver() -> Any:
+    """The linear programs of scipy, which is an extra. Raises ``RuntimeError`` where it is not installed."""
+    try:
+        from scipy import optimize
+    except ImportError:
+        raise RuntimeError("this policy needs scipy: install the extra with pip install switchyard[engine]") from None
+    return optimize

@@ -1,0 +1,51 @@
+"""Power: machines that are awake and work already, and devices that do most per watt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from scheduler.core import room
+from scheduler.core.fleet import Fleet, Rates, Rows
+from scheduler.core.shape import Way
+from scheduler.core.view import View
+
+_RATES: Final = ("bf16_tflops", "fp16_tflops", "fp32_tflops")
+
+
+@dataclass(frozen=True)
+class Power:
+    """A machine costs most of its power by being up at all, so the first thing is to wake none, the second to use those
+    that work already and let the others fall asleep, the third to take the device that does most per watt.
+
+    One who sleeps gets work only where nobody awake fits.
+    """
+
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """4 for being awake, 2 for being in use, up to 1 for work per watt."""
+        fleet = view.ledger.fleet
+        nodes = way.places.nodes[rows]
+        awake = np.array([fleet.nodes[node].awake for node in nodes.tolist()], dtype=np.float64)
+        facts = room.columns(fleet)
+        in_use = np.zeros(len(rows), dtype=np.bool_)
+        for kind in facts.kinds:
+            in_use |= room.free(view, nodes, kind).sum(axis=1) < facts.size(kind)[nodes]
+        return 4.0 * awake + 2.0 * in_use + _per_watt(way, rows, fleet)
+
+
+def _per_watt(way: Way, rows: Rows, fleet: Fleet) -> Rates:
+    """Work per watt of the first accelerator of each place, beside the best of all that the request fits."""
+    ask = next((i for i, one in enumerate(way.alternative.asks) if one.kind != "cpu"), None)
+    if ask is None:
+        return np.zeros(len(rows))
+    known: dict[tuple[str, str], float] = {}
+    for row in np.unique(way.rows[ask][:, 0]).tolist():
+        device = fleet.devices[row]
+        rate = next((device.features[name] for name in _RATES if device.features.get(name)), 0.0)
+        watts = device.features.get("watts", 0.0)
+        known.setdefault((device.vendor, device.model), rate / watts if watts > 0 else 0.0)
+    best = max(known.values(), default=0.0) or 1.0
+    first = [fleet.devices[row] for row in way.rows[ask][rows, 0].tolist()]
+    return np.array([known[one.vendor, one.model] / best for one in first])

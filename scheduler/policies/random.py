@@ -1,0 +1,30 @@
+"""Random: any place that fits, to compare others with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import numpy as np
+
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.shape import Way
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Random:
+    """Each stage gives every node a number that looks like chance; ``seed`` and the stage's id decide which."""
+
+    seed: int = field(default=0, metadata={"range": (0, 2**32 - 1)})
+
+    def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates:
+        """From 0 to 1, evenly spread."""
+        start = np.uint64(crc32(stage.id.encode(), self.seed)) << np.uint64(32)
+        mixed = (way.places.nodes[rows].astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)
+        # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found: Rates = (mixed ^ (mixed >> np.uint64(31))) / np.float64(2**64)
+        return found

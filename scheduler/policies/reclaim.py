@@ -1,0 +1,168 @@
+"""Reclaim: take back what was lent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from scheduler.core import price
+from scheduler.core.match import grant
+from scheduler.core.ports import Eviction
+from scheduler.core.shape import Way
+from scheduler.core.speed import deciding
+from scheduler.core.types import Placement, Running, Stage
+from scheduler.core.view import Option, View, grants_of
+
+
+@dataclass(frozen=True)
+class Reclaim:
+    """A project that asks for no more than its nominal quota stops stages of projects of its cohort that hold more than
+    theirs, whatever the priority of either: it takes back its own (Kueue's word).
+
+    Of all sets of such stages the one that loses least work is taken, and no project is brought below its nominal
+    quota. ``patience_s`` is how long it waits for a device to fall free by itself; ``per_cycle`` bounds how many
+    stages are stopped at once. Of all places, the ``look`` most promising for each rank are looked at closely.
+    """
+
+    patience_s: float = 0.0
+    per_cycle: int = 32
+    look: int = 16
+    by_project: ClassVar[bool] = True
+
+    def could(self, stage: Stage, view: View) -> bool:
+        """Whether its project is within its right, and somebody of its cohort beyond theirs."""
+        if len(view.doomed) >= self.per_cycle or view.now - stage.eligible_at < self.patience_s:
+            return False
+        for right in view.rights.of(stage.project):
+            if right.cohort and right.nominal_milli:
+                held = view.held.get((right.project, right.kind), 0)
+                if held < right.nominal_milli and self._borrowers(stage, right.kind, view):
+                    return True
+        return False
+
+    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+        """Who must give back, for the way that loses least; ``None`` where the project has no right to more."""
+        best: tuple[float, Eviction] | None = None
+        for way in ways:
+            kind = next((ask.kind for ask in way.alternative.asks if ask.kind != "cpu"), "cpu")
+            if not self._is_own(stage, kind, view):
+                continue
+            found = self._choose(stage, way, kind, view)
+            if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
+                continue
+            placement, victims = found
+            prices = tuple(price.price(one, view.now) for one in victims)
+            if best is None or sum(prices) < best[0]:
+                start = view.now + max(one.grace_s for one in victims)
+                length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
+                gain = max(
+                    sum(prices), price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, 0)
+                )
+                best = (sum(prices), Eviction(Option(way, start, start + length, placement), victims, prices, gain))
+        return best[1] if best else None
+
+    def _is_own(self, stage: Stage, kind: str, view: View) -> bool:
+        """Whether the stage would fit into what is nominally its project's."""
+        asked = max(
+            sum(ask.count * ask.milli for ask in way.asks if ask.kind == kind) * stage.nodes
+            for way in stage.alternatives
+        )
+        for right in view.rights.of(stage.project):
+            if right.kind == kind and right.nominal_milli is not None:
+                return asked > 0 and view.held.get((stage.project, kind), 0) + asked <= right.nominal_milli
+        return False
+
+    def _borrowers(self, stage: Stage, kind: str, view: View) -> dict[str, int]:
+        """By project of the same cohort, what it holds beyond its nominal quota."""
+        right = view.rights.to(stage.project, kind)
+        beyond = {}
+        for one in view.rights.others(right.cohort, stage.project, kind) if right and right.cohort else ():
+            more = view.held.get((one.project, kind), 0) - (one.nominal_milli or 0)
+            if more > 0:
+                beyond[one.project] = more
+        return beyond
+
+    def _choose(self, stage: Stage, way: Way, kind: str, view: View) -> tuple[Placement, tuple[Running, ...]] | None:
+        beyond = self._borrowers(stage, kind, view)
+        if not beyond:
+            return None
+        asked = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == kind) * stage.nodes
+        free = int(np.maximum(view.ledger.milli[way.rows[deciding(way.alternative.asks)]], 0).sum())
+        if sum(beyond.values()) + free < asked:
+            return None
+        lines, on_node = self._promising(stage, way, beyond, view)
+        mark = view.ledger.checkpoint()
+        left, chosen, victims = dict(beyond), [], dict[str, Running]()
+        try:
+            for line in lines:
+                needed = self._least(way, line, on_node.get(int(way.places.nodes[line]), []), left, kind, view)
+                if needed is None:
+                    continue
+                victims.update((one.id, one) for one in needed)
+                rank = grant(way.alternative.asks, way.places[line], view.ledger)
+                assert rank is not None, "it was just made to fit"
+                view.ledger.claim(rank)
+                chosen.append((way.places[line].node.id, rank))
+                if len(chosen) == stage.nodes:
+                    break
+        finally:
+            view.ledger.rollback(mark)
+        if len(chosen) < stage.nodes or not victims:
+            return None
+        nodes, ranks = tuple(node for node, _ in chosen), tuple(rank for _, rank in chosen)
+        return Placement(way.alternative.index, nodes, ranks), tuple(victims[name] for name in sorted(victims))
+
+    def _promising(
+        self, stage: Stage, way: Way, beyond: Mapping[str, int], view: View
+    ) -> tuple[list[int], dict[int, list[Running]]]:
+        """The places where least would be lost for each device given back, first those where nothing would; and who
+        could be stopped on each node."""
+        holders, nodes = view.holders, way.places.nodes
+        slots = holders.of(beyond, view.now)
+        view.refresh(way, view.profile(stage.pool))
+        count = len(view.fleet.nodes)
+        at = deciding(way.alternative.asks)
+        need = way.alternative.asks[at].count * way.alternative.asks[at].milli
+        gives = np.bincount(holders.node[slots], holders.gives[slots], count)
+        rate = np.full(count, np.inf)
+        np.minimum.at(
+            rate, holders.node[slots], holders.prices(slots, view.now) / np.maximum(holders.gives[slots], 1.0)
+        )
+        free = np.maximum(view.ledger.milli[way.rows[at]], 0).sum(axis=1)
+        cost = np.where(way.fits, 0.0, np.where(free + gives[nodes] >= need, rate[nodes], np.inf))
+        found = np.flatnonzero(np.isfinite(cost))
+        lines = found[np.argsort(cost[found], kind="stable")][: self.look * stage.nodes].tolist()
+        chosen = {int(nodes[line]) for line in lines}
+        on_node: dict[int, list[Running]] = {}
+        for slot in slots[np.isin(holders.node[slots], list(chosen))].tolist():
+            one: Running = holders.stages[slot]
+            if not any(policy.protects(one, view) for policy in view.profile(one.pool).protects):
+                on_node.setdefault(int(holders.node[slot]), []).append(one)
+        return lines, on_node
+
+    def _least(
+        self, way: Way, line: int, running: list[Running], left: dict[str, int], kind: str, view: View
+    ) -> list[Running] | None:
+        """The borrowers of one place without which the asks fit, cheapest first; nothing is changed where none would
+        do. What they give back is taken off ``left``, and stays released in the ledger."""
+        asks, place = way.alternative.asks, way.places[line]
+        if grant(asks, place, view.ledger) is not None:
+            return []
+        mark, before = view.ledger.checkpoint(), dict(left)
+        stopped: list[Running] = []
+        for one in sorted(running, key=lambda one: (price.price(one, view.now), one.id)):
+            size = sum(g.milli for g in grants_of(one) if view.fleet.kind_of(g.device) == kind)
+            if left.get(one.project, 0) < size:
+                continue
+            left[one.project] -= size
+            view.ledger.release(grants_of(one))
+            stopped.append(one)
+            if grant(asks, place, view.ledger) is not None:
+                return stopped
+        view.ledger.rollback(mark)
+        left.clear()
+        left.update(before)
+        return None

@@ -1,0 +1,32 @@
+"""Shortest predicted first: who will probably need the least more of the cluster goes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core.line import Column, Line
+from scheduler.core.service import OVERRUN_SHARE, predicted_left_s, width
+from scheduler.core.types import Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class ShortestPredicted:
+    """Minus the predicted seconds that are left times the devices, to the power of ``breadth`` (Helios QSSF, SC 2021).
+
+    With a ``breadth`` of 0 only time counts, with 1 all device-seconds do. What overran its prediction is thought to
+    need a fifth more of what it has had.
+    """
+
+    breadth: float = 1.0
+
+    def order(self, stage: Stage, view: View) -> float:
+        return -predicted_left_s(stage, view) * float(width(stage) ** self.breadth)
+
+    def orders(self, line: Line, view: View) -> Column:
+        widths = np.array([width(shape) for shape, _ in line.kins] or [1.0])[line.kin]
+        overrun_s = OVERRUN_SHARE * line.attained_device_s / widths
+        left_s: Column = np.maximum(np.maximum(line.p50_s, overrun_s), 1.0)
+        return -left_s * widths**self.breadth

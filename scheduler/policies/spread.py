@@ -1,0 +1,28 @@
+"""Spread: the node that has most left, so that neighbours disturb each other least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.core import room
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.shape import Way
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class Spread:
+    """For services and for work that shares memory bandwidth or a network card: the node with the largest free share of
+    the kind of device that is asked for. It breaks into every node; large gangs then find no whole one."""
+
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """The free share, from 0 to 1."""
+        columns = room.columns(view.ledger.fleet)
+        nodes = way.places.nodes[rows]
+        kinds = room.asked_kinds(way) or ("cpu",)
+        share = np.zeros(len(rows))
+        for kind in kinds:
+            share += room.free(view, nodes, kind).sum(axis=1) / np.maximum(columns.size(kind)[nodes], 1)
+        return share / len(kinds)

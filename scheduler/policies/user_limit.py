@@ -1,0 +1,24 @@
+"""User limit: nobody runs more stages at once than the pool allows one person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.core.types import Alternative, Reason, Stage
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class UserLimit:
+    """Counts what a user runs in the pool, with what starts in this cycle. Without a limit everybody passes."""
+
+    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
+        pool = view.pools.get(stage.pool)
+        if pool is None or pool.user_limit is None:
+            return None
+        running = sum(one.user == stage.user and one.pool == stage.pool for one in view.running.values())
+        begun = [view.waiting[name] for name in view.starts]
+        running += sum(one.user == stage.user and one.pool == stage.pool for one in begun)
+        if running < pool.user_limit:
+            return None
+        return Reason("UserLimit", {"user": stage.user, "running": running, "limit": pool.user_limit})

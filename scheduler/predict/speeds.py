@@ -1,0 +1,42 @@
+"""How fast each sort of device proved to be, from the same work done on several."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import numpy as np
+
+from scheduler.predict.finished import Finished, family
+
+# Fewer runs than this on one model say nothing about it.
+ENOUGH: Final = 5
+
+
+def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:
+    """Measured relative speeds by (stage kind, device model).
+
+    Only families that finished often enough on two models or more tell them apart. In each, the model with the most
+    runs keeps the speed it was taken to have; the others follow from the ratio of median run times; families vote by
+    their number of runs.
+    """
+    runs: dict[tuple[str, str, str], dict[str, list[Finished]]] = defaultdict(lambda: defaultdict(list))
+    for one in finished:
+        if one.model and one.ran_s > 0:
+            runs[one.project, family(one.name), one.kind][one.model].append(one)
+    votes: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for (_, _, kind), by_model in sorted(runs.items()):
+        known = {model: some for model, some in sorted(by_model.items()) if len(some) >= ENOUGH}
+        if len(known) < 2:
+            continue
+        base = max(known, key=lambda model: (len(known[model]), model))
+        base_s = float(np.median([one.ran_s for one in known[base]]))
+        base_speed = float(np.median([one.speed for one in known[base]]))
+        for model, some in known.items():
+            ratio = base_s / float(np.median([one.ran_s for one in some]))
+            votes[kind, model].append((base_speed * ratio, len(some)))
+    return {
+        key: round(sum(rate * count for rate, count in cast) / sum(count for _, count in cast), 6)
+        for key, cast in sorted(votes.items())
+    }

@@ -1,0 +1,62 @@
+"""A made-up trace where nobody has one: Poisson arrivals, lognormal durations, a mix of widths, the rhythm of a day.
+
+The shapes follow what studies of GPU clusters found (Jeon et al., ATC 2019; Hu et al., SC 2021): many short and narrow
+jobs, few long and wide ones that take most of the device time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduler.sim.traces import Arrival, Trace
+
+KEYS: Final = ("jobs", "per_hour", "median_s", "sigma", "widths", "projects", "daily", "seed")
+WIDTHS: Final = {0.5: 0.1, 1: 0.5, 2: 0.15, 4: 0.13, 8: 0.1, 16: 0.02}
+PEAK: Final = 0.6
+
+
+def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
+    """``jobs`` stages at ``per_hour`` in the mean. ``widths`` maps devices to their share of all stages (above eight
+    they are whole nodes of eight); ``daily`` lets twice as many arrive by day as by night. Raises ``ValueError``."""
+    jobs = int(_number(asked, "jobs", 200, 1, 1e6))
+    if jobs > most:
+        raise ValueError(f"generate.jobs is {jobs:,}; at most {most:,.0f}")
+    per_hour = _number(asked, "per_hour", 30.0, 0.01, 1e6)
+    median_s, sigma = _number(asked, "median_s", 1200.0, 1, 1e7), _number(asked, "sigma", 1.4, 0, 4)
+    widths = {float(width): float(share) for width, share in dict(asked.get("widths") or WIDTHS).items()}
+    projects = [str(name) for name in asked.get("projects") or ("vision", "speech", "language")]
+    if not widths or min(widths.values()) < 0 or sum(widths.values()) <= 0 or min(widths) < 0:
+        raise ValueError("generate.widths must map numbers of devices to shares, such as {1: 0.7, 8: 0.3}")
+    dice = random.Random(int(_number(asked, "seed", 0, 0, 2**31)))
+    at, found = 0.0, []
+    for number in range(1, jobs + 1):
+        rate = per_hour / 3600
+        if asked.get("daily"):
+            rate *= 1 + PEAK * math.sin(2 * math.pi * at / 86_400 - math.pi / 2)
+        at += dice.expovariate(rate)
+        (width,) = dice.choices(list(widths), list(widths.values()))
+        nodes = max(1, math.ceil(width / 8)) if width > 8 else 1
+        duration = max(10.0, median_s * math.exp(dice.gauss(0.0, sigma)))
+        found.append(
+            Arrival(
+                id=f"made-{number:06}",
+                submit_s=round(at, 3),
+                duration_s=round(duration, 3),
+                gpus=width / nodes if width <= 8 else 8.0,
+                project=projects[dice.randrange(len(projects))],
+                user=f"user{dice.randrange(12):02}",
+                nodes=nodes,
+                limit_s=float(math.ceil(duration * dice.choice((1.2, 2.0, 4.0)) / 600) * 600),
+            )
+        )
+    return Trace(tuple(found), ("made up: no trace of a real cluster",))
+
+
+def _number(asked: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:
+    value = asked.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ValueError(f"generate.{key} must be a number from {least:g} to {most:g}, not {value!r}")
+    return float(value)

@@ -1,0 +1,225 @@
+"""What a simulation is asked to do, read from a mapping (YAML or JSON) and checked before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from scheduler import profiles
+from scheduler.core.profile import Profile
+from scheduler.core.types import Node
+from scheduler.scenario import arrivals
+from scheduler.sim.cluster import cluster
+from scheduler.sim.traces import FORMATS, Arrival, Trace, generic, history, swf
+from scheduler.sim.traces import read as read_trace
+from scheduler.sim.world import Chance
+
+KEYS: Final = ("name", "trace", "world", "profiles", "loads", "seeds")
+WORLD_KEYS: Final = ("nodes", "cores", "error", "mtbf_h", "checkpoint_s", "saves_on_stop", "every_s", "weights")
+TRACE_KEYS: Final = ("file", "format", "text", "generate", "first")
+
+
+class ScenarioError(ValueError):
+    """Raised with the place in the scenario and what would be accepted there."""
+
+    def __init__(self, at: str, problem: str) -> None:
+        super().__init__(f"{at}: {problem}" if at else problem)
+        self.at, self.problem = at, problem
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a scenario may be; the command line has none."""
+
+    arrivals: float = math.inf
+    devices: float = math.inf
+    cells: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One world to live through: a profile under a load with a seed."""
+
+    profile: str
+    load: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A checked scenario. A load of 1.2 lets everything arrive in 1/1.2 of the time."""
+
+    name: str
+    trace: Trace
+    nodes: tuple[Node, ...]
+    profiles: Mapping[str, Profile]
+    loads: tuple[float, ...] = (1.0,)
+    seeds: tuple[int, ...] = (0,)
+    chance: Chance = field(default_factory=Chance)
+    every_s: float = 0.0
+    weights: Mapping[str, float] = field(default_factory=dict)
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Loads outermost, then profiles, then seeds: what is compared runs one after the other."""
+        return [Cell(name, load, seed) for load in self.loads for name in self.profiles for seed in self.seeds]
+
+    @property
+    def devices(self) -> int:
+        return sum(device.kind != "cpu" for node in self.nodes for device in node.devices)
+
+
+def read(path: Path) -> Scenario:
+    """The scenario of a YAML file; traces are found beside it."""
+    try:
+        body = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ScenarioError("", f"{path.name} is not YAML: {error}") from None
+    return build(body, beside=path.parent)
+
+
+def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None) -> Scenario:
+    """The scenario that a mapping describes. ``beside`` is where files are looked for; without it none may be named.
+
+    Raises :class:`ScenarioError` where it cannot be, and for what is larger than ``limits``.
+    """
+    limits = limits or Limits()
+    asked = _mapping(body, "", KEYS)
+    world = _mapping(asked.get("world") or {}, "world", WORLD_KEYS)
+    chosen = _profiles(asked.get("profiles") or [profiles.DEFAULT])
+    loads = tuple(_numbers(asked.get("loads", [1.0]), "loads", 0.01, 100.0))
+    seeds = tuple(int(seed) for seed in _numbers(asked.get("seeds", [0]), "seeds", 0, 2**31))
+    count = len(chosen) * len(loads) * len(seeds)
+    if count > limits.cells:
+        raise ScenarioError("profiles", f"profiles x loads x seeds are {count} worlds; at most {limits.cells:.0f}")
+    try:
+        nodes = cluster(str(world.get("nodes", "8x8")), int(_number(world, "world", "cores", 1, 4096, 128)))
+    except ValueError as error:
+        raise ScenarioError("world.nodes", str(error)) from None
+    devices = sum(len(node.devices) for node in nodes)
+    if devices > limits.devices:
+        raise ScenarioError("world.nodes", f"it has {devices:,} devices; at most {limits.devices:,.0f}")
+    trace = _trace(asked.get("trace") or {"generate": {}}, beside, limits)
+    weights = _mapping(world.get("weights") or {}, "world.weights", None)
+    return Scenario(
+        name=str(asked.get("name") or "simulation")[:100],
+        trace=trace,
+        nodes=nodes,
+        profiles=chosen,
+        loads=loads,
+        seeds=seeds,
+        chance=Chance(
+            error=_number(world, "world", "error", 0, 5, 0.0),
+            node_mtbf_s=_number(world, "world", "mtbf_h", 0, 1e6, 0.0) * 3600,
+            checkpoint_s=_number(world, "world", "checkpoint_s", 0, 1e7, 0.0),
+            saves_on_stop=_flag(world, "world", "saves_on_stop"),
+        ),
+        every_s=_number(world, "world", "every_s", 0, 86_400, 0.0),
+        weights={str(name): _number(weights, "world.weights", name, 0.001, 1e6, 1.0) for name in weights},
+        asked=asked,
+    )
+
+
+def scaled(found: Sequence[Arrival], load: float) -> list[Arrival]:
+    """The arrivals with the time between them divided by ``load``."""
+    return [replace(one, submit_s=one.submit_s / load) for one in found]
+
+
+def _profiles(body: Any) -> dict[str, Profile]:
+    """Profiles by name, or as data under a name of their own."""
+    try:
+        if isinstance(body, str):
+            body = [name.strip() for name in body.split(",")]
+        if isinstance(body, list):
+            named = {str(name): profiles.named(str(name)) for name in body}
+        elif isinstance(body, Mapping):
+            named = {str(name): profiles.load(str(name), spec or {}) for name, spec in body.items()}
+        else:
+            raise ValueError("must be a list of names, or a mapping of names to profiles")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ScenarioError("profiles", str(error)) from None
+    if not named:
+        raise ScenarioError("profiles", f"is empty; there are {', '.join(profiles.PROFILES)}")
+    return named
+
+
+def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
+    asked = _mapping(body, "trace", TRACE_KEYS)
+    form = str(asked.get("format", "auto"))
+    if form not in ("auto", *FORMATS):
+        raise ScenarioError("trace.format", f"there is no format {form!r}; there are auto, {', '.join(FORMATS)}")
+    sources = [name for name in ("file", "text", "generate") if asked.get(name) is not None]
+    if len(sources) != 1:
+        raise ScenarioError("trace", "must have one of file, text and generate")
+    try:
+        if sources == ["generate"]:
+            found = arrivals.generate(_mapping(asked["generate"], "trace.generate", arrivals.KEYS), limits.arrivals)
+        elif sources == ["text"]:
+            found = _of_text(str(asked["text"]), form)
+        elif beside is None:
+            raise ScenarioError("trace.file", "no file may be named here; send the trace itself as text")
+        else:
+            found = read_trace(beside / str(asked["file"]), form)
+    except ScenarioError:
+        raise
+    except (ValueError, OSError) as error:
+        raise ScenarioError("trace", str(error)) from None
+    if asked.get("first"):
+        most = int(_number(asked, "trace", "first", 1, 1e9, 1))
+        found = Trace(found.arrivals[:most], (*found.notes, f"the first {most:,} stages of the trace"), found.left_out)
+    if not len(found):
+        raise ScenarioError("trace", "holds no stage that can run")
+    if len(found) > limits.arrivals:
+        raise ScenarioError(
+            "trace",
+            f"holds {len(found):,} stages; at most {limits.arrivals:,.0f}: set trace.first to take the first ones",
+        )
+    return found
+
+
+def _of_text(text: str, form: str) -> Trace:
+    """A trace that came as text: its first line tells what it is."""
+    lines = text.splitlines()
+    first = lines[0] if lines else ""
+    if form == "auto":
+        form = "swf" if first.startswith(";") else "history" if '"submitted_at"' in first else "generic"
+    readers = {"generic": generic.read, "history": history.read, "swf": swf.read}
+    if form not in readers:
+        raise ScenarioError("trace.format", f"a trace sent as text is one of {', '.join(readers)}")
+    return readers[form](lines)
+
+
+def _mapping(value: Any, at: str, keys: Sequence[str] | None) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ScenarioError(at, f"must be a mapping with {', '.join(keys or ())}".removesuffix(" with "))
+    for key in value:
+        if keys is not None and key not in keys:
+            raise ScenarioError(f"{at}.{key}".strip("."), f"there is no such key; there are {', '.join(keys)}")
+    return value
+
+
+def _number(body: Mapping[str, Any], at: str, key: str, least: float, most: float, default: float) -> float:
+    value = body.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise ScenarioError(f"{at}.{key}", f"must be a number from {least:g} to {most:g}, not {value!r}")
+    return float(value)
+
+
+def _flag(body: Mapping[str, Any], at: str, key: str) -> bool:
+    value = body.get(key, False)
+    if not isinstance(value, bool):
+        raise ScenarioError(f"{at}.{key}", f"must be true or false, not {value!r}")
+    return value
+
+
+def _numbers(value: Any, at: str, least: float, most: float) -> list[float]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise ScenarioError(at, "is empty")
+    return [_number({"": one}, at, "", least, most, 1.0) for one in dict.fromkeys(values)]

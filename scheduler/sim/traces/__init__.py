@@ -1,0 +1,59 @@
+"""Traces: what was submitted when, how long it truly ran, and what it asked for.
+
+Each format has a file with a function ``read``; all of them read through :mod:`scheduler.sim.traces.table`, which says
+line and column of whatever is wrong. :func:`read` goes by the name of the file and by its header.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from scheduler.sim.traces import generic, history, philly, slurm, swf
+from scheduler.sim.traces.arrival import Arrival, Trace
+from scheduler.sim.traces.table import Column, Row, Table, TraceError, opened, read_table
+
+__all__ = ["FORMATS", "Arrival", "Column", "Row", "Table", "Trace", "TraceError", "read", "read_table"]
+
+FORMATS: Final[Mapping[str, Callable[[Path], Trace]]] = {
+    "generic": generic.read,
+    "history": history.read,
+    "philly": philly.read,
+    "slurm": slurm.read,
+    "swf": swf.read,
+}
+
+
+def read(path: str | Path, form: str = "auto") -> Trace:
+    """The arrivals of a trace file in order of submission, whatever its format. Raises :class:`TraceError`.
+
+    *auto* takes ``.swf`` as SWF and ``.jsonl`` as history or, where lines have ``submit_s``, as a trace of one's own; a
+    CSV is known by its header.
+    """
+    path = Path(path)
+    chosen = _guess(path) if form == "auto" else form
+    if chosen not in FORMATS:
+        raise ValueError(f'there is no trace format "{form}"; there are auto, {", ".join(FORMATS)}')
+    return FORMATS[chosen](path)
+
+
+def _guess(path: Path) -> str:
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".swf"):
+        return "swf"
+    try:
+        with opened(path) as file:
+            first = file.readline(65_536)
+    except (UnicodeDecodeError, gzip.BadGzipFile, zlib.error, EOFError):
+        return "generic"  # whose reader says what is wrong with the file
+    if name.endswith((".jsonl", ".ndjson")):
+        return "generic" if '"submit_s"' in first else "history"
+    header = {word.strip() for word in first.split(",")}
+    if {"timestamp", "num_gpus", "cluster"} <= header:
+        return "philly"
+    if {"run_s", "tasks", "limit_s"} <= header:
+        return "slurm"
+    return "generic"

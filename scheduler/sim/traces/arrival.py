@@ -1,0 +1,59 @@
+"""What a trace is made of: stages that arrive, and what had to be said while they were read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from scheduler.core.types import SCALING
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One stage of a trace. ``duration_s`` is how long it truly runs on a device of speed 1.
+
+    ``gpus`` and ``cpus`` are per node. ``limit_s`` ends it; ``expected_s`` is what its user thought. An elastic stage
+    runs on ``nodes`` to ``most_nodes`` nodes (0: it has one size only); ``duration_s`` is on the least, and
+    on ``n`` times the nodes it is ``n ** scaling`` times as fast.
+    """
+
+    id: str
+    submit_s: float
+    duration_s: float
+    gpus: float
+    project: str = "default"
+    user: str = "trace"
+    kind: str = "train"
+    priority: int = 500
+    nodes: int = 1
+    cpus: float = 1.0
+    limit_s: float | None = None
+    expected_s: float | None = None
+    needs: tuple[str, ...] = ()
+    name: str = ""
+    most_nodes: int = 0
+    scaling: float = SCALING
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Sequence[Arrival]):
+    """Arrivals in order of submission. ``notes`` are sentences on what was sorted, kept twice or left out: a program
+    that shows figures of the trace shows them too. ``left_out`` counts the rows that cannot run."""
+
+    arrivals: tuple[Arrival, ...]
+    notes: tuple[str, ...] = ()
+    left_out: int = 0
+
+    @overload
+    def __getitem__(self, index: int) -> Arrival: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Arrival, ...]: ...
+    def __getitem__(self, index: int | slice) -> Arrival | tuple[Arrival, ...]:
+        return self.arrivals[index]
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return iter(self.arrivals)

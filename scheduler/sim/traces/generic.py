@@ -1,0 +1,75 @@
+"""A trace of one's own: CSV or JSON lines with the columns of :class:`Arrival`.
+
+``submit_s``, ``duration_s`` and ``gpus`` are required; times are seconds from any origin, and ``gpus`` is per node.
+Optional: ``id``, ``name``, ``project``, ``user``, ``kind``, ``priority`` (a number), ``nodes``, ``most_nodes`` (an
+elastic stage runs on ``nodes`` to so many), ``scaling`` (by which power of its nodes it is faster), ``cpus`` (cores per
+node), ``limit_s`` (time limit), ``expected_s`` (what the user thought), ``needs`` (ids of earlier lines, joined by
+``;``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Literal
+
+from scheduler.core.types import SCALING
+from scheduler.sim.traces.arrival import Arrival, Trace
+from scheduler.sim.traces.table import Column, Row, TraceError, read_table
+
+YEARS_S: Final = 10 * 365 * 86_400.0  # nothing runs for ten years: a longer time is in another unit
+WIDEST: Final = 1_000_000
+
+COLUMNS: Final = (
+    Column("submit_s", "number"),
+    Column("duration_s", "number", most=YEARS_S),
+    Column("gpus", "number", most=WIDEST),
+    Column("id", required=False),
+    Column("name", required=False, default=""),
+    Column("project", required=False, default="default"),
+    Column("user", required=False, default="trace"),
+    Column("kind", required=False, default="train"),
+    Column("priority", "whole", required=False, default=500, most=1_000_000),
+    Column("nodes", "whole", required=False, default=1, least=1, most=WIDEST),
+    Column("most_nodes", "whole", required=False, default=0, most=1024),
+    Column("scaling", "number", required=False, default=SCALING, most=1.0),
+    Column("cpus", "number", required=False, default=1.0, least=0.01, most=WIDEST),
+    Column("limit_s", "number", required=False, least=1, most=YEARS_S),
+    Column("expected_s", "number", required=False, least=0.001, most=YEARS_S),
+    Column("needs", "ids", required=False, default=()),
+)
+
+
+def read(source: str | Path | Iterable[str], form: Literal["auto", "csv", "jsonl"] = "auto") -> Trace:
+    """The arrivals of a file or of lines of text, in order of submission. Raises :class:`TraceError`."""
+    table = read_table(source, COLUMNS, form=form, key="id", order_by="submit_s")
+    _check_ids(sorted(table.rows, key=lambda row: row.line))
+    return Trace(tuple(_arrival(row) for row in table.rows), tuple(table.notes), table.left_out)
+
+
+def _check_ids(rows: Iterable[Row]) -> None:
+    """Each id once, and what a row needs before it."""
+    known: dict[str, int] = {}
+    for row in rows:
+        name = _id(row)
+        if name in known:
+            raise TraceError(row.line, "id", f'"{name}" was already used in line {known[name]}; each row needs its own')
+        for need in row["needs"]:
+            if need not in known:
+                raise TraceError(row.line, "needs", f'"{need}" is not the id of an earlier line')
+        known[name] = row.line
+
+
+def _id(row: Row) -> str:
+    return row["id"] or f"line {row.line}"
+
+
+def _arrival(row: Row) -> Arrival:
+    gpus = row["gpus"]
+    if gpus > 1 and gpus != int(gpus):
+        raise TraceError(row.line, "gpus", f'"{gpus:g}" must be a whole number, or a share below 1')
+    if 0 < gpus < 0.001:
+        raise TraceError(row.line, "gpus", f'"{gpus:g}" is below the least share of 0.001')
+    if 0 < row["most_nodes"] < row["nodes"]:
+        raise TraceError(row.line, "most_nodes", f'"{row["most_nodes"]}" must be 0 or at least nodes, {row["nodes"]}')
+    return Arrival(**{**row.values, "id": _id(row)})

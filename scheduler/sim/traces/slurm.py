@@ -1,0 +1,70 @@
+"""Events of a Slurm cluster, one line per job: what was asked for and how long it truly ran.
+
+Columns: ``submit_s``, ``run_s``, ``user``, ``nodes``, ``tasks`` (cores in all), ``limit_s`` (requested), and where
+known ``qos``, ``partition``, ``mem`` and ``gres``. The quality of service becomes the project.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from scheduler.sim.traces.arrival import Arrival, Trace
+from scheduler.sim.traces.generic import WIDEST, YEARS_S
+from scheduler.sim.traces.table import Column, Row, TraceError, read_table
+
+_GPUS: Final = re.compile(r"(?:gres/)?gpu(?::[\w.-]+)?[:=](\d{1,4})")
+COLUMNS: Final = (
+    Column("submit_s", "number"),
+    Column("run_s", "number", most=YEARS_S),
+    Column("user"),
+    Column("nodes", "whole", least=1, most=WIDEST),
+    Column("tasks", "whole", least=1, most=WIDEST),
+    Column("limit_s", "number", least=1, most=YEARS_S),
+    Column("qos", required=False, default="default"),
+    Column("partition", required=False, default=""),
+    Column("mem", required=False, default=""),
+    Column("gres", required=False, default=""),
+)
+
+
+def read(source: str | Path | Iterable[str], *, one_machine: bool = False, enforce_limits: bool = False) -> Trace:
+    """The jobs in order of submission; those of zero run time are counted and left out.
+
+    ``one_machine`` takes the cluster as a single pool of cores: each job asks for all its tasks on one node and for no
+    GPU. The requested limit is what the user expects; ``enforce_limits`` also ends a job there (Slurm does so with some
+    grace, so that a few jobs of a real log ran longer).
+    """
+    table = read_table(source, COLUMNS, repeats=True, order_by="submit_s")
+    table.leave_out(lambda row: row["run_s"] <= 0, "zero run time")
+    over = sum(row["run_s"] > row["limit_s"] for row in table.rows)
+    if over:
+        table.notes.append(f"{over:,} ran longer than their limit")
+    arrivals = tuple(_arrival(number, row, one_machine, enforce_limits) for number, row in enumerate(table.rows, 1))
+    return Trace(arrivals, tuple(table.notes), table.left_out)
+
+
+def _arrival(number: int, row: Row, one_machine: bool, enforce_limits: bool) -> Arrival:
+    nodes = 1 if one_machine else row["nodes"]
+    gpus = 0
+    if row["gres"] and not one_machine:
+        found = _GPUS.fullmatch(row["gres"])
+        if not found:
+            raise TraceError(row.line, "gres", f'"{row["gres"]}" must be empty, or GPUs of one node such as gpu:2')
+        gpus = int(found[1])
+    return Arrival(
+        id=f"slurm-{number:06}",
+        submit_s=row["submit_s"],
+        duration_s=row["run_s"],
+        gpus=gpus,
+        project=row["qos"],
+        user=row["user"],
+        kind="generic",
+        nodes=nodes,
+        cpus=row["tasks"] / nodes,
+        limit_s=row["limit_s"] if enforce_limits else None,
+        expected_s=row["limit_s"],
+        name="/".join(word for word in (row["partition"], row["mem"], row["gres"]) if word),
+    )

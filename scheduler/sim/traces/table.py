@@ -1,0 +1,297 @@
+"""Reads a table and says line and column of whatever is not as documented: CSV, SWF or JSON lines, packed or not.
+
+One way for all formats: text becomes fields with the number of their line; fields are judged column by column; rows are
+put in order. Nothing is passed over in silence: a row that cannot be read is an error, and what was sorted or left out
+is said in the notes.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO, cast
+
+Fields = tuple[int, Mapping[str, str]]
+
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_LONGEST_TEXT: Final = 500
+# The standard workload format, version 2.2 (Feitelson, Parallel Workloads Archive): 18 fields of one job per line.
+SWF_FIELDS: Final = (
+    *("job", "submit_s", "wait_s", "run_s", "processors", "cpu_s", "memory_kb"),
+    *("asked_processors", "asked_s", "asked_memory_kb", "status", "user", "group"),
+    *("executable", "queue", "partition", "after", "think_s"),
+)
+
+
+class TraceError(ValueError):
+    """Raised with the line and the column at which a trace cannot be read. Line 0 is the file as a whole."""
+
+    def __init__(self, line: int, column: str, problem: str) -> None:
+        where = [f"line {line}"] if line else ["the file"]
+        where += [f'column "{column}"'] if column else []
+        super().__init__(f"{', '.join(where)}: {problem}")
+        self.line, self.column, self.problem = line, column, problem
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by name and what may stand in it. ``least`` and ``most`` bound numbers; ``absent`` are the texts that
+    mean "not known", for which ``default`` stands in where the column is not ``required``.
+
+    ``kind``: *text*; *number*; *whole* (number); *time* (seconds since the epoch, or a date and time, which without a
+    zone is taken as UTC); *ids* (several texts, joined by ``;``).
+    """
+
+    name: str
+    kind: Literal["text", "number", "whole", "time", "ids"] = "text"
+    required: bool = True
+    least: float = 0.0
+    most: float = 1e15
+    default: Any = None
+    absent: tuple[str, ...] = ("",)
+
+    @property
+    def accepts(self) -> str:
+        """What may stand here, as the end of a sentence."""
+        if self.kind in ("number", "whole"):
+            sort = "a whole number" if self.kind == "whole" else "a number"
+            most = f" and at most {self.most:,.15g}" if self.most < 1e15 else ""
+            return f"{sort} of at least {self.least:g}{most}"
+        if self.kind == "time":
+            return 'a number of seconds, or a date and time such as "2017-10-09 07:01:55"'
+        if self.kind == "ids":
+            return "ids joined by ;"
+        return f"text of at most {_LONGEST_TEXT} printable characters"
+
+    def read(self, text: str, line: int) -> Any:
+        """The value of a field; raises :class:`TraceError`."""
+        if text in self.absent:
+            if self.required:
+                problem = "is empty" if not text else f'"{text}" means that it is not known'
+                raise TraceError(line, self.name, f"{problem}; it must be {self.accepts}")
+            return self.default
+        value = self._value(text)
+        if value is None:
+            shown = text if len(text) <= 40 else f"{text[:40]}..."
+            raise TraceError(line, self.name, f'"{shown}" must be {self.accepts}')
+        return value
+
+    def _value(self, text: str) -> Any:
+        if self.kind == "text":
+            return text if len(text) <= _LONGEST_TEXT and text.isprintable() else None
+        if self.kind == "ids":
+            return tuple(word for part in text.split(";") if (word := part.strip())) if text.isprintable() else None
+        number = float(text) if _NUMBER.fullmatch(text) else None
+        if number is None and self.kind == "time":
+            try:
+                at = datetime.fromisoformat(text)
+            except ValueError:
+                return None
+            number = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if number is None or not self.least <= number <= self.most:
+            return None
+        if self.kind == "whole":
+            return int(number) if number == int(number) else None
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The values of one line by the names of its columns."""
+
+    line: int
+    values: Mapping[str, Any]
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values[column]
+
+
+@dataclass(slots=True)
+class Table:
+    """Rows that can be used, what had to be said about the others, and how many were left out."""
+
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+    def leave_out(self, wrong: Callable[[Row], bool], why: str) -> None:
+        """Drop the rows for which ``wrong`` holds, and say how many and ``why``."""
+        kept = [row for row in self.rows if not wrong(row)]
+        dropped = len(self.rows) - len(kept)
+        if dropped:
+            first = next(row.line for row in self.rows if wrong(row))
+            self.notes.append(f"{_rows(dropped)} cannot run and {_were(dropped)} left out: {why} (first: line {first})")
+            self.rows, self.left_out = kept, self.left_out + dropped
+
+
+def read_table(
+    source: str | Path | Iterable[str],
+    columns: Sequence[Column],
+    *,
+    form: Literal["auto", "csv", "swf", "jsonl"] = "auto",
+    key: str | None = None,
+    repeats: bool = False,
+    order_by: str | None = None,
+) -> Table:
+    """The rows of a file (``.gz`` is unpacked) or of lines of text; columns that are not named are passed over.
+
+    ``form`` *auto* goes by the name of the file: ``.swf`` and ``.jsonl``, else CSV. Two rows with the same ``key``, or
+    equal rows where there is no key, are refused; ``repeats`` keeps equal rows as rows of their own and says so.
+    Rows that are not in the order of ``order_by`` are sorted, and that is said. Raises :class:`TraceError`.
+    """
+    source = Path(source) if isinstance(source, str) else source
+    if form == "auto":
+        name = source.name.removesuffix(".gz") if isinstance(source, Path) else ""
+        form = "swf" if name.endswith(".swf") else "jsonl" if name.endswith((".jsonl", ".ndjson")) else "csv"
+    table = Table([])
+    seen: dict[Any, int] = {}
+    equal = 0
+    with _lines(source) as lines:
+        for line, fields in _READERS[form](_decoded(lines), columns):
+            values = {column.name: column.read(fields.get(column.name, "").strip(), line) for column in columns}
+            own = values[key] if key else None
+            mark = tuple(sorted(fields.items())) if own is None else own
+            first = seen.setdefault(mark, line)
+            if first != line:
+                if own is not None:
+                    raise TraceError(
+                        line, str(key), f'"{own}" was already used in line {first}; each row needs its own'
+                    )
+                if not repeats:
+                    raise TraceError(
+                        line, "", f'is the same as line {first}; if both are meant, tell them apart in a column "id"'
+                    )
+                equal += 1
+            table.rows.append(Row(line, values))
+    if equal:
+        table.notes.append(
+            f"{_rows(equal)} said the same as an earlier one; with no job number to tell them apart, all were kept"
+        )
+    if order_by:
+        _sort(table, order_by)
+    return table
+
+
+def _sort(table: Table, by: str) -> None:
+    late, latest = 0, float("-inf")
+    for row in table.rows:
+        late += row[by] < latest
+        latest = max(latest, row[by])
+    if late:
+        table.rows.sort(key=lambda row: (row[by], row.line))
+        table.notes.append(f'{_rows(late)} came after later ones; all {_were(len(table.rows))} sorted by "{by}"')
+
+
+# -- from text to fields ----------------------------------------------------------------------------------------------
+
+
+def opened(path: Path) -> TextIO:
+    """The text of a file, unpacked where its name ends in ``.gz``; whoever opens it closes it."""
+    if path.name.endswith(".gz"):
+        return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+def _lines(source: Path | Iterable[str]) -> AbstractContextManager[Iterable[str]]:
+    return opened(source) if isinstance(source, Path) else nullcontext(source)
+
+
+def _decoded(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, with what a broken file throws turned into a sentence."""
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):  # noqa: B007
+            yield line
+    except UnicodeDecodeError as error:
+        raise TraceError(number + 1, "", f"is not text in UTF-8 ({error.reason}); save the file as UTF-8") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TraceError(0, "", f"is not a whole gzip file ({error}); its name ends in .gz") from error
+
+
+def _csv(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+    rows = csv.reader(lines, strict=True)
+    try:
+        header = [name.strip() for name in next(rows, [])]
+        _check_header(header, columns)
+        for row in rows:
+            if not row:
+                continue  # an empty line says nothing
+            if len(row) != len(header):
+                raise TraceError(rows.line_num, "", f"has {len(row)} fields; the header names {len(header)} columns")
+            yield rows.line_num, dict(zip(header, row, strict=True))
+    except csv.Error as error:
+        raise TraceError(rows.line_num, "", f"is not CSV ({error})") from error
+
+
+def _check_header(header: Sequence[str], columns: Sequence[Column]) -> None:
+    needs = [one.name for one in columns if one.required]
+    may = [one.name for one in columns if not one.required]
+    for name in needs:
+        if name not in header:
+            rest = f" and may have {', '.join(may)}" if may else ""
+            raise TraceError(1, name, f"is missing; this table needs {', '.join(needs)}{rest}")
+    for name in {*needs, *may}:
+        if header.count(name) > 1:
+            raise TraceError(1, name, f"is there {header.count(name)} times; each column needs its own name")
+
+
+def _swf(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(";"):
+            continue
+        fields = text.split()
+        if len(fields) != len(SWF_FIELDS):
+            raise TraceError(number, "", f"has {len(fields)} fields; a line of SWF has {len(SWF_FIELDS)}")
+        yield number, dict(zip(SWF_FIELDS, fields, strict=True))
+
+
+def _jsonl(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(number, "", f"is not JSON ({error}); each line must be one JSON object") from error
+        if not isinstance(found, dict):
+            raise TraceError(number, "", "must be a JSON object, with the names of the columns as keys")
+        for column in columns:
+            if column.required and column.name not in found:
+                raise TraceError(number, column.name, f"is missing; it must be {column.accepts}")
+        yield number, {name: _text(value, number, name) for name, value in found.items()}
+
+
+def _text(value: object, line: int, column: str) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ";".join(value)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, sort_keys=True)  # judged where the column is one that is read
+    raise TraceError(line, column, "must be text, a number, or a list of texts")
+
+
+_READERS: Final[Mapping[str, Callable[[Iterator[str], Sequence[Column]], Iterator[Fields]]]] = {
+    "csv": _csv,
+    "swf": _swf,
+    "jsonl": _jsonl,
+}
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"

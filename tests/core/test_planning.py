@@ -1,0 +1,63 @@
+"""Pools that take turns beside pools that do not: one plan for both, and no device twice in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import engine, planning, rotation
+from scheduler.core.profile import Profile
+from scheduler.core.types import Pool, Snapshot
+from scheduler.profiles import named
+from tests.core.test_laws import worlds
+from tests.core.worlds import NOW, check_laws, node, running, stage, starts, waits, way
+
+BOTH = (Pool("default"), Pool("turns", "turns"))
+PROFILES = {"default": named("hybrid"), "turns": named("turns")}
+
+
+def test_each_pool_goes_by_its_own_mode() -> None:
+    runs = {"alternatives": (way(1),), "since": 4000.0, "p50": 90_000.0, "checkpoint_at": NOW - 1}
+    world = Snapshot(
+        (node("a", 1), node("b", 1, pools=("turns",))),
+        (stage(1, p50=60), stage(2, p50=60, pool="turns")),
+        (
+            running(7, {"a": ["gpu0"]}, **runs),
+            running(8, {"b": ["gpu0"]}, pool="turns", attained_device_s=9000.0, **runs),
+        ),
+        pools=BOTH,
+    )
+    plan = planning.plan(world, PROFILES, NOW)
+    assert [(one.victim, one.stage) for one in plan.preempts] == [("r008", "s002")], (
+        "equals never preempt, but turns come"
+    )
+    assert {name: one.reasons[0].code for name, one in waits(plan).items()} == {
+        "s001": "CapacityInsufficient",
+        "s002": "WaitingForPreemption",
+    }
+
+
+def test_on_shared_nodes_the_pool_that_takes_turns_gets_what_the_other_left() -> None:
+    both = node("a", 2, pools=("default", "turns"))
+    world = Snapshot((both,), (stage(1), stage(2, gpus=2, pool="turns"), stage(3, pool="turns")), pools=BOTH)
+    assert set(starts(planning.plan(world, PROFILES, NOW))) == {"s001", "s003"}
+
+
+def test_where_all_pools_have_one_mode_nothing_is_put_together() -> None:
+    world = Snapshot((node("a", 1),), (stage(1), stage(2)))
+    assert planning.plan(world, named("hybrid"), NOW) == engine.plan(world, named("hybrid"), NOW)
+    turns = Profile("turns", named("turns").policies, rotates="event")
+    assert planning.plan(world, turns, NOW) == rotation.plan(world, turns, NOW)
+
+
+@given(worlds(), st.sets(st.integers(0, 40)))
+@settings(max_examples=60, deadline=None)
+def test_the_laws_hold_for_both_together(world: Snapshot, moved: set[int]) -> None:
+    waiting = tuple(
+        replace(one, pool="turns", promise=None) if i in moved else one for i, one in enumerate(world.waiting)
+    )
+    nodes = tuple(replace(one, pools=("default", "turns")) for one in world.nodes)
+    world = replace(world, waiting=waiting, nodes=nodes, pools=BOTH)
+    check_laws(world, planning.plan(world, PROFILES, NOW))

@@ -1,0 +1,124 @@
+"""What policies see of the room on nodes is what the engine then takes; what the typical workload could use of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.core import match, room, topology, workload
+from scheduler.core.types import Grant, Snapshot, Typical
+from scheduler.core.view import View
+from scheduler.profiles import named
+from tests.core.worlds import NOW, node, stage, way
+
+SHARES = st.sampled_from([0, 100, 190, 470, 500, 1000])
+
+
+@st.composite
+def rooms(draw: st.DrawFn) -> tuple[View, room.Way]:
+    nodes = []
+    for i in range(draw(st.integers(1, 3))):
+        one = node(f"n{i}", draw(st.integers(0, 4)), 32, npus=draw(st.integers(0, 1)))
+        devices = tuple(
+            replace(
+                device, numa=draw(st.sampled_from([None, 0, 1])), warned=draw(st.sampled_from([False, False, True]))
+            )
+            if device.kind != "cpu"
+            else device
+            for device in one.devices
+        )
+        nodes.append(replace(one, devices=devices))
+    asked = way(draw(st.integers(1, 3)), 4, milli=draw(st.sampled_from([190, 500, 1000])))
+    view = View(Snapshot(tuple(nodes), (stage(1, alternatives=(asked,)),)), named("dynamic"), NOW)
+    for device in view.fleet.devices:
+        if device.kind != "cpu":
+            view.ledger.occupy([Grant(device.id, draw(SHARES), 0)])
+    shape = view.shape(view.waiting["s001"])
+    for one in shape.ways:
+        one.refresh(view.ledger)
+    return view, shape.ways[0] if shape.ways else None
+
+
+@given(rooms())
+@settings(max_examples=150, deadline=None)
+def test_the_room_left_is_what_the_engine_leaves(world: tuple[View, room.Way]) -> None:
+    view, asked = world
+    rows = np.flatnonzero(asked.fits) if asked else np.zeros(0, dtype=np.int64)
+    if not len(rows):
+        return
+    found = room.room(asked, rows, view, "gpu")
+    for line, row in enumerate(rows):
+        place = asked.places[int(row)]
+        grants = match.grant(asked.alternative.asks, place, view.ledger)
+        mark = view.ledger.checkpoint()
+        view.ledger.claim(grants)
+        gpus = [device for device in view.fleet.at(int(asked.places.nodes[row])) if device.kind == "gpu"]
+        assert found.left[line, : len(gpus)].tolist() == [view.ledger.free(device.id)[0] for device in gpus]
+        assert found.cores_left[line] == view.ledger.free(f"{place.node.id}/cpu0")[0]
+        view.ledger.rollback(mark)
+
+
+REQUESTS = st.builds(
+    Typical,
+    kind=st.just("gpu"),
+    count=st.sampled_from([1, 1, 1, 2, 4]),
+    milli=st.sampled_from([100, 250, 500, 810, 1000]),
+    cores_milli=st.sampled_from([1000, 4000, 9000]),
+    share=st.just(0.25),
+).map(lambda one: one if one.count == 1 else replace(one, milli=1000))
+
+
+@given(
+    st.lists(REQUESTS, min_size=1, max_size=4),
+    st.lists(st.integers(0, 1000), min_size=4, max_size=4),
+    st.integers(0, 10_000),
+)
+def test_usable_is_the_complement_of_fragmentation_by_its_definition(
+    requests: list[Typical], free: list[int], cores: int
+) -> None:
+    usual = tuple(replace(one, share=1 / len(requests)) for one in requests)
+    table = workload.usable(usual, "gpu", 4, 1.0)
+    expected = 0.0
+    for one in usual:
+        able = [gap for gap in free if gap >= one.milli]
+        if cores >= one.cores_milli and len(able) >= one.count:
+            expected += one.share * sum(able)
+    found = table.of(np.array([free]), np.array([cores]))[0]
+    assert found == pytest.approx(expected)
+
+
+@given(st.lists(st.sampled_from([200, 230, 320, 470, 810]), min_size=1, max_size=3, unique=True), st.integers(0, 1000))
+def test_fill_is_the_best_of_all_choices(sizes: list[int], gap: int) -> None:
+    sums = (
+        sum(n * size for n, size in zip(times, sizes, strict=True)) for times in product(range(6), repeat=len(sizes))
+    )
+    assert workload.fill(sizes)[gap] == max(total for total in sums if total <= gap)
+
+
+def test_the_typical_workload_counts_requests_and_forgets_who_asked() -> None:
+    share, whole, cpu = way(1, 2, milli=500), way(2, 8), way(0, 4)
+    asked = [share, whole, share, cpu, share]
+    usual = workload.typical(stage(i, alternatives=(one,), user=f"u{i}") for i, one in enumerate(asked))
+    assert usual[0] == Typical("gpu", 1, 500, 2000, 0.6)
+    assert set(usual[1:]) == {Typical("gpu", 2, 1000, 8000, 0.2), Typical("cpu", 0, 0, 4000, 0.2)}
+    assert workload.cut(usual, 0.6) == (Typical("gpu", 1, 500, 2000, 1.0),)
+    assert sum(one.share for one in workload.EVEN) == pytest.approx(1.0)
+
+
+def test_a_gang_goes_to_the_domain_with_the_fastest_links_then_to_the_smallest() -> None:
+    def machine(name: str, rack: str, gbps: str = "", **more: str) -> tuple[object, None]:
+        return node(name, 8, labels={"rack": rack, **({"link-gbps": gbps} if gbps else {}), **more}), None
+
+    slow = [machine("a", "r1", "100"), machine("b", "r1", "100")]
+    fast = [machine("c", "r2", "400"), machine("d", "r2", "400"), machine("e", "r2", "400")]
+    names = lambda chosen: [one.name for one, _ in chosen]  # noqa: E731
+    assert names(topology.gather([*slow, *fast], 2)) == ["c", "d"]
+    assert names(topology.gather([machine("a", "r1"), machine("b", "r1"), machine("c", "r2")], 2)) == ["a", "b"]
+    mixed = [machine("a", "r1", zone="z"), machine("b", "r2", zone="z"), machine("c", "r1", zone="y")]
+    assert names(topology.gather(mixed, 2, "rack")) == ["a", "c"]
+    assert names(topology.gather(mixed, 2, "zone")) == ["a", "b"]

@@ -1,0 +1,1 @@
+"""Scenarios and what comes of them."""
