@@ -6,9 +6,9 @@ is born in its group (``clone3`` with CLONE_INTO_CGROUP, Linux 5.7) does not.
 
 import ctypes
 import os
-import signal
 
 from agents import cgroup
+from agents.lean import signal
 
 _CLONE3 = 435
 _INTO_CGROUP = 0x200000000

@@ -51,12 +51,13 @@ def isolation(folder: str | None) -> str:
         return "none"
 
 
-def make(folder: str, memory_bytes: int) -> None:
-    """Make a part's group; the memory limit is set where the controller is lent."""
+def make(folder: str, memory_bytes: int, weight: int = 100) -> None:
+    """Make a part's group; memory limit and CPU weight (100 is everybody's) are set where the controllers are lent."""
     os.mkdir(folder)
-    limit = os.path.join(folder, "memory.max")
-    if memory_bytes and os.path.exists(limit):
-        _write(limit, str(memory_bytes))
+    for name, value, is_told in (("memory.max", memory_bytes, memory_bytes > 0), ("cpu.weight", weight, weight != 100)):
+        path = os.path.join(folder, name)
+        if is_told and os.path.exists(path):
+            _write(path, str(value))
 
 
 def join(folder: str) -> None:
@@ -88,11 +89,13 @@ def oom_kills(folder: str) -> int:
         return 0
 
 
-def remove(folder: str) -> None:
+def remove(folder: str) -> bool:
+    """Remove an empty group; false when a process is still in it."""
     try:
         os.rmdir(folder)
     except OSError:
-        pass
+        return not os.path.isdir(folder)
+    return True
 
 
 def _write(path: str, text: str) -> None:

@@ -5,9 +5,8 @@ Standard library only: the shim imports it. Nothing of the job's environment is 
 
 import errno
 import os
-import resource
-import signal
 
+from agents.lean import signal
 from agents.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
 
 
@@ -41,23 +40,50 @@ def _drop(uid: int, gid: int, groups: list[int]) -> None:
     prctl(NO_NEW_PRIVS, 1)
 
 
-def run_command(order: dict, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
-    """In the child: become the command. Never returns; a refusal goes up ``word`` as a sentence."""
+def candidates(command: str, env: dict[str, str]) -> list[str]:
+    """Where to look for a command: the path it is, or all places of PATH that seem to have it.
+
+    A place is left out only when it surely has nothing of that name; what its user may execute shows when it is tried.
+    """
+    if "/" in command:
+        return [command]
+    found = []
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{command}"
+        if folder.startswith("/"):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                pass
+        found.append(path)
+    return found
+
+
+def _be_nice(nice: int) -> None:
+    """Take the share of cores that the priority gives; without the right to more than others, be as the others."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError:
+        pass
+
+
+def run_command(order: dict, paths: list[str], out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+    """In the child: become the command. Never returns; a refusal goes up ``word`` as a sentence.
+
+    Every page of memory touched here is copied first, so whatever can be done once, the nursery has done.
+    """
     step = "its process could not be prepared"
     try:
         os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2, signal.SIGXFSZ, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        _be_first_to_go()
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        nofile = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (nofile, nofile))
+        os.umask(0o022)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
         if order.get("cpus"):
             os.sched_setaffinity(0, order["cpus"])
-        os.umask(0o022)
-        nothing = os.open("/dev/null", os.O_RDONLY)
-        for source, target in ((nothing, 0), (out, 1), (err, 2)):
-            os.dup2(source, target, inheritable=True)
+        if order.get("nice"):
+            _be_nice(order["nice"])
         if order.get("uid") is not None:
             step = f"its user could not be changed to uid {order['uid']}"
             _drop(order["uid"], order["gid"], order.get("groups", []))
@@ -67,20 +93,19 @@ def run_command(order: dict, out: int, err: int, word: int, shim: int) -> None: 
         step = f'its folder "{order["cwd"]}" could not be entered'
         os.chdir(order["cwd"])
         step = ""
-        _execute(order["argv"], order["env"])
+        _execute(paths, order["argv"], order["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
         os.write(word, _refusal(order, step, error).encode(errors="replace"))
     finally:
         os._exit(127)
 
 
-def _execute(argv: list[str], env: dict[str, str]) -> None:
+def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
     """``execvpe`` that imports nothing: the user who is now in charge may not be able to read our Python."""
     if "/" in argv[0]:
         os.execve(argv[0], argv, env)
     failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for folder in env.get("PATH", os.defpath).split(":"):
-        path = f"{folder or '.'}/{argv[0]}"
+    for path in paths:
         try:
             os.execve(path, argv, env)
         except (FileNotFoundError, NotADirectoryError):
@@ -90,15 +115,6 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
             if os.path.exists(path):
                 failure = error
     raise failure
-
-
-def _be_first_to_go() -> None:
-    """Have the kernel pick the command, not its supervisors, when the host runs out of memory."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")
-    except OSError:
-        pass
 
 
 def _refusal(order: dict, step: str, error: BaseException) -> str:  # type: ignore[type-arg]

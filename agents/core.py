@@ -5,7 +5,8 @@
 - an older generation orders nothing; the same generation may be applied any number of times;
 - a part that was ever started here is never started again, forgotten or not;
 - absence from Desired is not a stop, and what the server does not know is kept;
-- a start waits while a live local part holds one of its devices and either of the two claims it exclusively;
+- a start waits while a live local part holds one of its devices and either of the two claims it exclusively, or both
+  claim the same slots of it;
 - a restored database (another lineage) may count from anew, and makes the agent forget nothing of the former one.
 """
 
@@ -14,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agents.protocol import Desired, DeviceClaim, Exit, Phase, Wanted
+from agents.protocol import Desired, DeviceClaim, Exit, Phase, Share, Wanted
 
 WHOLE_DEVICE_MILLI = 1000
+# By device, the parts that hold claims on it.
+Holders = dict[str, list[tuple[str, DeviceClaim]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Revise:
-    """A newer spec of a running part is known; it is noted, and applied by later versions of the agent."""
+    """A newer revision of a running part is wanted: the same process gets ``share``."""
 
     part: str
     spec_rev: int
+    share: Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
         if wanted.spec_rev > known.signalled_rev and wanted.signal:
             return [Signal(wanted.part, wanted.signal, wanted.spec_rev)]
     elif wanted.spec_rev > known.spec_rev:
-        return [Revise(wanted.part, wanted.spec_rev)]
+        return [Revise(wanted.part, wanted.spec_rev, wanted.share or Share())]
     return []
 
 
@@ -162,21 +166,33 @@ def claims_whole(claim: DeviceClaim) -> bool:
     return claim.kind != "cpu" and claim.milli >= WHOLE_DEVICE_MILLI
 
 
-def _holders(world: World) -> dict[str, list[tuple[str, bool]]]:
-    holders: dict[str, list[tuple[str, bool]]] = {}
+def are_apart(one: DeviceClaim, other: DeviceClaim) -> bool:
+    """Tells whether two claims on one device can be held at once: both are shares, and no slot is in both."""
+    if claims_whole(one) or claims_whole(other):
+        return False
+    mine, theirs = one.partition, other.partition
+    if mine is None or theirs is None:
+        return True
+    if mine.start is None or theirs.start is None:
+        return mine.uuid != theirs.uuid
+    return mine.start + mine.size <= theirs.start or theirs.start + theirs.size <= mine.start
+
+
+def _holders(world: World) -> Holders:
+    holders: Holders = {}
     for known in world.here.values():
         if known.is_live:
             for claim in known.devices:
-                holders.setdefault(claim.uuid, []).append((known.part, claims_whole(claim)))
+                holders.setdefault(claim.uuid, []).append((known.part, claim))
     return holders
 
 
-def _start_or_hold(wanted: Wanted, holders: dict[str, list[tuple[str, bool]]]) -> Order:
+def _start_or_hold(wanted: Wanted, holders: Holders) -> Order:
     claims = wanted.spec.devices if wanted.spec else []
     for claim in claims:
-        for part, whole in holders.get(claim.uuid, []):
-            if whole or claims_whole(claim):
+        for part, held in holders.get(claim.uuid, []):
+            if not are_apart(claim, held):
                 return Hold(wanted, claim.uuid, part)
     for claim in claims:
-        holders.setdefault(claim.uuid, []).append((wanted.part, claims_whole(claim)))
+        holders.setdefault(claim.uuid, []).append((wanted.part, claim))
     return Start(wanted)

@@ -11,7 +11,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``features`` are dense peak rates; ``memory_bytes`` and ``idle_watts`` serve only simulated devices."""
+    """``features`` are dense peak rates, as ``source`` gives them.
+
+    ``memory_bytes`` stands in where a vendor's tool tells none; ``idle_watts`` serves simulated devices only.
+    """
 
     name: str
     vendor: str
@@ -19,6 +22,7 @@ class Model:
     features: dict[str, float]
     memory_bytes: int
     idle_watts: float
+    source: str
 
 
 @functools.cache
@@ -32,6 +36,7 @@ def models() -> tuple[Model, ...]:
             features=entry["features"],
             memory_bytes=int(entry["memory_gib"]) << 30,
             idle_watts=float(entry["idle_watts"]),
+            source=entry["source"],
         )
         for entry in content["device"]
     )
@@ -41,9 +46,14 @@ def named(name: str) -> Model:
     return next(model for model in models() if model.name == name)
 
 
+def known(vendor: str, model: str) -> Model | None:
+    """What is written down of a model as its vendor's tool names it; None when nobody wrote it."""
+    return next(
+        (each for each in models() if each.vendor == vendor and re.search(each.match, model, re.IGNORECASE)), None
+    )
+
+
 def features(vendor: str, model: str) -> dict[str, float]:
-    """The known rates of a model as its vendor's library names it; empty when nobody wrote them down."""
-    for known in models():
-        if known.vendor == vendor and re.search(known.match, model, re.IGNORECASE):
-            return dict(known.features)
-    return {}
+    """The known rates of a model; empty when nobody wrote them down."""
+    found = known(vendor, model)
+    return dict(found.features) if found else {}

@@ -12,22 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agents import gang, visible
 from agents.procfs import MARK
 from agents.protocol import DeviceClaim, PartSpec, Wanted
 
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
-
-# How each vendor's runtime is told which devices it may use: by uuid or by index.
-VISIBLE: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "nvidia": (("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"), "uuid"),
-    "amd": (("ROCR_VISIBLE_DEVICES",), "index"),
-    "huawei": (("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"), "index"),
-    "intel": (("ZE_AFFINITY_MASK",), "index"),
-    "habana": (("HABANA_VISIBLE_DEVICES", "HABANA_VISIBLE_MODULES"), "index"),
-    "cambricon": (("MLU_VISIBLE_DEVICES",), "index"),
-    "mthreads": (("MTHREADS_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES"), "index"),
-    "google": (("TPU_VISIBLE_CHIPS",), "index"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +46,6 @@ def accelerators(spec: PartSpec) -> list[DeviceClaim]:
     return [claim for claim in spec.devices if claim.kind != "cpu"]
 
 
-def visible_devices(claims: list[DeviceClaim]) -> dict[str, str]:
-    """What limits each vendor's runtime to the claimed devices. A simulated device is no device to a runtime."""
-    shown = {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
-    for vendor, (names, by) in VISIBLE.items():
-        mine = [claim for claim in claims if claim.vendor == vendor and claim.kind != "cpu" and not claim.simulated]
-        if mine:
-            listed = ",".join(claim.uuid if by == "uuid" else str(claim.index) for claim in mine)
-            shown.update(dict.fromkeys(names, listed))
-    return shown
-
-
 def environment(
     wanted: Wanted, places: Places, own: Mapping[str, str], runtime: Path | None, home: str
 ) -> dict[str, str]:
@@ -84,7 +62,7 @@ def environment(
     env.update(spec.env)
     if runtime is not None:
         env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{runtime}" if env.get("PYTHONPATH") else str(runtime)
-    env.update(visible_devices(spec.devices))
+    env.update(visible.variables(spec.devices))
     env.update(
         {
             MARK: wanted.part,
@@ -122,8 +100,11 @@ def environment(
             "PET_MASTER_PORT": str(spec.master_port),
         }
     )
+    env.update(gang.variables(spec, places.scratch))
     if spec.time_limit_s is not None:
         env["YARD_TIME_LIMIT_S"] = f"{spec.time_limit_s:g}"
+    if held := [claim.partition.profile for claim in devices if claim.partition is not None]:
+        env["YARD_DEVICE_PARTITION"] = ",".join(held)
     if any(claim.simulated for claim in devices):
         env["YARD_DEVICE_SIMULATED"] = "1"
     return env

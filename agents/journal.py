@@ -39,7 +39,11 @@ class Seen(msgspec.Struct, tag="seen", tag_field="is", frozen=True, omit_default
 
 
 class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_defaults=True):
-    """A part is about to be started. Durable before anything of it exists."""
+    """A part is about to be started. Durable before anything of it exists.
+
+    ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
+    ``weight`` the weight of its share of cores.
+    """
 
     part: str
     attempt: str
@@ -51,6 +55,9 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     lineage: str = ""
     stop_to: str = "main"
     devices: list[DeviceClaim] = msgspec.field(default_factory=list)
+    executor: str = ""
+    cpus: list[int] = msgspec.field(default_factory=list)
+    weight: int = 100
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):

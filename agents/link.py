@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from agents import VERSION
 from agents.host import HostView
 from agents.node import Node
+from agents.patience import within
 from agents.procfs import boottime
 from agents.protocol import (
     CLOSE_PROTOCOL,
@@ -22,6 +23,7 @@ from agents.protocol import (
     CLOSE_UNAUTHENTICATED,
     LINK_PATH,
     PROTO,
+    Conditions,
     Desired,
     InventoryRef,
     Report,
@@ -50,6 +52,7 @@ class Link:
         self.seq = 0
         self._sent_at = 0.0
         self._full = True
+        self._kept_whole = True
 
     async def run(self) -> None:
         """For ever: dial, talk, dial again with growing, jittered pauses."""
@@ -77,7 +80,7 @@ class Link:
                 user_agent_header=f"switchyard-agent/{VERSION}",
             ) as socket:
                 log.info("node %s is connected to %s", self.node.name, self.server.url)
-                self._full = True
+                self._full = self._kept_whole = True
                 await self._exchange(socket)
         except ConnectionClosed as error:
             return self._explain(error)
@@ -124,15 +127,13 @@ class Link:
             # Under load reports are coalesced: the more there is to say, the longer the pause between two.
             await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
             period = self.node.timers.report_s * random.uniform(0.8, 1.2)
-            try:
-                await asyncio.wait_for(self.node.changed.wait(), period)
-            except TimeoutError:
-                continue
+            await within(self.node.changed, period)
 
     def _report(self) -> bytes:
         self.seq += 1
         inventory = InventoryRef(hash=self.view.hash, full=self.view.inventory if self._full else None)
-        self._full = False
+        supply, whole = self.node.supply, self._kept_whole
+        self._full = self._kept_whole = False
         return _encode(
             Report(
                 proto=PROTO,
@@ -143,9 +144,17 @@ class Link:
                 seen_generation=self.node.generation,
                 inventory=inventory,
                 here=self.node.here(),
-                conditions=self.view.conditions(self.node.journal.disk_pressure),
+                conditions=self._conditions(),
+                kept=supply.kept(whole) if supply is not None else None,
             )
         )
+
+    def _conditions(self) -> Conditions:
+        found = self.view.conditions(self.node.journal.disk_pressure)
+        held, notes = self.node.quarantined(), self.node.loops.notes()
+        if not held and not notes:
+            return found
+        return msgspec.structs.replace(found, device_errors=[*found.device_errors, *held], notes=[*found.notes, *notes])
 
     def inventory_changed(self) -> None:
         self._full = True

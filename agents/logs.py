@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import msgspec
 
 from agents.node import Node, Part
+from agents.patience import within
 from agents.protocol import LOGS_PATH, LogBatch, LogChunk, LogReceipt
 from agents.server import Channel, Server, ServerRefused
 
 log = logging.getLogger("switchyard.agent")
 
 CHUNK_BYTES = 256 << 10
-BATCH_BYTES = 1 << 20
+BATCH_BYTES = 4 << 20
 LIVE_PERIOD_S = 0.2
 REST_PERIOD_S = 5.0
 RETRY_MAX_S = 10.0
@@ -52,17 +53,14 @@ class LogShipper:
         part = self.node.parts.get(name)
         if part is None:
             return True
-        keys = [(name, part.intent.rank, stream) for stream in ("out", "err")]
-        for key in keys:
-            stream = self.streams.get(key, Stream())
-            if (
-                not stream.is_refused
-                and (size := _size(part, key[2]))
-                and (not stream.is_known or stream.committed < size)
-            ):
+        rank, sizes = part.intent.rank, part.log_sizes()
+        for kind in ("out", "err"):
+            stream = self.streams.get((name, rank, kind), Stream())
+            size = sizes.get(f"{rank}.{kind}", 0)
+            if not stream.is_refused and size and (not stream.is_known or stream.committed < size):
                 return False
-        for key in keys:
-            self.streams.pop(key, None)
+        for kind in ("out", "err"):
+            self.streams.pop((name, rank, kind), None)
         return True
 
     async def run(self) -> None:
@@ -85,10 +83,7 @@ class LogShipper:
             if pause > LIVE_PERIOD_S:
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 continue
-            try:
-                await asyncio.wait_for(self.wake.wait(), wait)
-            except TimeoutError:
-                continue
+            await within(self.wake, wait)
 
     async def _round(self) -> bool:
         """Ship one batch; true when there is more at once."""
@@ -109,43 +104,49 @@ class LogShipper:
         return moved
 
     def _collect(self) -> list[LogChunk]:
-        keys = [
-            (part, (name, part.intent.rank, stream))
-            for name, part in self.node.parts.items()
-            for stream in ("out", "err")
-        ]
-        self._turn = (self._turn + 1) % max(1, len(keys))
+        """What fits into one batch: of each stream a chunk in turn, and again of those that have more."""
+        behind = self._behind()
+        self._turn = (self._turn + 1) % max(1, len(behind))
+        behind = behind[self._turn :] + behind[: self._turn]
         chunks: list[LogChunk] = []
         room = BATCH_BYTES
-        for part, key in keys[self._turn :] + keys[: self._turn]:
-            if room <= 0:
-                break
-            chunk = self._next(part, key, min(room, CHUNK_BYTES))
-            if chunk is not None:
+        while behind and room > 0:
+            more = []
+            for part, name, offset, size in behind:
+                if room <= 0:
+                    break
+                chunk = self._read(part, name, offset, min(room, CHUNK_BYTES, size - offset))
                 chunks.append(chunk)
                 room -= len(chunk.data)
+                if chunk.data and (reached := offset + len(chunk.data)) < size:
+                    more.append((part, name, reached, size))
+            behind = more
         return chunks
 
-    def _next(self, part: Part, key: tuple[str, int, str], room: int) -> LogChunk | None:
-        size = _size(part, key[2])
-        if not size:
-            return None
-        stream = self.streams.setdefault(key, Stream())
-        if stream.is_refused or (stream.is_known and stream.committed >= size):
-            return None
-        content = b""
-        if stream.is_known or size <= CHUNK_BYTES:
-            with open(_path(part, key[2]), "rb") as file:
-                content = os.pread(file.fileno(), room, stream.committed)
-        return LogChunk(key[0], part.intent.epoch, key[1], key[2], stream.committed, content)
+    def _behind(self) -> list[tuple[Part, str, int, int]]:
+        """The streams with something to ship: where to go on, and the size until which to."""
+        found = []
+        for name, part in self.node.parts.items():
+            sizes = part.log_sizes()
+            for kind in ("out", "err"):
+                size = sizes.get(f"{part.intent.rank}.{kind}", 0)
+                if not size:
+                    continue
+                stream = self.streams.setdefault((name, part.intent.rank, kind), Stream())
+                if not stream.is_refused and (not stream.is_known or stream.committed < size):
+                    # A long stream of which nothing is known is asked about first, with an empty chunk.
+                    is_asked = not stream.is_known and size > CHUNK_BYTES
+                    found.append((part, kind, stream.committed, stream.committed if is_asked else size))
+        return found
 
-
-def _path(part: Part, stream: str) -> str:
-    return f"{part.intent.folder}/{part.intent.rank}.{stream}"
-
-
-def _size(part: Part, stream: str) -> int:
-    try:
-        return os.stat(_path(part, stream)).st_size
-    except OSError:
-        return 0
+    @staticmethod
+    def _read(part: Part, kind: str, offset: int, room: int) -> LogChunk:
+        intent = part.intent
+        data = b""
+        if room > 0:
+            descriptor = os.open(f"{intent.folder}/{intent.rank}.{kind}", os.O_RDONLY)
+            try:
+                data = os.pread(descriptor, room, offset)
+            finally:
+                os.close(descriptor)
+        return LogChunk(intent.part, intent.epoch, intent.rank, kind, offset, data)

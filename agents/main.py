@@ -17,26 +17,38 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from agents import VERSION, cgroup, enrol, probes, procfs, run_as, stop_all
+from agents import VERSION, bandwidth, cgroup, enrol, probes, procfs, run_as, stop_all, survey
 from agents.bundle import BundleCache
+from agents.cores import known_cores
+from agents.engine_watch import EngineWatch
+from agents.executors.choice import Choice
+from agents.executors.container import ContainerExecutor
 from agents.executors.process import Ground, ProcessExecutor
 from agents.host import HostView, address_towards
+from agents.instances import Instances
 from agents.journal import Journal
 from agents.link import Link
+from agents.local import expire_for_ever, prepare_folder
 from agents.logs import LogShipper
 from agents.node import Node
-from agents.probes import simulated
+from agents.partitions import missing
+from agents.probes import command, simulated
 from agents.protocol import Enrolled, Exit
 from agents.record import take, write_whole
 from agents.server import Server
+from agents.supplier import add_arguments, opened
+from agents.supply import Supply
 from agents.telemetry import Meter
+from agents.turns import Turns
 from agents.warm_parent import WarmParent
 
 LOG_CAP_BYTES = 256 << 20
+LOG_BYTES_PER_S = 16 << 20
 log = logging.getLogger("switchyard.agent")
 
 
@@ -148,11 +160,14 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
         runtime=install_runtime(state),
         cgroup=group,
         log_cap_bytes=int(os.environ.get("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES)),
+        log_pace_bytes=int(os.environ.get("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S)),
     )
+    # Only root may divide a card.
+    instances = Instances(state / "instances.json") if os.geteuid() == 0 and not member.shape else None
     found: dict[str, probes.Probe] = (
         {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
         if member.shape
-        else probes.discover(probes.Host(name=member.name))
+        else probes.discover(probes.Host(name=member.name, commands=options.commands, instances=instances))
     )
     view = HostView(
         name=member.name,
@@ -162,18 +177,37 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
         address=address_towards(server.url),
         labels=dict(options.labels),
         simulated=member.shape is not None,
+        engine=None if member.shape is not None else EngineWatch.of_this_process(),
     )
     await asyncio.to_thread(view.look)
-    node = Node(member.name, runs, Journal(state / "journal.jsonl"), ProcessExecutor(ground), boot)
+    executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
+    node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
+    node.local = prepare_folder(state / "local")
+    node.supply = opened(state, server, options, node.changed.set)
+    node.tuner.topology = lambda: known_cores(view.inventory)
+    node.lacks = lambda spec: missing(spec, view.inventory)
+    node.instances = instances
+    node.tuner.turns = Turns(options.queued)
     listen(ground.bell, node.look)
     node.open()
     link = Link(node, view, server, ground.lease)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
-    for loop in (node.tick(), link.run(), logs.run(), meter.run()):
-        node.keep(loop)
-    node.on_close = view.close
+    node.keep("look at its parts", node.tick)
+    node.keep("link to the control plane", link.run)
+    node.keep("shipping of logs", logs.run)
+    node.keep("telemetry", meter.run)
+    node.keep("fetching of inputs", node.supply.run)
+    node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
+    node.on_close = partial(close, view, node.supply, instances)
     return node
+
+
+def close(view: HostView, supply: Supply, instances: Instances | None) -> None:
+    view.close()
+    supply.close()
+    if instances is not None:
+        instances.close()
 
 
 def refuse(folder: str, reason: str) -> None:
@@ -240,9 +274,18 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--name", default=os.uname().nodename, help="name of the node (default: the host's)")
     top.add_argument("--join-token-file", help="file with a join token, or - for standard input; needed once")
     top.add_argument("--run-as", help="self, nobody, a user or a uid; default: nobody for root, else self")
+    top.add_argument("--probes", metavar="FILE", help="commands that list devices of any kind (default: $YARD_PROBES)")
     top.add_argument("--simulate", help="simulated machines instead of this one, e.g. 4xdgx-h100,2xatlas-800")
     top.add_argument("--with-host", action="store_true", help="be this host too, beside the simulated machines")
     top.add_argument("--labels", type=label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
+    top.add_argument(
+        "--queued",
+        action="append",
+        default=[],
+        metavar="KIND|UUID",
+        help="devices whose parts take turns by a feedback queue; may be repeated",
+    )
+    add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")
     return top
 
@@ -250,8 +293,9 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage."""
     words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] == ["stop-all"]:
-        return stop_all.main(words[1:])
+    asides = {"stop-all": stop_all.main, "survey": survey.main, "bandwidth": bandwidth.main}
+    if words and words[0] in asides:
+        return asides[words[0]](words[1:])
     options = parser().parse_args(words)
     level = logging.DEBUG if options.verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -259,6 +303,8 @@ def main(arguments: list[str] | None = None) -> int:
     prefer_survival()
     state = Path(options.state).expanduser().resolve()
     try:
+        listed = options.probes or os.environ.get("YARD_PROBES", "")
+        options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)
         asyncio.run(run(options, state))

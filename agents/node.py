@@ -9,23 +9,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from agents import core
+from agents import core, gang, watch
+from agents.adjust import MIDDLE_WEIGHT
 from agents.environment import Places
 from agents.executors import Executor, Sighting, Unlaunchable
+from agents.instances import Instances, is_missing
 from agents.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
+from agents.leftovers import Leftovers
+from agents.local import job_folder, localised
+from agents.loops import Loop, Loops
+from agents.manifest import Unfit
+from agents.patience import within
+from agents.procfs import boottime
 from agents.progress import ReportFile
-from agents.protocol import Desired, Exit, Here, Phase, Timers, Wanted
+from agents.protocol import Checkpoint, Desired, DeviceError, Exit, Here, Output, PartSpec, Phase, Timers, Wanted
+from agents.supply import INPUTS, Supply
+from agents.tuning import Tuner
+from agents.watch import CheckpointWatch
 
 log = logging.getLogger("switchyard.agent")
 
 LIVE_TICK_S = 0.5
 REST_TICK_S = 2.0
+
+
+async def _as_it_is(part: Part, end: Exit) -> Exit:
+    """Nobody measures devices: the end stays as it is."""
+    return end
 
 
 class Part:
@@ -40,11 +56,17 @@ class Part:
         self.exit: Exit | None = None
         self.stop: tuple[float, str] | None = None
         self.signalled_rev = 0
-        self.wanted_rev = intent.spec_rev
+        self.wanted_rev = self.applied_rev = intent.spec_rev
+        self.notes: list[str] = []
+        self.launch_notes: tuple[str, ...] = ()
+        self.left: tuple[int, ...] = ()
         self.is_launched = False
         self.is_busy = False
         self.is_forgotten = False
+        self._final_sizes: dict[str, int] | None = None
         self.reports = ReportFile(Places(Path(intent.folder)).reports)
+        self.watch = CheckpointWatch(intent.folder)
+        self.outputs: list[Output] = []
 
     @property
     def is_live(self) -> bool:
@@ -63,13 +85,22 @@ class Part:
         )
 
     def log_sizes(self) -> dict[str, int]:
+        if self._final_sizes is not None:
+            return self._final_sizes
         sizes = {}
         for name in (f"{self.intent.rank}.out", f"{self.intent.rank}.err"):
             try:
                 sizes[name] = os.stat(f"{self.intent.folder}/{name}").st_size
             except OSError:
                 continue
+        if not self.is_live:
+            self._final_sizes = sizes
         return sizes
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """What it confirmed, and what was recognised as complete; each once."""
+        told = {(each.step, each.path): each for each in [*self.watch.checkpoints, *self.reports.checkpoints]}
+        return list(told.values())
 
     def here(self) -> Here:
         return Here(
@@ -77,15 +108,17 @@ class Part:
             attempt=self.intent.attempt,
             epoch=self.intent.epoch,
             phase=self.phase,
-            spec_rev=self.intent.spec_rev,
+            spec_rev=self.applied_rev,
             pid=self.pid,
             pid_start=self.pid_start,
             substate=self.substate,
             exit=self.exit,
             logs=self.log_sizes(),
             devices=[claim.uuid for claim in self.intent.devices],
-            checkpoints=self.reports.checkpoints,
+            checkpoints=self.checkpoints(),
             progress=self.reports.progress,
+            outputs=self.outputs,
+            notes=[*self.launch_notes, *self.notes],
         )
 
 
@@ -101,12 +134,23 @@ class Node:
         self.parts: dict[str, Part] = {}
         self.held: dict[str, core.Hold] = {}
         self.timers = Timers()
+        self.local: Path | None = None
+        self.supply: Supply | None = None
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
         self.stirred = asyncio.Event()
         self.on_end: Callable[[Part], None] = lambda part: None
         self.shipped: Callable[[str], bool] = lambda part: True
         self.on_close: Callable[[], None] = lambda: None
+        self.measured: Callable[[str, Exit], Exit] = lambda part, end: end
+        self.held_before: Callable[[Part], None] = lambda part: None
+        self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
+        self.unreturned: Callable[[], list[DeviceError]] = list
+        self.lacks: Callable[[PartSpec], str] = lambda spec: ""
+        self.instances: Instances | None = None
+        self.tuner = Tuner(self)
+        self.loops = Loops(self.changed.set)
+        self._leftovers = Leftovers()
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the past
@@ -123,7 +167,9 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
+                part.outputs = Supply.left(intent.folder)
             else:
+                self.tuner.adopt(part)
                 self._see(part)
             part.reports.poll()
         self.journal.flush()
@@ -162,6 +208,8 @@ class Node:
             self.changed.set()
         self.timers = desired.timers
         self.desired = self._with_specs(desired)
+        if self.supply is not None:
+            self.supply.want(desired.prefetch)
         self._carry_out(core.diff(self.desired, world))
 
     def _with_specs(self, desired: Desired) -> Desired:
@@ -193,8 +241,9 @@ class Node:
                     self._stop(self.parts[part], grace_s, why)
                 case core.Signal(part, signal, spec_rev):
                     self._signal(self.parts[part], signal, spec_rev)
-                case core.Revise(part, spec_rev):
+                case core.Revise(part, spec_rev, share):
                     self.parts[part].wanted_rev = spec_rev
+                    self.tuner.revise(self.parts[part], share)
                 case core.Void(wanted):
                     self._void(wanted, Exit(stopped=True, detail="stopped before it started"))
                 case core.Recall(wanted, end):
@@ -214,11 +263,15 @@ class Node:
             epoch=wanted.epoch,
             boot_id=self.boot_id,
             folder=str(self.runs / os.path.basename(wanted.part)),
-            spec_rev=wanted.spec_rev,
+            # A revision that came before the start is applied, and told, when the part runs.
+            spec_rev=1 if wanted.share else wanted.spec_rev,
             rank=spec.rank if spec else 0,
             lineage=self.journal.past.lineage,
             stop_to=spec.stop_to if spec else "main",
             devices=spec.devices if spec else [],
+            executor="container" if spec and spec.image else "",
+            cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
+            weight=spec.weight if spec else MIDDLE_WEIGHT,
         )
 
     def _start(self, wanted: Wanted) -> None:
@@ -226,18 +279,26 @@ class Node:
         part.is_busy = True
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
+        if wanted.share:
+            part.wanted_rev = wanted.spec_rev
+            self.tuner.revise(part, wanted.share)
         self.stirred.set()
-        self._spawn(self._launch(part, wanted))
+        self.spawn(self._launch(part, wanted))
 
     async def _launch(self, part: Part, wanted: Wanted) -> None:
         """The order matters: durable intent, then the folder, then the launch; a stop may come between any two."""
         try:
             await self.journal.sync()
             spec = wanted.spec
-            if spec is not None and spec.bundle:
-                await asyncio.to_thread(self.executor.prepare, wanted, part.intent)
+            if spec is not None and spec.inputs and self.supply is not None:
+                part.substate = "fetches its inputs"
+                self.changed.set()
+                await self.supply.gathered(wanted.part, spec, lambda: part.stop is not None)
+                part.substate = ""
+            if spec is not None and self._is_slow(spec):
+                await asyncio.to_thread(self._prepare, part, wanted)
             else:
-                self.executor.prepare(wanted, part.intent)
+                self._prepare(part, wanted)
         except Unlaunchable as error:
             self._end(part, Exit(cause="LAUNCH_FAILED", detail=str(error), stopped=part.stop is not None))
             return
@@ -245,8 +306,15 @@ class Node:
             detail = f"this node could not record the start: {error.strerror or error}"
             self._end(part, Exit(cause="LAUNCH_FAILED", detail=detail))
             return
+        except Exception as error:
+            # A fault of the agent's own: the stage learns of it, and whoever looks at the node too.
+            detail = f"this node could not start it ({type(error).__name__}: {error})"
+            self._end(part, Exit(cause="LAUNCH_FAILED", detail=detail[:300]))
+            raise
         finally:
             part.is_busy = False
+            if self.supply is not None:
+                self.supply.settle(wanted.part)
         if part.stop is not None:
             self._end(part, Exit(stopped=True, detail="stopped before it started"))
             return
@@ -254,9 +322,41 @@ class Node:
         part.phase = Phase.STARTING
         self.executor.launch(part.intent)
 
+    def _is_slow(self, spec: PartSpec) -> bool:
+        """Whether making it ready may block for longer than the loop may."""
+        is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
+        return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided)
+
+    def _prepare(self, part: Part, wanted: Wanted) -> None:
+        """Have the executor make the part ready, with what this node decides about it. May block."""
+        if wanted.spec is None:
+            self.executor.prepare(wanted, part.intent)
+            return
+        if why := self.lacks(wanted.spec):
+            raise Unlaunchable(why)
+        given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
+        shared, places = wanted.spec.input_dir, Places(Path(part.intent.folder))
+        spec = self._decided(wanted.part, given, places)
+
+        def furnish() -> None:
+            gang.write(spec, places.scratch)
+            watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local))
+            self.held_before(part)
+            if self.supply is not None:
+                self.supply.lay_out(places.folder, places.scratch, spec, shared)
+
+        self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
+
+    def _decided(self, part: str, spec: PartSpec, places: Places) -> PartSpec:
+        """The spec as it holds on this node."""
+        spec = localised(part, spec, self.local)
+        inputs = str(places.scratch / INPUTS) if spec.inputs and self.supply is not None else spec.input_dir
+        return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
+
     def _stop(self, part: Part, grace_s: float, why: str) -> None:
         part.stop = (grace_s, why)
         if part.is_launched:
+            self.tuner.release(part)
             self.executor.stop(part.intent, grace_s, why)
 
     def _signal(self, part: Part, signal: str, spec_rev: int) -> None:
@@ -282,27 +382,70 @@ class Node:
     def _see(self, part: Part) -> None:
         seen: Sighting = self.executor.look(part.intent)
         if seen.exit is not None:
-            self._end(part, seen.exit)
+            looks = part.watch.is_worth_a_last_look() or Supply.leaves_outputs(part.intent.folder)
+            if looks or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
+                part.is_busy = True
+                self.spawn(self._conclude(part, seen.exit, looks))
+            else:
+                self._end(part, seen.exit)
             return
         if seen.forlorn:
             part.is_busy = True
-            self._spawn(self._bury(part))
+            self.spawn(self._bury(part))
+        part.left = seen.left
         now = (max(part.phase, seen.phase), seen.pid, seen.pid_start, seen.substate)
         if now != (part.phase, part.pid, part.pid_start, part.substate):
             part.phase, part.pid, part.pid_start, part.substate = now
+            part.launch_notes = seen.notes
             self.changed.set()
+            self.tuner.settle()
+
+    async def _watch(self, part: Part) -> None:
+        """See which checkpoints are complete by now; the disk may be slow, so off the loop."""
+        part.watch.is_looking = True
+        try:
+            if await asyncio.to_thread(part.watch.look):
+                self.changed.set()
+        finally:
+            part.watch.is_looking = False
+
+    async def _conclude(self, part: Part, end: Exit, looks: bool) -> None:
+        """What the part saved last and what it leaves belong to its end, for others go on from there; and so does that
+        its devices are free. An agent that ends meanwhile leaves it to the next one."""
+        if looks:
+            with self.loops.careful("last look at what a part leaves"):
+                try:
+                    await self._watch(part)
+                    if self.supply is not None and not end.cause and not end.stopped:
+                        part.outputs = await self.supply.left_by(part.intent.folder)
+                except Unfit as error:
+                    end = msgspec.structs.replace(end, cause="EXIT_CODE", detail=str(error))
+        await self._end_released(part, end)
+
+    async def _end_released(self, part: Part, end: Exit) -> None:
+        with self.loops.careful("look at what devices gave back"):
+            end = await self.released(part, end)
+        self._end(part, end)
 
     async def _bury(self, part: Part) -> None:
-        self._end(part, await asyncio.to_thread(self.executor.bury, part.intent))
+        try:
+            end = await asyncio.to_thread(self.executor.bury, part.intent)
+        except Exception:
+            part.is_busy = False  # it is tried again with the next look
+            raise
+        await self._end_released(part, end)
 
     def _end(self, part: Part, end: Exit) -> None:
         if not part.is_live:
             return
         part.reports.poll()
+        with self.loops.careful("account of what a part used"):
+            end = self.measured(part.intent.part, end)
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
         self.journal.append(Ended(part=part.intent.part, exit=end))
-        self._spawn(self._settle_journal())
+        self.spawn(self._settle_journal())
         self.changed.set()
+        self.tuner.drop(part)
         self.on_end(part)
         # Not at once: the caller may be in the middle of carrying out orders that another look would give again.
         asyncio.get_running_loop().call_soon(self.again)
@@ -319,19 +462,24 @@ class Node:
         """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
         while True:
             for part in self.live:
-                self.look(part.intent.part)
-                if part.reports.poll():
-                    self.changed.set()
+                # What goes wrong with one part keeps nobody from looking at the others.
+                with self.loops.careful(f"look at part {part.intent.part}"):
+                    self._look_after(part)
+            self.tuner.settle()
             await self.sweep()
             self.again()
             self.journal.recheck_disk()
             self.stirred.clear()
             busy = bool(self.live) or any(part.is_forgotten for part in self.parts.values())
-            try:
-                await asyncio.wait_for(self.stirred.wait(), LIVE_TICK_S if busy else REST_TICK_S)
-            except TimeoutError:
-                continue
-            await asyncio.sleep(LIVE_TICK_S)
+            if await within(self.stirred, LIVE_TICK_S if busy else REST_TICK_S):
+                await asyncio.sleep(LIVE_TICK_S)
+
+    def _look_after(self, part: Part) -> None:
+        self.look(part.intent.part)
+        if part.reports.poll():
+            self.changed.set()
+        if part.watch.is_due():
+            self.spawn(self._watch(part))
 
     async def sweep(self) -> None:
         """Drop every part whose end the server has recorded and whose logs it holds."""
@@ -360,11 +508,17 @@ class Node:
         ]
         return [part.here() for part in self.parts.values()] + held
 
-    def keep(self, loop: Coroutine[Any, Any, None]) -> None:
-        """Run a loop for as long as the node is open."""
-        self._spawn(loop)
+    def quarantined(self) -> list[DeviceError]:
+        """The devices that parts which should be gone do not let go."""
+        left = {part.intent.part: (part.left, part.intent.devices) for part in self.live if part.left}
+        return self._leftovers.look(left, boottime()) + self.unreturned()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def keep(self, name: str, loop: Loop) -> None:
+        """Run a loop for as long as the node is open; one that fails is told by this name, and started again."""
+        self.spawn(self.loops.keep(name, loop))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin a piece of work that comes to an end by itself, or with the node."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._reap)
@@ -373,6 +527,7 @@ class Node:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a part's work failed: %r", error, exc_info=error)
+            self.loops.note("work for a part", error)
 
     async def close(self) -> None:
         """End the agent's work on the node; parts go on."""

@@ -5,8 +5,10 @@ seconds, all memory is bytes. Every function answers for a process that vanished
 """
 
 import os
-import signal
 import time
+
+from agents.lean import signal
+from agents.small_file import content
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -28,10 +30,8 @@ def boot_id() -> str:
 
 def _stat(pid: int) -> list[bytes] | None:
     """The fields of ``/proc/PID/stat`` after the command's name; index 0 is the state."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            line = file.read()
-    except OSError:
+    line = content(f"/proc/{pid}/stat")
+    if not line:
         return None
     return line[line.rfind(b")") + 2 :].split()
 
@@ -61,14 +61,10 @@ def _children(pid: int) -> list[int] | None:
     except OSError:
         return found
     for task in tasks:
-        try:
-            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
-                found.extend(int(child) for child in file.read().split())
-        except FileNotFoundError:
-            if os.path.exists(f"/proc/{pid}/task/{task}"):
-                return None
-        except OSError:
-            continue
+        told = content(f"/proc/{pid}/task/{task}/children")
+        if told is None and os.path.exists(f"/proc/{pid}/task/{task}"):
+            return None
+        found.extend(int(child) for child in (told or b"").split())
     return found
 
 
@@ -103,15 +99,26 @@ def descendants(root: int) -> list[int]:
 def marked(part: str) -> list[int]:
     """Live processes whose environment carries the part's mark, as far as this user may look."""
     mark = f"{MARK}={part}".encode()
-    found = []
-    for pid in pids():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark in file.read().split(b"\0") and start_time(pid) is not None:
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
+    return [
+        pid
+        for pid in pids()
+        if mark in (content(f"/proc/{pid}/environ") or b"").split(b"\0") and start_time(pid) is not None
+    ]
+
+
+def carries_mark(pid: int) -> bool:
+    """Whether the process's environment names a part, as far as this user may look."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(entry.startswith(f"{MARK}=".encode()) for entry in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def parent(pid: int) -> int | None:
+    """The pid of the process's parent; None when it is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields is not None else None
 
 
 def of_session(session: int, born_after: int) -> list[int]:
@@ -128,10 +135,8 @@ def memory(processes: list[int]) -> int:
     """Resident bytes of a family: what each holds alone, plus the largest set that any of them shares."""
     alone = shared = 0
     for pid in processes:
-        try:
-            with open(f"/proc/{pid}/statm", "rb") as file:
-                fields = file.read().split()
-        except OSError:
+        fields = (content(f"/proc/{pid}/statm") or b"").split()
+        if not fields:
             continue
         resident, common = int(fields[1]), int(fields[2])
         alone += resident - common

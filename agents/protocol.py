@@ -19,6 +19,14 @@ import msgspec
 PROTO: Final = 1
 MIN_PROTO: Final = 1
 
+# What names a container image, as the OCI distribution specification has it: [host[:port]/]path[:tag][@sha256:digest].
+# It never begins with a sign, so it can be no option of a program that is given it.
+IMAGE: Final = (
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
 CLOSE_UNAUTHENTICATED: Final = 4001
 CLOSE_PROTOCOL: Final = 4002
 CLOSE_SECOND_INCARNATION: Final = 4009
@@ -41,6 +49,33 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
     peer: str
     type: str
     gbps: float | None = None
+
+
+class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A partition of a device (a MIG instance, a vNPU): its profile, and the slots that it covers.
+
+    ``start`` is its first slot, None where the driver does not tell. ``uuid`` is how the vendor's runtime knows it;
+    empty for one that is only made when a stage starts.
+    """
+
+    profile: str
+    start: int | None = None
+    size: int = 1
+    uuid: str = ""
+
+
+class Division(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a device can be divided and is. ``profiles`` says how many of each an empty device could have.
+
+    ``made`` are the partitions that somebody made on purpose. ``makes`` tells that this agent makes and removes others
+    as stages come and go, and ``whole`` that it can give the device undivided too.
+    """
+
+    mode: str
+    profiles: dict[str, int] = msgspec.field(default_factory=dict)
+    made: list[Partition] = msgspec.field(default_factory=list)
+    makes: bool = False
+    whole: bool = False
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,10 +101,38 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     features: dict[str, float] = msgspec.field(default_factory=dict)
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
     links: list[Link] = msgspec.field(default_factory=list)
+    division: Division | None = None
+
+
+class Interface(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A network interface of the host; ``bits_per_s`` is the speed of its link, None where it tells none."""
+
+    name: str
+    bits_per_s: int | None = None
+    is_up: bool = False
+
+
+class Disk(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    size_bytes: int
+    is_rotating: bool = False
+    model: str = ""
+
+
+class FileSystem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where files can be kept; ``size_bytes`` is None for one of another host, which is never asked."""
+
+    mount: str
+    type: str
+    size_bytes: int | None = None
 
 
 class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a host is and has. Sent only when its hash changed or the server asks for it."""
+    """What a host is and has. Sent only when its hash changed or the server asks for it.
+
+    ``container_engine`` is the engine that answers there, for people; empty where none does, and None from an agent
+    that does not look for one.
+    """
 
     hostname: str
     os: str
@@ -80,8 +143,12 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     runs_as: str
     address: str = "127.0.0.1"
     simulated: bool = False
+    container_engine: str | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     devices: list[Device] = msgspec.field(default_factory=list)
+    interfaces: list[Interface] = msgspec.field(default_factory=list)
+    disks: list[Disk] = msgspec.field(default_factory=list)
+    file_systems: list[FileSystem] = msgspec.field(default_factory=list)
 
 
 class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,12 +156,30 @@ class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
     full: Inventory | None = None
 
 
+class Released(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the memory of a device that a part held: in use before it started, at most while it ran, and
+    ``after_s`` after its last process was gone; None where that was not measured.
+
+    ``is_back`` tells whether it gave back what it had taken; None where that cannot be told, for others use it too.
+    """
+
+    uuid: str
+    before_bytes: int | None = None
+    most_bytes: int | None = None
+    left_bytes: int | None = None
+    after_s: float | None = None
+    is_back: bool | None = None
+
+
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a part ended. ``code`` or ``signal`` is set when its process was waited for.
 
     ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.lifecycle.Cause`` that an agent can
-    know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED.
-    ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a completion.
+    know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED
+    DEVICE_ERROR. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a completion.
+    ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of which
+    ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``released`` tells of each of its
+    devices, but for CPUs, whether it gave its memory back.
     """
 
     code: int | None = None
@@ -105,6 +190,9 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     ran_s: float = 0.0
     cpu_s: float = 0.0
     peak_memory_bytes: int = 0
+    energy_j: dict[str, float] = msgspec.field(default_factory=dict)
+    energy_measured_s: float = 0.0
+    released: list[Released] = msgspec.field(default_factory=list)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,8 +212,20 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     values: dict[str, float | int | str] = msgspec.field(default_factory=dict)
 
 
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a stage left under ``<its output folder>/<name>``, kept by digest on the node that ran it."""
+
+    name: str
+    digest: str
+    size_bytes: int
+    files: int = 1
+
+
 class Here(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far."""
+    """One part that this agent knows. ``logs`` maps ``"<rank>.<out|err>"`` to the bytes written so far.
+
+    ``spec_rev`` is the newest revision that was applied; ``notes`` say what of it, or of its start, could not be.
+    """
 
     part: str
     attempt: str
@@ -140,6 +240,12 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     devices: list[str] = msgspec.field(default_factory=list)
     checkpoints: list[Checkpoint] = msgspec.field(default_factory=list)
     progress: Progress | None = None
+    notes: list[str] = msgspec.field(default_factory=list)
+    outputs: list[Output] = msgspec.field(default_factory=list)
+
+
+# The code of a device that an ended part does not let go; the device is given to nobody until it is gone.
+QUARANTINED: Final = "QUARANTINED"
 
 
 class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -156,6 +262,17 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
     notes: list[str] = msgspec.field(default_factory=list)
 
 
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a node has by digest, newest use first, and where others may fetch it; sent when it changed.
+
+    ``url`` is empty where it serves nobody. ``key`` makes the tickets (see ``agents.peers``); it is replaced often.
+    """
+
+    digests: list[str]
+    url: str = ""
+    key: str = ""
+
+
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Agent to server: everything that is here. The node's identity comes from its credential, never from this."""
 
@@ -168,10 +285,11 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     inventory: InventoryRef
     here: list[Here] = msgspec.field(default_factory=list)
     conditions: Conditions = msgspec.field(default_factory=Conditions)
+    kept: Kept | None = None
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part's hold on a share of one device of this node."""
+    """A part's hold on a share of one device of this node, or on one ``partition`` of it."""
 
     uuid: str
     kind: str
@@ -181,13 +299,54 @@ class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
     milli: int
     memory_bytes: int
     simulated: bool = False
+    partition: Partition | None = None
+
+
+class Input(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a stage reads, by digest: a *file*, or a *tree* by its manifest's.
+
+    It appears as ``name`` (a relative path) in the input folder. ``source`` is a URL or a path that any node may load
+    it from; empty for another stage's output. On a shared disk ``path`` is where it lies already: nothing is fetched.
+    With ``shard`` each rank is given its share of the files.
+    """
+
+    name: str
+    digest: str
+    kind: Literal["file", "tree"] = "tree"
+    source: str = ""
+    path: str = ""
+    shard: bool = False
+
+
+class GangPeer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device that the gang holds on some node; ``address`` is that of its own network port, where it has one."""
+
+    kind: str
+    vendor: str
+    index: int
+    address: str = ""
+
+
+class GangMember(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One node of a gang, and the accelerators that it gives; simulated ones are left out."""
+
+    name: str
+    address: str
+    devices: list[GangPeer] = msgspec.field(default_factory=list)
 
 
 class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that an agent needs to run one part. ``argv`` is executed as it is; no shell is added here.
 
     ``time_limit_s`` is what is left for this attempt. ``lease_s`` is set only under ``on_node_lost: requeue``: the shim
-    stops the part by itself when no report was answered for that long. Directories are absolute paths on the node.
+    stops the part by itself when no report was answered for that long. Directories are absolute paths on the node;
+    an empty one is the node's own to choose. The node resumes from what is complete in ``checkpoint_dir`` where that is
+    newer than ``resume_from`` (of ``resume_step``), and keeps the newest ``keep_checkpoints`` there (0: all).
+    ``gang`` has the nodes in rank order where there are several. ``launcher`` says who starts one process per device:
+    the command itself (``per-node``), or the agent.
+    ``secrets`` names the variables of ``env`` whose values never appear in a log. ``weight`` is what its priority
+    makes of its share of contended cores, from 1 to 10000 around 100.
+    ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty means plain processes.
     """
 
     job: int
@@ -199,10 +358,15 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     argv: list[str]
     rank: int = 0
     nodes: list[str] = msgspec.field(default_factory=list)
+    gang: list[GangMember] = msgspec.field(default_factory=list)
+    launcher: Literal["per-node", "per-device"] = "per-node"
     env: dict[str, str] = msgspec.field(default_factory=dict)
+    secrets: list[str] = msgspec.field(default_factory=list)
     bundle: str | None = None
+    image: str = ""
     devices: list[DeviceClaim] = msgspec.field(default_factory=list)
     cpus_milli: int = 1000
+    weight: int = 100
     memory_bytes: int = 0
     time_limit_s: float | None = None
     lease_s: float | None = None
@@ -211,13 +375,39 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     checkpoint_dir: str = ""
     output_dir: str = ""
     input_dir: str = ""
+    inputs: list[Input] = msgspec.field(default_factory=list)
+    outputs: list[str] = msgspec.field(default_factory=list)
     resume_from: str = ""
+    resume_step: int | None = None
+    keep_checkpoints: int = 0
     master_addr: str = "127.0.0.1"
     master_port: int = 0
 
 
+class Share(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a revision gives a running part, all of it each time; ``None`` means as it started.
+
+    ``cpus_milli`` are cores in thousandths, of which the agent picks the set; ``cpus`` names the set by the kernel's
+    numbers instead. Weights go from 1 to 10000 around 100, as those of cgroup v2. ``memory_bytes`` is the limit.
+    On a device that takes turns, a part of the queue class *short* stays on the top level whatever it used, and one of
+    *long* on the last; ``quantum_s`` is how long its turns are, whatever its level.
+    """
+
+    cpus_milli: int | None = None
+    cpus: list[int] | None = None
+    cpu_weight: int | None = None
+    io_weight: int | None = None
+    memory_bytes: int | None = None
+    suspended: bool = False
+    queue_class: Literal["short", "long"] | None = None
+    quantum_s: float | None = None
+
+
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One order. ``run`` carries the spec; ``stop`` carries the grace and the reason; ``signal`` carries the signal."""
+    """One order. ``run`` carries the spec; ``stop`` carries the grace and the reason; ``signal`` carries the signal.
+
+    A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``.
+    """
 
     part: str
     attempt: str
@@ -225,6 +415,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     do: Literal["run", "stop", "signal"]
     spec_rev: int = 1
     spec: PartSpec | None = None
+    share: Share | None = None
     grace_s: float = 30.0
     why: str = ""
     signal: str = ""
@@ -251,7 +442,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``accepted`` maps a part to the phase that the server has recorded. A part in ``forget`` has been recorded as ended:
     the agent may drop it. A part in ``unknown`` is not known to the server: the agent keeps it and never kills it for
-    that. Absence from ``wanted`` is not a stop.
+    that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read.
     """
 
     generation: int
@@ -265,6 +456,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     lineage: str = ""
     min_proto: int = MIN_PROTO
     want_inventory: bool = False
+    prefetch: list[Input] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -297,7 +489,10 @@ class LogReceipt(msgspec.Struct, frozen=True):
 
 
 class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measurement of one device, ``age_s`` before it was sent. ``None`` means that the vendor does not tell it."""
+    """One measurement of one device, ``age_s`` before it was sent. ``None`` means that the vendor does not tell it.
+
+    ``throttled`` says what holds the clock down, in words separated by commas; empty where nothing does or none tells.
+    """
 
     uuid: str
     age_s: float
@@ -305,20 +500,67 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_used_bytes: int | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    clock_hz: float | None = None
+    throttled: str = ""
 
 
 class PartSample(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the processes of one part used: ``cpu`` in cores, resident memory in bytes."""
+    """What the processes of one part used: ``cpu`` in cores, resident memory in bytes, and ``energy_j`` so far by kind
+    of device (see :class:`Exit`)."""
 
     part: str
     age_s: float
     cpu: float | None = None
     rss_bytes: int | None = None
+    energy_j: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the host is: bytes since it started by interface and disk, free bytes by mount.
+
+    ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
+    """
+
+    age_s: float = 0.0
+    pressure: dict[str, float] = msgspec.field(default_factory=dict)
+    received_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    sent_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    read_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    written_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    free_bytes: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):
     devices: list[DeviceSample]
     parts: list[PartSample]
+    host: HostSample | None = None
+
+
+class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node asks who has a root that it needs. ``failed`` are nodes that it could not fetch it from."""
+
+    digest: str
+    failed: list[str] = msgspec.field(default_factory=list)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A node that has it, and the ticket that opens it there."""
+
+    node: str
+    url: str
+    ticket: str
+
+
+class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where to fetch from, best first. ``is_appointed``: nobody has it yet, and this node is to load its source.
+
+    Otherwise ask again after ``wait_s``: another node loads it. ``refused`` says why it cannot be had at all.
+    """
+
+    peers: list[Source] = msgspec.field(default_factory=list)
+    is_appointed: bool = False
+    wait_s: float = 1.0
+    refused: str = ""
 
 
 class Enrol(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -341,4 +583,5 @@ LINK_PATH: Final = "/agent/v1/link"
 ENROL_PATH: Final = "/agent/v1/enrol"
 LOGS_PATH: Final = "/agent/v1/logs"
 TELEMETRY_PATH: Final = "/agent/v1/telemetry"
+SOURCES_PATH: Final = "/agent/v1/sources"
 BUNDLE_PATH: Final = "/agent/v1/bundles/{sha256}"

@@ -4,52 +4,60 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import signal
 import sys
 import time
 from pathlib import Path
 
 from agents import cgroup, journal, procfs
 from agents.bundle import BundleCache
+from agents.executors.choice import Choice
+from agents.executors.container import ContainerExecutor
 from agents.executors.process import Ground, ProcessExecutor
 from agents.journal import Intent
-from agents.record import read_whole, take
+from agents.record import shim_record, take
 from agents.run_as import RunAs
 from agents.server import Server
 from agents.warm_parent import WarmParent
 
 
-def _executor(state: Path) -> ProcessExecutor:
-    return ProcessExecutor(
-        Ground(
-            boot_id=procfs.boot_id(),
-            bell=state / "bell",
-            lease=state / "lease",
-            warm_parent=WarmParent(state / "shim.log"),
-            bundles=BundleCache(state / "bundles", Server("http://127.0.0.1")),
-            run_as=RunAs(name="self"),
-            cgroup=cgroup.base(),
-        )
+def _executor(state: Path) -> Choice:
+    ground = Ground(
+        boot_id=procfs.boot_id(),
+        bell=state / "bell",
+        lease=state / "lease",
+        warm_parent=WarmParent(state / "shim.log"),
+        bundles=BundleCache(state / "bundles", Server("http://127.0.0.1")),
+        run_as=RunAs(name="self"),
+        cgroup=cgroup.base(),
     )
+    return Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
 
 
-def _stop(executor: ProcessExecutor, intent: Intent, grace_s: float) -> None:
+def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
     """End one part and return when nothing of it is left."""
     folder = Path(intent.folder)
-    if not folder.is_dir() or intent.boot_id != executor.ground.boot_id:
+    if not folder.is_dir() or intent.boot_id != procfs.boot_id():
         return
-    take(str(folder))
+    is_ours = take(str(folder))
     executor.stop(intent, grace_s, "NODE_STOP")
-    deadline = time.monotonic() + grace_s + 5
-    while time.monotonic() < deadline:
-        record = read_whole(f"{folder}/shim.json")
-        if (folder / "exit.json").exists() or record is None or not procfs.is_alive(record["pid"], record["born"]):
-            break
-        time.sleep(0.02)
-    if not (folder / "exit.json").exists():
-        record = read_whole(f"{folder}/shim.json")
-        if record is not None and procfs.is_alive(record["pid"], record["born"]):
-            procfs.send(record["pid"], 9)
+    if not is_ours:
+        _wait_for_shim(folder, grace_s + 5)
+    if not (folder / "exit.json").exists() or executor.look(intent).forlorn:
         executor.bury(intent)
+
+
+def _wait_for_shim(folder: Path, patience_s: float) -> None:
+    """Return when the part's shim has written its end, or is gone; one that takes too long is ended."""
+    deadline = time.monotonic() + patience_s
+    while not (folder / "exit.json").exists():
+        record = shim_record(str(folder))
+        if not record or not procfs.is_alive(record["pid"], record["born"]):
+            return
+        if time.monotonic() > deadline:
+            procfs.send(record["pid"], signal.SIGKILL)
+            return
+        time.sleep(0.02)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,20 +1,36 @@
 """One output of a command, on its way from a pipe to a file. Standard library only: the shim imports it."""
 
 import os
+import time
+
+from agents.masking import Mask
 
 CHUNK = 65536
+# How long a command may write as fast as it likes, in seconds of its pace.
+BURST_S = 8
 
 
 class Stream:
-    """One output of the command: read always, kept up to a cap, with a marker wherever bytes were dropped."""
+    """One output of the command: read always, masked, kept up to a cap, with a marker wherever bytes were dropped.
 
-    def __init__(self, source: int, path: str, cap_bytes: int) -> None:
+    ``pace`` is how many bytes a second it keeps on the whole (0: all): a command that floods its log costs itself the
+    log, and its host neither disk nor network.
+
+    The file is made with the first byte: most stages leave one of their two streams empty, and many both.
+    """
+
+    def __init__(self, source: int, path: str, cap_bytes: int, mask: "Mask | None" = None, pace: int = 0) -> None:
         self.source = source
+        self.path = path
         self.cap_bytes = cap_bytes
+        self.mask = mask
+        self.pace = pace
+        self._room, self._counted_at = float(pace * BURST_S), time.monotonic()
+        self.slowed = False
         self.kept = 0
         self.capped = False
         self.dropped = 0
-        self.sink = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.sink = -1
         os.set_blocking(source, False)
 
     def pump(self) -> bool:
@@ -25,7 +41,8 @@ class Stream:
             return True
         except OSError:
             return False
-        self._keep(content)
+        if content:
+            self._take(content)
         return bool(content)
 
     def close_source(self) -> None:
@@ -42,22 +59,47 @@ class Stream:
                 break
             if not content:
                 break
-            self._keep(content)
+            self._take(content)
+        if self.mask and not self.capped:
+            self._keep(self.mask.end())
         self.close_source()
         if self.dropped:
             self._write(self._marker())
-        os.close(self.sink)
+        if self.sink >= 0:
+            os.close(self.sink)
 
     def _marker(self) -> bytes:
-        why = f"the cap of {self.cap_bytes} bytes is reached" if self.capped else "the disk did not take them"
+        why = "the disk did not take them"
+        if self.slowed:
+            why = f"more than {self.pace} bytes a second"
+        if self.capped:
+            why = f"the cap of {self.cap_bytes} bytes is reached"
         return f"\n[switchyard: {self.dropped} bytes dropped here: {why}]\n".encode()
 
-    def _keep(self, content: bytes) -> None:
+    def _take(self, content: bytes) -> None:
+        """Drop what is too much or too fast, and keep the rest as its mask leaves it."""
         if self.capped:
             self.dropped += len(content)
             return
+        if self.pace and not self._has_room(len(content)):
+            if self.mask and not self.slowed:
+                self.dropped += self.mask.forget()
+            self.slowed = True
+            self.dropped += len(content)
+            return
+        if self.slowed:
+            # The line in the middle of which it begins again may hold half of a secret.
+            line = content.find(b"\n") + 1 or len(content)
+            self.dropped += line
+            content = content[line:]
+        if content:
+            self._keep(self.mask.feed(content) if self.mask else content)
+
+    def _keep(self, content: bytes) -> None:
+        if not content:
+            return
         if self.dropped and self._write(self._marker()) > 0:
-            self.dropped = 0
+            self.dropped, self.slowed = 0, False
         fitting = content[: self.cap_bytes - self.kept]
         wrote = 0 if self.dropped else self._write(fitting)
         self.kept += wrote
@@ -66,10 +108,23 @@ class Stream:
             self.capped = True
             self._write(f"\n[switchyard: output beyond {self.cap_bytes} bytes is dropped]\n".encode())
 
+    def _has_room(self, count: int) -> bool:
+        """Whether so many bytes may be kept now. Once it was not, it is again when half of the burst is free."""
+        now = time.monotonic()
+        most = float(self.pace * BURST_S)
+        self._room = min(most, self._room + (now - self._counted_at) * self.pace)
+        self._counted_at = now
+        if self._room < (most / 2 if self.slowed else count):
+            return False
+        self._room -= count
+        return True
+
     def _write(self, content: bytes) -> int:
         """Bytes written; fewer than given when the disk is full. Never raises: the command must not feel our disk."""
         wrote = 0
         try:
+            if self.sink < 0:
+                self.sink = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             while wrote < len(content):
                 wrote += os.write(self.sink, content[wrote:])
         except OSError:

@@ -10,7 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from agents.nursery import serve; serve(int(sys.argv[2]))"
+# Imported to be compiled: a nursery that had to do it would keep what that takes, and each of its shims would.
+from agents import nursery
+
+_PROGRAM = f"import sys; sys.path.append(sys.argv[1]); from {nursery.__name__} import serve; serve(int(sys.argv[2]))"
 
 
 class WarmParent:
@@ -48,11 +51,15 @@ class WarmParent:
         asyncio.get_running_loop().add_reader(ours, self._read)
 
     def fork(self, folder: Path) -> None:
-        """Ask for a shim. Never blocks; what does not fit into the socket follows when there is room."""
+        """Ask for a shim. Never blocks; all that is asked for in one turn of the loop goes in one piece."""
+        if self._socket is None:
+            return
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._write)
         self._queue.append(os.fsencode(folder) + b"\n")
-        self._write()
 
     def _write(self) -> None:
+        """Send what is queued; what does not fit into the socket follows when there is room."""
         if self._socket is None:
             return
         loop = asyncio.get_running_loop()
@@ -80,8 +87,8 @@ class WarmParent:
             content = b""
         if not content:
             self.close()
-            self.start()
             self._queue.clear()
+            self.start()
             return
         *lines, self._rest = (self._rest + content).split(b"\n")
         for line in lines:
@@ -91,6 +98,7 @@ class WarmParent:
     def close(self) -> None:
         """Let the nursery go; the shims stay."""
         if self._socket is not None:
+            self._write()
             loop = asyncio.get_running_loop()
             loop.remove_reader(self._socket)
             loop.remove_writer(self._socket)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from agents.adjust import Reach
 from agents.journal import Intent
 from agents.protocol import Exit, Phase, Wanted
 
@@ -22,7 +24,9 @@ class Unlaunchable(Exception):
 class Sighting:
     """How far a part is, as its executor sees it now. ``exit`` is set exactly when the phase is ENDED.
 
-    ``forlorn`` tells that its supervisor is gone without a word: :meth:`Executor.bury` must be called.
+    ``forlorn`` tells that its supervisor is gone without a word, or that something outlived it: :meth:`Executor.bury`
+    must be called. ``notes`` say what was asked for and this host could not give. ``left`` are processes that are
+    killed and still there.
     """
 
     phase: Phase
@@ -31,13 +35,23 @@ class Sighting:
     substate: str = ""
     exit: Exit | None = None
     forlorn: bool = False
+    notes: tuple[str, ...] = ()
+    left: tuple[int, ...] = ()
+
+
+def no_more() -> None:
+    """Adds nothing."""
 
 
 class Executor(Protocol):
     """Starts parts and tells what became of them. A part is journalled before ``prepare``, and prepared once."""
 
-    def prepare(self, wanted: Wanted, intent: Intent) -> None:
-        """Make everything ready to launch. May block: it is called off the loop. Raises Unlaunchable."""
+    def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
+        """Make everything ready to launch. May block: it is called off the loop. Raises Unlaunchable.
+
+        ``furnish`` adds what the node itself puts into the part's folders: once they are there, and before anything is
+        that an agent of later would take for a part that is ready.
+        """
 
     def launch(self, intent: Intent) -> None:
         """Let it run. Does not block. The outcome is seen by :meth:`look`."""
@@ -50,6 +64,9 @@ class Executor(Protocol):
 
     def signal(self, intent: Intent, name: str) -> None:
         """Send a signal (``SIGUSR1``) to the main process."""
+
+    def reach(self, intent: Intent) -> Reach:
+        """What an adjustment of a running part acts on. Does not block; the answer's ``family`` may, for moments."""
 
     def bury(self, intent: Intent) -> Exit:
         """End whatever a forlorn part left behind. May block: it is called off the loop."""

@@ -1,7 +1,7 @@
 """Runs a part as plain processes of this host, each under its own shim.
 
 The run folder is made with an exclusive mkdir: together with the journal it is the local at-most-once lock.
-``order.json`` is written last, so a folder with one is ready to launch, and only the shim that creates ``taken`` does.
+``order.json`` is written last, so a folder with one is ready to launch, and only the shim that renames it does.
 """
 
 from __future__ import annotations
@@ -11,29 +11,38 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from agents import cgroup, procfs
+from agents.adjust import Reach, nice_of
 from agents.bundle import BundleCache, BundleUnusable
 from agents.environment import Places, environment
-from agents.executors import Sighting, Unlaunchable
+from agents.executors import Sighting, Unlaunchable, no_more
 from agents.journal import Intent
+from agents.masking import secrets_of
 from agents.protocol import Exit, Phase, Wanted
-from agents.record import read_whole, write_whole
+from agents.record import family, ordered, shim_record, write_whole
 from agents.run_as import RunAs
+from agents.small_file import content
 from agents.warm_parent import WarmParent
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
+_ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
+_decode_exit = msgspec.json.Decoder(Exit).decode
 
 
 @dataclass
 class Ground:
-    """What the executor needs of its host. ``lease`` and ``bell`` are files that shims read and ring."""
+    """What the executor needs of its host. ``lease`` and ``bell`` are files that shims read and ring.
+
+    ``masked`` has what the log of a part must not show, where another executor keeps its variables from the order.
+    """
 
     boot_id: str
     bell: Path
@@ -44,7 +53,9 @@ class Ground:
     runtime: Path | None = None
     cgroup: str | None = None
     log_cap_bytes: int = 256 << 20
+    log_pace_bytes: int = 0
     launched_at: dict[str, float] = field(default_factory=dict)
+    masked: dict[str, list[str]] = field(default_factory=dict)
 
 
 class ProcessExecutor:
@@ -55,7 +66,7 @@ class ProcessExecutor:
 
     # -- starting
 
-    def prepare(self, wanted: Wanted, intent: Intent) -> None:
+    def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
         spec = wanted.spec
         if not _PART.fullmatch(wanted.part):
             raise Unlaunchable(f'part "{wanted.part}" has no usable name')
@@ -68,7 +79,8 @@ class ProcessExecutor:
             raise Unlaunchable("its run folder exists already, so it may have run before") from None
         try:
             self._furnish(places, spec.bundle)
-            order = self._order(wanted, places)
+            order = {**self._order(wanted, places), "cpus": intent.cpus}
+            furnish()
             write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
             raise Unlaunchable(str(error)) from error
@@ -94,13 +106,14 @@ class ProcessExecutor:
             raise Unlaunchable(f"environment variable {broken[0]!r} cannot be set: its name or value is not allowed")
         return {
             "part": wanted.part,
-            "boot_id": ground.boot_id,
             "argv": spec.argv,
             "env": env,
             "cwd": str(places.work),
             "rank": spec.rank,
             "folders": [folder for folder in (spec.checkpoint_dir, spec.output_dir) if folder],
             "memory_bytes": spec.memory_bytes,
+            "weight": spec.weight,
+            "nice": nice_of(spec.weight),
             "time_limit_s": spec.time_limit_s,
             "lease_s": spec.lease_s,
             "lease": str(ground.lease),
@@ -111,6 +124,8 @@ class ProcessExecutor:
             "bell": str(ground.bell),
             "cgroup": f"{ground.cgroup.rstrip('/')}/switchyard-{wanted.part}" if ground.cgroup else None,
             "log_cap_bytes": ground.log_cap_bytes,
+            "log_pace_bytes": ground.log_pace_bytes,
+            "secrets": ground.masked.pop(wanted.part, None) or secrets_of(spec.env, spec.secrets),
             **ground.run_as.order(),
         }
 
@@ -122,48 +137,42 @@ class ProcessExecutor:
 
     def look(self, intent: Intent) -> Sighting:
         folder = intent.folder
-        record = read_whole(f"{folder}/shim.json")
-        alive = (
-            record is not None
-            and record.get("boot_id") == self.ground.boot_id
-            and procfs.is_alive(record["pid"], record["born"])
-        )
-        # In this order: a shim writes its exit file before it goes.
-        if ended := read_whole(f"{folder}/exit.json"):
-            return Sighting(Phase.ENDED, exit=msgspec.convert(ended, Exit))
+        if (end := _end(folder)) is not None:
+            return Sighting(Phase.ENDED, exit=end)
         if intent.boot_id != self.ground.boot_id:
             return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran"))
-        if record is None:
-            return self._look_before_birth(intent)
+        record = shim_record(folder)
+        if not record:
+            return self._look_before_birth(intent, record is not None)
+        forlorn = not procfs.is_alive(record["pid"], record["born"])
+        # Looked for once more: a shim writes its exit file before it goes, and may have done both since.
+        if forlorn and (end := _end(folder)) is not None:
+            return Sighting(Phase.ENDED, exit=end)
         phase = Phase.STARTING
-        if record.get("stopping") is not None:
+        if "stopping" in record:
             phase = Phase.STOPPING
-        elif record.get("running"):
+        elif "main" in record:
             phase = Phase.RUNNING
         return Sighting(
             phase,
             pid=record.get("main"),
             pid_start=record.get("main_born"),
             substate=record.get("substate", ""),
-            forlorn=not alive,
+            left=tuple(record.get("left", ())),
+            forlorn=forlorn,
         )
 
-    def _look_before_birth(self, intent: Intent) -> Sighting:
+    def _look_before_birth(self, intent: Intent, is_taken: bool) -> Sighting:
         """No shim has spoken yet: it is on its way, was never asked for, or died on its first step."""
         waited_s = time.monotonic() - self.ground.launched_at.setdefault(intent.part, time.monotonic())
-        try:
-            with open(f"{intent.folder}/taken") as file:
-                taken = file.read().split()
-        except OSError:
-            if not os.path.exists(f"{intent.folder}/order.json"):
-                # An agent ended before the part was ready to launch; without an order no shim ever ran.
-                return Sighting(Phase.STARTING, forlorn=True)
-            if waited_s > _UNTAKEN_PATIENCE_S:
-                self.launch(intent)
-            return Sighting(Phase.STARTING)
-        if len(taken) == 2:
-            return Sighting(Phase.STARTING, forlorn=not procfs.is_alive(int(taken[0]), int(taken[1])))
-        return Sighting(Phase.STARTING, forlorn=waited_s > _UNTAKEN_PATIENCE_S)
+        if is_taken:
+            return Sighting(Phase.STARTING, forlorn=waited_s > _UNTAKEN_PATIENCE_S)
+        if not os.path.exists(f"{intent.folder}/order.json") and not os.path.exists(f"{intent.folder}/taken"):
+            # An agent ended before the part was ready to launch; without an order no shim ever ran.
+            return Sighting(Phase.STARTING, forlorn=True)
+        if waited_s > _UNTAKEN_PATIENCE_S:
+            self.launch(intent)
+        return Sighting(Phase.STARTING)
 
     # -- stopping
 
@@ -172,20 +181,31 @@ class ProcessExecutor:
             write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why})
         except OSError:
             return
-        record = read_whole(f"{intent.folder}/shim.json")
-        if record:
+        if record := shim_record(intent.folder):
             _signal(record["pid"], record["born"], signal.SIGUSR1)
 
     def signal(self, intent: Intent, name: str) -> None:
-        record = read_whole(f"{intent.folder}/shim.json")
+        record = shim_record(intent.folder)
         number = signal.Signals.__members__.get(name)
         if record and record.get("main") and number is not None:
             _signal(record["main"], record["main_born"], number)
 
+    def reach(self, intent: Intent) -> Reach:
+        record = shim_record(intent.folder) or {}
+        shim, born = record.get("pid", 0), record.get("born", 0)
+        group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
+        return Reach(
+            family=lambda: family(intent.folder),
+            group=group if group and os.path.isdir(group) else None,
+            folder=intent.folder,
+            wake=lambda: _signal(shim, born, signal.SIGUSR1),
+            started_with=lambda: int(ordered(intent.folder).get("memory_bytes") or 0),
+        )
+
     # -- ending
 
     def bury(self, intent: Intent) -> Exit:
-        record = read_whole(f"{intent.folder}/shim.json") or {}
+        record = shim_record(intent.folder) or {}
         born = record.get("main_born") or 0
         group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
 
@@ -202,11 +222,11 @@ class ProcessExecutor:
         left = procfs.end_all(survivors, _BURY_PATIENCE_S)
         if group:
             cgroup.remove(group)
-        if ended := read_whole(f"{intent.folder}/exit.json"):
-            return msgspec.convert(ended, Exit)
+        if (end := _end(intent.folder)) is not None:
+            return end
         detail = "its supervisor ended without a word; what it had started was ended too"
-        if not record:
-            detail = "the agent ended before its command was started"
+        if "main" not in record:
+            detail = "its supervisor, or the agent, ended before its command was started"
         if left:
             detail += f"; still there although killed: pid {', '.join(map(str, left))}"
         stopped = os.path.exists(f"{intent.folder}/stop.json")
@@ -219,7 +239,29 @@ class ProcessExecutor:
 
     def discard(self, intent: Intent) -> None:
         self.ground.launched_at.pop(intent.part, None)
-        shutil.rmtree(intent.folder, ignore_errors=True)
+        _remove(intent.folder)
+
+
+def _end(folder: str) -> Exit | None:
+    """How the part ended, once its exit file is written."""
+    try:
+        return _decode_exit(content(f"{folder}/exit.json") or b"")
+    except msgspec.MsgspecError:
+        return None
+
+
+def _remove(folder: str) -> None:
+    """Remove a run folder. Most hold nothing but what every part has, which is quicker gone by name."""
+    for name in _ALWAYS_THERE:
+        try:
+            os.unlink(f"{folder}/{name}")
+        except OSError:
+            continue
+    try:
+        for name in ("work", "tmp", ""):
+            os.rmdir(f"{folder}/{name}")
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _signal(pid: int, born: int, number: int) -> None:

@@ -6,7 +6,12 @@ table plays the part of shims and processes: it outlives an agent, and a reboot 
 
 from __future__ import annotations
 
-from agents.executors import Sighting, Unlaunchable
+from collections.abc import Callable
+from pathlib import Path
+
+from agents.adjust import Reach
+from agents.environment import Places
+from agents.executors import Sighting, Unlaunchable, no_more
 from agents.journal import Intent
 from agents.protocol import Exit, Phase, Wanted
 
@@ -23,11 +28,13 @@ class ScriptedExecutor:
         self.stops: dict[str, str] = {}
         self.signals: list[tuple[str, str]] = []
 
-    def prepare(self, wanted: Wanted, intent: Intent) -> None:
+    def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
         if wanted.spec is None or not wanted.spec.argv:
             raise Unlaunchable("the stage has no command that could be executed")
         if intent.part in self.prepared:
             raise Unlaunchable("its run folder exists already, so it may have run before")
+        Places(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
+        furnish()
         self.prepared.add(intent.part)
 
     def launch(self, intent: Intent) -> None:
@@ -60,6 +67,9 @@ class ScriptedExecutor:
 
     def signal(self, intent: Intent, name: str) -> None:
         self.signals.append((intent.part, name))
+
+    def reach(self, intent: Intent) -> Reach:
+        return Reach(family=list)
 
     def bury(self, intent: Intent) -> Exit:
         self.running.pop(intent.part, None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
+from collections import Counter
 from pathlib import Path
 
 import psutil
 
 from agents.probes import Host
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
+from agents.rapl import Rapl
 
 _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hygon", "0x41": "arm", "0x48": "huawei"}
 
@@ -18,11 +19,16 @@ _VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "hyg
 class CpuProbe:
     """Reads ``/sys/devices/system/node``, ``/proc/cpuinfo`` and the limits of the agent's own control group."""
 
+    prompt = True
+    period_s = 1.0
+
     def __init__(self, host: Host) -> None:
         self.host = host
         self.root = host.root
         self._nodes: dict[str, list[int]] = {}
         self._before: dict[int, tuple[float, float]] = {}
+        self._rapl = Rapl(host.root)
+        self._packages: dict[int, int] = {}
 
     def discover(self) -> list[Device]:
         allowed = sorted(os.sched_getaffinity(0))
@@ -33,8 +39,9 @@ class CpuProbe:
         limit = self._memory_limit()
         cut = min(1.0, limit / total) if limit else 1.0
         vendor, model = self._model()
-        machine = self._machine()
+        machine = self.host.machine
         self._nodes = {}
+        self._packages = {core: self._package(core) for cores, _ in nodes.values() for core in cores}
         devices = []
         for index, (numa, (cores, memory)) in enumerate(sorted(nodes.items())):
             uuid = f"cpu-{machine}-{numa}"
@@ -49,7 +56,7 @@ class CpuProbe:
                     numa=numa,
                     memory_bytes=int(memory * cut) if memory else int(total * cut / len(nodes)),
                     capacity_milli=max(10, int(len(cores) * 1000 * share)),
-                    attributes={"cores": ",".join(map(str, cores))},
+                    attributes={"cores": ",".join(map(str, cores)), **self._shape(cores)},
                 )
             )
         return devices
@@ -58,6 +65,7 @@ class CpuProbe:
         now = {core: (sum(times), times.idle + getattr(times, "iowait", 0.0)) for core, times in self._core_times()}
         before, self._before = self._before, now
         memory = psutil.virtual_memory()
+        watts = self._rapl.watts()
         samples = []
         for uuid, cores in self._nodes.items():
             spans = [(now[c][0] - before[c][0], now[c][1] - before[c][1]) for c in cores if c in now and c in before]
@@ -65,7 +73,15 @@ class CpuProbe:
             idle = sum(span for _, span in spans)
             utilisation = round(min(1.0, max(0.0, 1 - idle / total)), 4) if total > 0 else None
             used = int((memory.total - memory.available) * len(cores) / max(1, len(now)))
-            samples.append(DeviceSample(uuid=uuid, age_s=0.0, utilisation=utilisation, memory_used_bytes=used))
+            samples.append(
+                DeviceSample(
+                    uuid=uuid,
+                    age_s=0.0,
+                    utilisation=utilisation,
+                    memory_used_bytes=used,
+                    power_w=self._watts(cores, watts),
+                )
+            )
         return samples
 
     def errors(self) -> list[DeviceError]:
@@ -74,10 +90,40 @@ class CpuProbe:
     def notes(self) -> list[str]:
         return []
 
+    def news(self) -> bool:
+        return False
+
     def close(self) -> None:
         self._before.clear()
 
     # -- sources
+
+    def _package(self, core: int) -> int:
+        text = _text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/physical_package_id")
+        return int(text) if text.isdigit() else 0
+
+    def _watts(self, cores: list[int], watts: dict[int, float]) -> float | None:
+        """What these cores draw: their share of each package that they lie in; None where one tells nothing."""
+        packages = {self._packages[core] for core in cores if core in self._packages}
+        if not packages or not packages <= watts.keys():
+            return None
+        whole = Counter(self._packages.values())
+        mine = Counter(self._packages[core] for core in cores)
+        return round(sum(watts[package] * mine[package] / whole[package] for package in packages), 1)
+
+    def _shape(self, cores: list[int]) -> dict[str, str]:
+        """Physical cores, sockets and caches, where the kernel tells them."""
+        found: dict[str, str] = {"sockets": str(len({self._packages[core] for core in cores}))}
+        siblings = {
+            _text(self.root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") for core in cores
+        }
+        if siblings and "" not in siblings:
+            found["physical_cores"] = str(len(siblings))
+        for folder in sorted((self.root / f"sys/devices/system/cpu/cpu{cores[0]}/cache").glob("index[0-9]*")):
+            level, kind, size = (_text(folder / name) for name in ("level", "type", "size"))
+            if level and size:
+                found[f"cache_l{level}{'i' if kind == 'Instruction' else ''}"] = size
+        return found
 
     @staticmethod
     def _core_times() -> list[tuple[int, psutil._common.scputimes]]:
@@ -92,7 +138,7 @@ class CpuProbe:
         whole = _mem_total(_text(self.root / "proc/meminfo"))
         scale = max(1.0, whole / sum(memory.values())) if sum(memory.values()) else 1.0
         for numa, folder in found.items():
-            if cores := [core for core in _core_list(_text(folder / "cpulist")) if core in allowed]:
+            if cores := [core for core in core_list(_text(folder / "cpulist")) if core in allowed]:
                 nodes[numa] = (cores, int(memory[numa] * scale))
         return nodes or {0: (allowed, 0)}
 
@@ -134,10 +180,6 @@ class CpuProbe:
         model = fields.get("model name") or fields.get("Hardware") or platform.machine()
         return _VENDORS.get(vendor, vendor.lower() or "generic"), " ".join(model.split())
 
-    def _machine(self) -> str:
-        machine = _text(self.root / "etc/machine-id") or _text(self.root / "var/lib/dbus/machine-id") or platform.node()
-        return hashlib.sha256(f"{machine}/{self.host.name}".encode()).hexdigest()[:12]
-
 
 def _text(path: Path) -> str:
     try:
@@ -146,7 +188,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _core_list(text: str) -> list[int]:
+def core_list(text: str) -> list[int]:
     """``0-3,8`` -> [0, 1, 2, 3, 8]."""
     cores: list[int] = []
     for piece in filter(None, text.split(",")):

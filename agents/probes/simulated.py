@@ -10,16 +10,38 @@ import hashlib
 import math
 from dataclasses import dataclass
 
+import msgspec
+
 from agents import devices
 from agents.procfs import boottime
-from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
+from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Division, Link, Partition
 
 _GIB = 1 << 30
 
 
+# An H100 with 80 GB: how many instances of each profile it takes (NVIDIA, "MIG user guide").
+_H100_PROFILES = {
+    "1g.10gb": 7,
+    "1g.10gb+me": 1,
+    "1g.20gb": 4,
+    "2g.20gb": 3,
+    "3g.40gb": 2,
+    "4g.40gb": 1,
+    "7g.80gb": 1,
+}
+# As an operator may have divided it, and as the agent itself divides it for the stages that come.
+_DIVIDED = Division(
+    "MIG", _H100_PROFILES, [Partition("3g.40gb", 0, 4), Partition("2g.20gb", 4, 2), Partition("1g.10gb", 6, 1)]
+)
+_DIVIDES = Division("MIG", _H100_PROFILES, makes=True, whole=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A machine: sockets of a CPU model with cores and memory each, and accelerators by name of ``devices.toml``."""
+    """A machine: sockets of a CPU model with cores and memory each, and accelerators by name of ``devices.toml``.
+
+    ``divisions`` says by index how accelerators are divided; those without one are not.
+    """
 
     short: str
     cpu_vendor: str
@@ -29,17 +51,32 @@ class Shape:
     memory_gib: int
     accelerators: tuple[tuple[str, int], ...] = ()
     link: tuple[str, float] | None = None
+    divisions: tuple[Division, ...] = ()
 
 
 SHAPES: dict[str, Shape] = {
     "dgx-h100": Shape(
         "dgx", "intel", "Intel(R) Xeon(R) Platinum 8480C", 2, 56, 1024, (("H100", 8),), ("NVLINK", 900.0)
     ),
+    "dgx-h100-mig": Shape(
+        "mig",
+        "intel",
+        "Intel(R) Xeon(R) Platinum 8480C",
+        2,
+        56,
+        1024,
+        (("H100", 8),),
+        ("NVLINK", 900.0),
+        (_DIVIDED,) * 4 + (_DIVIDES,) * 4,
+    ),
     "atlas-800": Shape("atlas", "huawei", "Kunpeng 920", 4, 48, 256, (("Ascend 910B", 8),), ("HCCS", 392.0)),
     "mixed": Shape("mixed", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 768, (("H100", 8), ("Ascend 910B", 1))),
+    "mi300x": Shape("mi300x", "amd", "AMD EPYC 9654 96-Core Processor", 2, 96, 1152, (("MI300X", 8),), ("XGMI", 896.0)),
+    "gaudi2": Shape("gaudi", "intel", "Intel(R) Xeon(R) Platinum 8380", 2, 40, 512, (("Gaudi 2", 8),), ("ROCE", 262.5)),
+    "tpu-v5e": Shape("tpu", "amd", "AMD EPYC 7B12", 2, 56, 192, (("TPU v5e", 8),), ("ICI", 400.0)),
     "laptop": Shape("laptop", "amd", "AMD Ryzen 9 7940HS", 1, 8, 32, (("RTX 4090", 1),)),
 }
-_KINDS = {"huawei": "npu"}
+_KINDS = {"huawei": "npu", "habana": "npu", "google": "tpu"}
 
 
 def parse(text: str) -> list[str]:
@@ -59,6 +96,9 @@ def parse(text: str) -> list[str]:
 
 class SimulatedProbe:
     """One simulated machine. Its uuids follow from the node's name, so they are the same after a restart."""
+
+    prompt = True
+    period_s = 1.0
 
     def __init__(self, name: str, shape: str) -> None:
         self.shape = SHAPES[shape]
@@ -105,6 +145,7 @@ class SimulatedProbe:
                         simulated=True,
                         features=dict(model.features),
                         links=[Link(peer, shape.link[0], shape.link[1]) for peer in peers] if shape.link else [],
+                        division=_division(shape, index, uuid),
                     )
                 )
         return found
@@ -121,8 +162,22 @@ class SimulatedProbe:
     def notes(self) -> list[str]:
         return []
 
+    def news(self) -> bool:
+        return False
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _division(shape: Shape, index: int, uuid: str) -> Division | None:
+    """How one accelerator is divided; its instances are named after it."""
+    if index >= len(shape.divisions):
+        return None
+    division = shape.divisions[index]
+    made = [
+        msgspec.structs.replace(each, uuid=f"MIG-{uuid.removeprefix('GPU-')}-{each.start}") for each in division.made
+    ]
+    return msgspec.structs.replace(division, made=made)
 
 
 def load(device: Device, claims: list[DeviceClaim], at: float) -> DeviceSample:

@@ -1,17 +1,30 @@
-"""Asks NVIDIA's management library through ``pynvml``. Only a reader's process does: any call may hang for ever."""
+"""Asks NVIDIA's management library through ``pynvml``. Only a reader's process does: any call may hang for ever.
+
+Reference: NVIDIA, "NVML API reference guide". What a card or a driver does not tell is None.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+_MOST_EVENTS = 256
+# "NVIDIA H100 80GB HBM3 MIG 1g.10gb+me"; one that holds a part of an instance only is called "MIG 1c.3g.40gb".
+_MIG_NAME = re.compile(r"MIG (\S+)$")
+_PART_OF_INSTANCE = re.compile(r"\d+c\.")
+
 _started = False
+_events: Any = None
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are, ``sample`` -> what they do. A card that fails is listed with its error."""
+    """``look`` -> what the cards are, ``sample`` -> what they do, ``sample all`` -> and what changes seldom.
+
+    A card that fails is listed with its error. ``xids`` are the faults that the driver told since the last question.
+    """
     try:
         import pynvml
     except ImportError:
@@ -19,35 +32,129 @@ def answer(question: str) -> dict[str, Any]:
         note = "an NVIDIA card is here, but pynvml is not installed: pip install nvidia-ml-py"
         return {"absent": True, "note": note if seen else ""}
     try:
-        _start(pynvml)
-        read = _look if question == "look" else _sample
-        return {"cards": [_card(pynvml, index, read) for index in range(pynvml.nvmlDeviceGetCount())]}
+        count = _start(pynvml)
+        read = _look if question == "look" else partial(_sample, whole=question == "sample all")
+        cards = [_card(pynvml, index, read, whole=question != "sample") for index in range(count)]
+        if question == "look":
+            _relate(pynvml, cards)
+        return {"cards": cards, "xids": list(_xids(pynvml))}
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return {"absent": True, "note": ""}
         return {"broken": f"NVIDIA's driver answers: {error}"}
 
 
-def _start(pynvml: Any) -> None:
-    global _started
+def _start(pynvml: Any) -> int:
+    """Load the library and ask to be told of faults, once; answers the number of cards."""
+    global _started, _events
     if not _started:
         pynvml.nvmlInit()
         _started = True
+    count = int(pynvml.nvmlDeviceGetCount())
+    if _events is None:
+        _events = optional(pynvml, pynvml.nvmlEventSetCreate) or False
+        for index in range(count if _events else 0):
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, _events)
+            except pynvml.NVMLError:
+                continue  # an old card, a lost one, or a virtual one: it tells no faults
+    return count
 
 
-def _card(pynvml: Any, index: int, read: Callable[[Any, Any], dict[str, Any]]) -> dict[str, Any]:
+def _xids(pynvml: Any) -> Iterator[dict[str, Any]]:
+    for _ in range(_MOST_EVENTS if _events else 0):
+        try:
+            event = pynvml.nvmlEventSetWait_v2(_events, 0)
+            yield {"uuid": pynvml.nvmlDeviceGetUUID(event.device), "xid": int(event.eventData)}
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return
+
+
+def _card(pynvml: Any, index: int, read: Callable[[Any, Any], dict[str, Any]], whole: bool) -> dict[str, Any]:
+    """A card; ``mig`` is how it is divided, or None, where the ``whole`` was asked for."""
     card: dict[str, Any] = {"index": index}
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         card["uuid"] = pynvml.nvmlDeviceGetUUID(handle)
         card.update(read(pynvml, handle))
+        if whole:
+            mode = optional(pynvml, lambda: pynvml.nvmlDeviceGetMigMode(handle))
+            card["mig_mode"] = None if mode is None else bool(mode[0])
+            card["mig"] = _mig(pynvml, handle, card) if card["mig_mode"] else None
     except pynvml.NVMLError as error:
         card["error"] = str(error)
         card["lost"] = error.value == pynvml.NVML_ERROR_GPU_IS_LOST
     return card
 
 
-def _optional(pynvml: Any, call: Callable[[], Any]) -> Any:
+def _mig(pynvml: Any, handle: Any, card: dict[str, Any]) -> dict[str, Any]:
+    """The instances of a card in MIG mode, and how many of each profile an empty one takes. Their processes and their
+    memory are added to the card's, which tells neither unless the asker is root."""
+    made, split = [], 0
+    processes = card.get("processes")
+    used = None
+    for part in instances(pynvml, handle):
+        told = _sample(pynvml, part, whole=True)
+        if told["processes"] is not None:
+            processes = sorted({each[0]: each for each in [*(processes or []), *told["processes"]]}.values())
+        if told["memory_used_bytes"] is not None:
+            used = (used or 0) + told["memory_used_bytes"]
+        profile = profile_of(pynvml, part)
+        if not profile:
+            split += 1
+            continue
+        place = placement(pynvml, handle, part)
+        made.append(
+            {
+                "profile": profile,
+                "uuid": pynvml.nvmlDeviceGetUUID(part),
+                "start": None if place is None else int(place.start),
+                "size": 1 if place is None else int(place.size),
+            }
+        )
+    card["processes"] = processes
+    if card.get("memory_used_bytes") is None:
+        card["memory_used_bytes"] = used
+    return {"made": made, "split": split, "profiles": dict(_profiles(pynvml, handle))}
+
+
+def instances(pynvml: Any, handle: Any) -> Iterator[Any]:
+    """The MIG devices of a card."""
+    for at in range(optional(pynvml, lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, at)
+        except pynvml.NVMLError as error:
+            if error.value not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT):
+                raise  # else no instance has this number
+
+
+def profile_of(pynvml: Any, part: Any) -> str:
+    """The profile of a MIG device; empty for one that holds a part of an instance only."""
+    named = _MIG_NAME.search(pynvml.nvmlDeviceGetName(part))
+    return "" if named is None or _PART_OF_INSTANCE.match(named[1]) else str(named[1])
+
+
+def placement(pynvml: Any, handle: Any, part: Any) -> Any:
+    """Which slots of the card an instance covers; the driver tells it to root only."""
+
+    def ask() -> Any:
+        instance = pynvml.nvmlDeviceGetGpuInstanceById(handle, pynvml.nvmlDeviceGetGpuInstanceId(part))
+        return pynvml.nvmlGpuInstanceGetInfo(instance).placement
+
+    return optional(pynvml, ask)
+
+
+def _profiles(pynvml: Any, handle: Any) -> Iterator[tuple[str, int]]:
+    """The profiles that the driver offers for a card, by name, and how many of each an empty one could have."""
+    for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        found = optional(pynvml, partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number))
+        if found is not None:
+            yield found.name.removeprefix("MIG "), int(found.instanceCount)
+
+
+def optional(pynvml: Any, call: Callable[[], Any]) -> Any:
     """What the call answers; None where this card or this driver does not tell. A lost card is no such case."""
     silent = (
         pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -63,17 +170,28 @@ def _optional(pynvml: Any, call: Callable[[], Any]) -> Any:
         raise
 
 
+def _ask(pynvml: Any, handle: Any, name: str, *rest: Any) -> Any:
+    """What the library's function of this name answers for a card; see ``optional``."""
+    return optional(pynvml, lambda: getattr(pynvml, name)(handle, *rest))
+
+
 def _look(pynvml: Any, handle: Any) -> dict[str, Any]:
-    mig = _optional(pynvml, lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    ask = partial(_ask, pynvml, handle)
+    pci = ask("nvmlDeviceGetPciInfo")
+    memory = ask("nvmlDeviceGetMemoryInfo")
     return {
         "name": pynvml.nvmlDeviceGetName(handle),
-        "memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).total,
-        "pci": pynvml.nvmlDeviceGetPciInfo(handle).busId,
-        "mig": bool(mig and mig[0]),
+        "memory_bytes": memory.total if memory is not None else None,
+        "pci": pci.busId if pci is not None else None,
         "nvlinks": _nvlinks(pynvml, handle),
-        "pcie_generation": _optional(pynvml, lambda: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-        "pcie_width": _optional(pynvml, lambda: pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
-        "driver": _optional(pynvml, pynvml.nvmlSystemGetDriverVersion),
+        "pcie_generation_max": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "pcie_width_max": ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        "pcie_generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        "driver": optional(pynvml, pynvml.nvmlSystemGetDriverVersion),
+        "ecc_uncorrected": ask(
+            "nvmlDeviceGetTotalEccErrors", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        ),
+        **_sample(pynvml, handle, whole=True),
     }
 
 
@@ -81,24 +199,56 @@ def _nvlinks(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
     """The active NVLinks: the far end's PCI address and the link's version."""
     found = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkState, handle, link))
+        state = optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkState, handle, link))
         if state is None:
             break
         if state:
-            remote = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
-            version = _optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkVersion, handle, link))
+            remote = optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link))
+            version = optional(pynvml, partial(pynvml.nvmlDeviceGetNvLinkVersion, handle, link))
             found.append({"remote": remote.busId if remote is not None else None, "version": version})
     return found
 
 
-def _sample(pynvml: Any, handle: Any) -> dict[str, Any]:
-    rates = _optional(pynvml, lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
-    memory = _optional(pynvml, lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-    watts = _optional(pynvml, lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
-    sensor = pynvml.NVML_TEMPERATURE_GPU
-    return {
+def _relate(pynvml: Any, cards: list[dict[str, Any]]) -> None:
+    """Note for each pair of cards how far apart they are on the PCIe tree."""
+    whole = [card for card in cards if "error" not in card]
+    for card in whole:
+        card["near"] = {}
+        for other in whole:
+            if other is card:
+                continue
+            try:
+                ends = [pynvml.nvmlDeviceGetHandleByIndex(each["index"]) for each in (card, other)]
+                level = optional(pynvml, partial(pynvml.nvmlDeviceGetTopologyCommonAncestor, *ends))
+            except pynvml.NVMLError:
+                return
+            if level is None:
+                return
+            card["near"][other["uuid"]] = level
+
+
+def _sample(pynvml: Any, handle: Any, whole: bool = False) -> dict[str, Any]:
+    ask = partial(_ask, pynvml, handle)
+    rates = ask("nvmlDeviceGetUtilizationRates")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    watts = ask("nvmlDeviceGetPowerUsage")
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535 know the older name
+    told = {
         "utilisation": rates.gpu / 100 if rates is not None else None,
         "memory_used_bytes": memory.used if memory is not None else None,
         "power_w": watts / 1000 if watts is not None else None,
-        "temperature_c": _optional(pynvml, lambda: pynvml.nvmlDeviceGetTemperature(handle, sensor)),
+        "temperature_c": ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
+        "clock_mhz": ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
+        "throttle": reasons,
     }
+    if whole:
+        running = ask("nvmlDeviceGetComputeRunningProcesses_v3")
+        if running is None:
+            running = ask("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
+        # These change seldom, and each call costs.
+        told["remap"] = ask("nvmlDeviceGetRemappedRows")
+        told["pcie_width"] = ask("nvmlDeviceGetCurrPcieLinkWidth")
+        told["processes"] = None if running is None else [[each.pid, each.usedGpuMemory] for each in running]
+    return told

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agents import journal, procfs, stop_all
-from agents.record import read_whole
+from agents.record import shim_record
 from tests.agents.yard import TOKEN, Side, Yard, yard
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ class Hands:
         return code
 
     def shim_of(self, part: str) -> dict[str, int]:
-        record = read_whole(f"{self.state}/parts/{part}/shim.json")
+        record = shim_record(f"{self.state}/parts/{part}")
         assert record is not None
         return record
 

@@ -13,6 +13,7 @@ import pytest
 from agents import executors, procfs, run_as
 from agents.bundle import BundleCache
 from agents.executors import Executor, Sighting, Unlaunchable
+from agents.executors.container import ContainerExecutor
 from agents.executors.process import Ground, ProcessExecutor
 from agents.executors.scripted import ScriptedExecutor
 from agents.journal import Intent
@@ -68,7 +69,8 @@ def a_part(*argv: str) -> Wanted:
 
 
 def test_the_folder_scan_finds_every_executor() -> None:
-    assert executors.discover() == {"process": ProcessExecutor, "scripted": ScriptedExecutor}
+    known = {"container": ContainerExecutor, "process": ProcessExecutor, "scripted": ScriptedExecutor}
+    assert executors.discover() == known
 
 
 async def test_a_launched_part_runs_and_a_stop_ends_it(made: Made) -> None:

@@ -35,7 +35,7 @@ def told_by(written: list[Line]) -> journal.Past:
     return past
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(st.lists(lines, min_size=1, max_size=12), st.data())
 def test_a_journal_cut_anywhere_tells_a_prefix(tmp_path: Path, written: list[Line], data: st.DataObject) -> None:
     path = tmp_path / "journal.jsonl"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from agents import devices, probes
+from agents import cards as agent_cards
+from agents import devices, probes, procfs, visible
+from agents.cards import CardProbe
 from agents.probes import Host, Probe, cpu, nvidia, simulated
-from agents.protocol import Device, DeviceClaim
+from agents.protocol import Device, DeviceClaim, Partition
 
 Cards = Callable[..., None]
 
@@ -38,7 +43,8 @@ def cards(libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.Monkey
 
     def write(driver: str = "new", **lines: object) -> None:
         monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries[driver]))
-        facts = {"count": 2, "0.uuid": "GPU-a", "1.uuid": "GPU-b", "0.util": 40, "0.power": 312500, "0.temp": 55}
+        facts: dict[str, object] = {"count": 2, "0.uuid": "GPU-a", "1.uuid": "GPU-b"}
+        facts |= {"0.util": 40, "0.power": 312500, "0.temp": 55, "0.clock": 1755, "0.throttle": 0x44}
         facts |= {name.replace("_", "."): value for name, value in lines.items()}
         draft = state.with_suffix(".draft")
         draft.write_text("".join(f"{name} {value}\n" for name, value in facts.items()))
@@ -48,9 +54,11 @@ def cards(libraries: dict[str, Path], tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def gpus(cards: Cards) -> Iterator[nvidia.NvidiaProbe]:
+def gpus(cards: Cards, monkeypatch: pytest.MonkeyPatch) -> Iterator[CardProbe]:
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    monkeypatch.setattr(nvidia, "WHOLE_EVERY_S", 0.0)
     cards()
-    made = nvidia.NvidiaProbe(Host("test"))
+    made = nvidia.probe(Host("test"))
     yield made
     made.close()
 
@@ -101,7 +109,12 @@ def test_a_healthy_probe_has_no_complaint(probe: Probe) -> None:
 
 
 def test_the_folder_scan_finds_every_probe_of_real_hardware() -> None:
-    assert set(probes.discover(Host("test"))) == {"cpu", "nvidia"}
+    found = probes.discover(Host("test"))
+    files = {path.stem for path in Path(probes.__file__).parent.glob("*.py")} - {"__init__"}
+    # Simulated machines are asked for by name, and commands are the administrator's.
+    assert files - found.keys() == {"command", "simulated"}
+    for probe in found.values():
+        probe.close()
 
 
 def claim(device: Device, milli: int | None = None) -> DeviceClaim:
@@ -161,71 +174,224 @@ def test_without_numa_folders_all_allowed_cores_are_one_device(tmp_path: Path) -
 # -- NVIDIA
 
 
-def test_cards_are_told_in_full(cards: Cards, gpus: nvidia.NvidiaProbe) -> None:
-    cards(**{"0_peer": 17, "1_name": "NVIDIA A100-SXM4-80GB", "1_mig": 1})
+def test_cards_are_told_in_full(cards: Cards, gpus: CardProbe) -> None:
+    cards(**{"0_peer": 17, "1_name": "NVIDIA A100-SXM4-80GB"})
     first, second = gpus.discover()
     assert (first.uuid, first.model, first.memory_bytes) == ("GPU-a", "NVIDIA H100 80GB HBM3", 80 << 30)
+    assert (first.pci, first.health) == ("0000:10:00.0", "OK")
     assert first.features["bf16_tflops"] == 989.0
+    assert first.attributes == {"driver": "570.0", "mig": "off", "pcie": "gen1 x16", "pcie_max": "gen5 x16"}
     assert [(link.peer, link.type, link.gbps) for link in first.links] == [
         ("GPU-b", "NVLINK", 200.0),
         ("host", "PCIE", 63.01),
     ]
+    assert [(link.peer, link.type) for link in second.links] == [("GPU-a", "PIX"), ("host", "PCIE")]
     assert second.features["bf16_tflops"] == 312.0
-    assert "mig" in second.attributes
     sample = gpus.sample([])[0]
     assert (sample.utilisation, sample.power_w, sample.temperature_c) == (0.4, 312.5, 55)
+    assert (sample.clock_hz, sample.throttled) == (1.755e9, "power cap, heat (hardware)")
 
 
-def test_what_a_card_does_not_tell_is_none(gpus: nvidia.NvidiaProbe) -> None:
+def test_what_a_card_does_not_tell_is_none(gpus: CardProbe) -> None:
     gpus.discover()
     silent = gpus.sample([])[1]
-    assert (silent.utilisation, silent.power_w, silent.temperature_c) == (None, None, None)
+    assert (silent.utilisation, silent.power_w, silent.temperature_c, silent.clock_hz) == (None, None, None, None)
     assert silent.memory_used_bytes == 0
 
 
 def test_an_old_driver_without_newer_functions_still_works(cards: Cards) -> None:
     cards(driver="old")
-    made = nvidia.NvidiaProbe(Host("test"))
+    made = nvidia.probe(Host("test"))
     assert [device.uuid for device in made.discover()] == ["GPU-a", "GPU-b"]
+    assert [sample.utilisation for sample in made.sample([])] == [0.4, None]
     assert made.notes() == []
     made.close()
 
 
-def test_a_card_that_falls_off_the_bus_is_lost_and_the_others_go_on(cards: Cards, gpus: nvidia.NvidiaProbe) -> None:
+def test_a_card_that_falls_off_the_bus_is_lost_and_the_others_go_on(cards: Cards, gpus: CardProbe) -> None:
     gpus.discover()
     cards(**{"1_lost": 1})
     assert [sample.uuid for sample in gpus.sample([])] == ["GPU-a"]
+    assert gpus.news()
     (error,) = gpus.errors()
     assert (error.uuid, error.code) == ("GPU-b", "GPU_IS_LOST")
     healthy, lost = gpus.discover()
     assert (healthy.health, lost.health, lost.health_reason) == ("OK", "LOST", "GPU is lost")
+    gpus.sample([])
+    assert not gpus.news()
     cards()
+    gpus.sample([])
+    assert gpus.news()
     assert [device.health for device in gpus.discover()] == ["OK", "OK"]
     assert gpus.errors() == []
 
 
-def test_cards_keep_their_uuid_when_others_vanish(cards: Cards, gpus: nvidia.NvidiaProbe) -> None:
+def test_a_card_that_was_lost_before_anybody_looked_is_a_sentence(cards: Cards) -> None:
+    cards(**{"1_lost": 1})
+    made = nvidia.probe(Host("test"))
+    assert [device.uuid for device in made.discover()] == ["GPU-a"]
+    assert made.notes() == ["card 1 of nvidia cannot be used: GPU is lost"]
+    made.close()
+
+
+def test_cards_keep_their_uuid_when_others_vanish(cards: Cards, gpus: CardProbe) -> None:
     gpus.discover()
     cards(count=1, **{"0_uuid": "GPU-b"})
     assert {device.uuid: device.health for device in gpus.discover()} == {"GPU-a": "LOST", "GPU-b": "OK"}
 
 
-def test_a_wedged_driver_is_given_up_and_its_cards_are_unhealthy(cards: Cards, gpus: nvidia.NvidiaProbe) -> None:
+def test_a_wedged_driver_is_given_up_and_its_cards_are_unhealthy(cards: Cards, gpus: CardProbe) -> None:
     gpus.discover()
     cards(hang=600)
     gpus.deadline_s = 0.3
     assert gpus.sample([]) == []
+    assert gpus.news()
     assert {device.health for device in gpus.discover()} == {"UNHEALTHY"}
     (note,) = gpus.notes()
     assert "did not answer within 0.3 s" in note
+    cards()
+    gpus.deadline_s = 10.0
+    assert {device.health for device in gpus.discover()} == {"OK"}
 
 
 def test_a_broken_driver_is_a_note_not_an_error(cards: Cards) -> None:
     cards(init=18)
-    made = nvidia.NvidiaProbe(Host("test"))
+    made = nvidia.probe(Host("test"))
     assert made.discover() == []
     assert made.notes() == ["NVIDIA's driver answers: RM has detected an NVML/RM version mismatch."]
     made.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "health", "code", "words"),
+    [
+        ({"0_width": 4}, "DEGRADED", "PCIE_WIDTH", "runs at x4 of x16"),
+        ({"0_pending": 1}, "DEGRADED", "ROW_REMAP_PENDING", "reset the GPU"),
+        ({"0_failed": 1}, "UNHEALTHY", "ROW_REMAP_FAILED", "could not be remapped"),
+        ({"0_ecc": 3}, "DEGRADED", "ECC_UNCORRECTED", "3 memory errors"),
+        ({"0_mig": 1}, "UNHEALTHY", "MIG_EMPTY", "no instance"),
+        ({"xidturn": 1, "xid": 79}, "UNHEALTHY", "XID_79", "fell off the bus"),
+        ({"xidturn": 1, "xid": 94}, "DEGRADED", "XID_94", "contained memory error"),
+    ],
+)
+def test_a_condition_has_a_code_a_sentence_and_its_weight(
+    cards: Cards, gpus: CardProbe, state: dict[str, int], health: str, code: str, words: str
+) -> None:
+    gpus.discover()
+    cards(**state)
+    first, second = gpus.discover()
+    assert (first.health, first.attributes["conditions"], second.health) == (health, code, "OK")
+    assert words in first.health_reason
+    assert [error.code for error in gpus.errors()] == ([code] if health == "UNHEALTHY" else [])
+    gpus.sample([])
+    assert not gpus.news()
+
+
+def test_a_fault_is_seen_by_the_next_sample_and_holds(cards: Cards, gpus: CardProbe) -> None:
+    gpus.discover()
+    cards(xidturn=1, xid=48, xidcard=1)
+    gpus.sample([])
+    assert gpus.news()
+    assert [(error.uuid, error.code) for error in gpus.errors()] == [("GPU-b", "XID_48")]
+    assert [device.health for device in gpus.discover()] == ["OK", "UNHEALTHY"]
+    gpus.sample([])
+    assert [error.code for error in gpus.errors()] == ["XID_48"]
+
+
+def test_a_fault_of_the_program_is_none_of_the_card(cards: Cards, gpus: CardProbe) -> None:
+    gpus.discover()
+    cards(xidturn=1, xid=31)
+    gpus.sample([])
+    assert gpus.errors() == []
+    assert [device.health for device in gpus.discover()] == ["OK", "OK"]
+
+
+def test_a_process_that_no_stage_started_is_named_and_one_of_ours_is_not(cards: Cards, gpus: CardProbe) -> None:
+    gpus.discover()
+    mark = {**os.environ, procfs.MARK: "p1"}
+    quiet = {name: value for name, value in os.environ.items() if name != procfs.MARK}
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=mark) as ours,
+        subprocess.Popen(command, stdin=subprocess.PIPE, env=quiet) as foreign,
+    ):
+        cards(**{"0_pid": ours.pid})
+        assert [device.health for device in gpus.discover()] == ["OK", "OK"]
+        cards(**{"0_pid": foreign.pid})
+        gpus.sample([])
+        assert gpus.news()
+        first, _ = gpus.discover()
+        assert (first.health, first.attributes.get("conditions")) == ("DEGRADED", "FOREIGN_PROCESS")
+        assert f"(pid {foreign.pid}, " in first.health_reason
+        for process in (ours, foreign):
+            process.stdin.close()  # type: ignore[union-attr]
+    gpus.sample([])
+    assert gpus.news()
+    assert [device.health for device in gpus.discover()] == ["OK", "OK"]
+
+
+MADE = {"0_mig": 1, "0_made": "3g.40gb 0 4 0,1g.10gb 4 1 0,1g.10gb 6 1 0"}
+
+
+def test_a_divided_card_tells_its_instances_and_what_else_it_could_have(cards: Cards, gpus: CardProbe) -> None:
+    cards(**MADE, **{"0_pending": 1})
+    divided, whole = gpus.discover()
+    assert (divided.uuid, divided.model, divided.memory_bytes) == ("GPU-a", "NVIDIA H100 80GB HBM3", 80 << 30)
+    assert (divided.health, divided.attributes["mig"], whole.attributes["mig"]) == ("DEGRADED", "on", "off")
+    assert whole.division is None
+    assert divided.division is not None
+    assert (divided.division.mode, divided.division.makes) == ("MIG", False)
+    assert divided.division.profiles == {"1g.10gb": 7, "2g.20gb": 3, "3g.40gb": 2, "4g.40gb": 1, "7g.80gb": 1}
+    assert divided.division.made == [
+        Partition("3g.40gb", 0, 4, "MIG-GPU-a-0"),
+        Partition("1g.10gb", 4, 1, "MIG-GPU-a-4"),
+        Partition("1g.10gb", 6, 1, "MIG-GPU-a-6"),
+    ]
+    claimed = DeviceClaim(divided.uuid, "gpu", "nvidia", divided.model, 0, 142, 10 << 30)
+    claimed = msgspec.structs.replace(claimed, partition=divided.division.made[2])
+    assert visible.variables([claimed])["CUDA_VISIBLE_DEVICES"] == "MIG-GPU-a-6"
+
+
+def test_where_instances_lie_is_told_to_root_only(cards: Cards, gpus: CardProbe) -> None:
+    cards(**MADE, user=1)
+    division = gpus.discover()[0].division
+    assert division is not None
+    assert [(one.profile, one.start) for one in division.made] == [
+        ("3g.40gb", None),
+        ("1g.10gb", None),
+        ("1g.10gb", None),
+    ]
+
+
+def test_an_instance_that_is_shared_out_further_is_said_and_not_given(cards: Cards, gpus: CardProbe) -> None:
+    cards(**{"0_mig": 1, "0_made": "1c.3g.40gb 0 4 0,1c.3g.40gb 0 4 0,1g.10gb 4 1 0"})
+    device = gpus.discover()[0]
+    assert device.division is not None
+    assert [one.profile for one in device.division.made] == ["1g.10gb"]
+    assert device.attributes["mig_split"].startswith("2 ")
+
+
+def test_a_card_that_is_divided_anew_is_news(cards: Cards, gpus: CardProbe) -> None:
+    cards(**MADE)
+    gpus.discover()
+    gpus.sample([])
+    assert not gpus.news()
+    cards(**{"0_mig": 1, "0_made": "7g.80gb 0 8 0"})
+    gpus.sample([])
+    assert gpus.news()
+    division = gpus.discover()[0].division
+    assert division is not None
+    assert [one.profile for one in division.made] == ["7g.80gb"]
+
+
+def test_a_process_on_an_instance_is_one_on_the_card(cards: Cards, gpus: CardProbe) -> None:
+    quiet = {name: value for name, value in os.environ.items() if name != procfs.MARK}
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=quiet) as foreign:
+        cards(**{"0_mig": 1, "0_made": f"3g.40gb 0 4 0,1g.10gb 4 1 {foreign.pid}"})
+        first, _ = gpus.discover()
+        assert (first.health, first.attributes.get("conditions")) == ("DEGRADED", "FOREIGN_PROCESS")
+        foreign.stdin.close()  # type: ignore[union-attr]
 
 
 # -- simulated
@@ -255,7 +421,35 @@ def test_simulated_machines_are_read_from_a_list() -> None:
         simulated.parse("3xtoaster")
 
 
-def test_every_model_is_found_by_its_own_name_and_no_other() -> None:
+def test_every_model_is_found_by_its_own_name_and_no_other_and_says_where_its_figures_are_from() -> None:
     for model in devices.models():
-        assert devices.features(model.vendor, model.name) == model.features
+        assert devices.known(model.vendor, model.name) is model
         assert model.features["memory_gbps"] > 0
+        assert model.source.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "told", "name"),
+    [
+        ("nvidia", "NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("nvidia", "NVIDIA A100-PCIE-40GB", "A100"),
+        ("nvidia", "NVIDIA H100 PCIe", "H100 PCIe"),
+        ("nvidia", "NVIDIA A10G", "A10"),
+        ("amd", "AMD Instinct MI300X", "MI300X"),
+        ("amd", "Arcturus GL-XL [Instinct MI100]", "MI100"),
+        ("huawei", "Ascend 910B4", "Ascend 910B"),
+        ("habana", "HL-225", "Gaudi 2"),
+        ("habana", "HL-325L", "Gaudi 3"),
+        ("google", "TPU v6e", "TPU v6e"),
+        ("intel", "Intel(R) Data Center GPU Max 1100", "Data Center GPU Max 1100"),
+    ],
+)
+def test_a_model_is_known_by_what_its_tool_calls_it(vendor: str, told: str, name: str) -> None:
+    found = devices.known(vendor, told)
+    assert found is not None
+    assert found.name == name
+
+
+def test_a_model_that_nobody_wrote_down_has_no_rates() -> None:
+    assert devices.known("nvidia", "NVIDIA Z9000") is None
+    assert devices.features("huawei", "NVIDIA H100 80GB HBM3") == {}

@@ -143,7 +143,7 @@ def test_a_stop_on_the_heels_of_a_start_leaves_nothing(shared: Hands, part: Name
 
 
 FAMILY = """
-import os, signal, sys, time
+import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for level in range(3):
     if os.fork() == 0:
@@ -153,7 +153,8 @@ for level in range(3):
                 del os.environ[name]
             os.execve("/bin/sh", ["sh", "-c", "trap '' TERM HUP; echo up; while :; do sleep 1; done"], {})
         os._exit(0)
-time.sleep(float(sys.argv[1]))
+while not os.path.exists("may-end"):
+    time.sleep(0.02)
 """
 
 
@@ -162,13 +163,15 @@ def test_daemons_that_left_session_and_environment_end_with_their_part(
     shared: Hands, part: Names, stopped: bool
 ) -> None:
     name = part()
-    shared.yard.want(shared.name, order(name, sys.executable, "-c", FAMILY, "300" if stopped else "0.3"))
+    shared.yard.want(shared.name, order(name, sys.executable, "-c", FAMILY))
     shared.yard.wait(lambda: shared.yard.logs[(name, 0, "out")].count(b"up") == 3)
     family = procfs.descendants(shared.shim_of(name)["pid"])
     births = {pid: procfs.start_time(pid) for pid in family}
     assert len(births) >= 3
     if stopped:
         shared.yard.want(shared.name, stop(name, 0.2))
+    else:
+        (shared.state / "parts" / name / "work" / "may-end").touch()
     assert shared.yard.ended(shared.name, name).exit
     assert [pid for pid, born in births.items() if born is not None and procfs.is_alive(pid, born)] == []
 
@@ -314,7 +317,7 @@ def test_a_root_agent_drops_to_another_user_for_good(hands: Hands, part: Names) 
     missing = ran(hands, part(), "no-such-command-here")
     assert "was not found; PATH is" in missing.detail
     thief = part()
-    files = " ".join(f"{hands.state}/{file}" for file in ("node.json", "journal.jsonl", f"parts/{thief}/order.json"))
+    files = " ".join(f"{hands.state}/{file}" for file in ("node.json", "journal.jsonl", f"parts/{thief}/taken"))
     ran(hands, thief, "sh", "-c", f"cat {files}; ls {hands.state}/parts; kill -9 $PPID || echo refused")
     assert output(hands, thief) == "refused\n"
 

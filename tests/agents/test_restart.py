@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -228,7 +229,8 @@ def test_stop_all_ends_everything_without_an_agent(hands: Hands, part: Names) ->
     command = [sys.executable, "-m", "agents", "stop-all", "--state", str(hands.state), "--grace", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "2 part(s) stopped" in done.stderr
-    assert [procfs.marked(name) for name in names.values()] == [[], []]
+    # What was killed leaves the table of processes a moment later.
+    hands.yard.wait(lambda: not any(procfs.marked(name) for name in names.values()))
 
 
 def test_an_output_flood_is_capped_with_a_marker_and_never_blocks(hands: Hands, part: Names) -> None:
@@ -259,3 +261,86 @@ def test_a_hundred_parts_are_adopted(hands: Hands, part: Names) -> None:
     hands.yard.want(hands.name, *(stop(name, 0.0) for name in names))
     for name in names:
         hands.yard.ended(hands.name, name)
+
+
+def test_a_shim_serves_one_part_after_the_other_and_never_two(hands: Hands, part: Names) -> None:
+    hands.start()
+    hands.yard.forget = False
+    first, second, third = part(), part(), part()
+    shims = []
+    for name in (first, second):
+        hands.yard.want(hands.name, order(name, "sh", "-c", f"echo of {name}; exit 3"))
+        end = hands.yard.ended(hands.name, name).exit
+        assert end is not None
+        assert end.code == 3
+        shims.append(hands.shim_of(name)["pid"])
+    assert shims[0] == shims[1]
+    running(hands, third, "sleep", "300")
+    other = part()
+    running(hands, other, "sleep", "300")
+    assert hands.shim_of(third)["pid"] == shims[0] != hands.shim_of(other)["pid"]
+    for name in (first, second):
+        hands.yard.wait(lambda name=name: hands.yard.logs[(name, 0, "out")] == f"of {name}\n".encode())
+    hands.yard.forget = True
+
+
+def test_what_ends_a_shim_ends_the_part_it_has_and_no_word_of_those_it_had(hands: Hands, part: Names) -> None:
+    hands.start()
+    hands.yard.forget = False
+    had, has = part(), part()
+    hands.yard.want(hands.name, order(had, "sh", "-c", "exit 6"))
+    hands.yard.ended(hands.name, had)
+    process = running(hands, has, "sleep", "300")
+    assert hands.shim_of(had)["pid"] == hands.shim_of(has)["pid"]
+    procfs.send(hands.shim_of(has)["pid"], signal.SIGKILL)
+    end = hands.yard.ended(hands.name, has).exit
+    assert end is not None
+    assert end.cause == "SUPERVISOR_LOST"
+    assert not procfs.is_alive(*process)
+    told = hands.yard.phase(hands.name, had, Phase.ENDED).exit
+    assert told is not None
+    assert told.code == 6
+    hands.yard.forget = True
+
+
+def test_a_shim_that_dies_idle_costs_no_part(hands: Hands, part: Names) -> None:
+    hands.start()
+    hands.yard.forget = False
+    first, second = part(), part()
+    hands.yard.want(hands.name, order(first, "true"))
+    hands.yard.ended(hands.name, first)
+    shim = hands.shim_of(first)
+    procfs.send(shim["pid"], signal.SIGKILL)
+    running(hands, second, "sleep", "300")
+    assert hands.shim_of(second)["pid"] != shim["pid"]
+    hands.yard.forget = True
+
+
+def test_idle_shims_go_with_their_nursery_and_busy_ones_when_their_part_has_ended(hands: Hands, part: Names) -> None:
+    hands.start()
+    hands.yard.forget = False
+    done, busy = part(), part()
+    hands.yard.want(hands.name, order(busy, "sleep", "300"), order(done, "true"))
+    hands.yard.ended(hands.name, done)
+    hands.yard.phase(hands.name, busy, Phase.RUNNING)
+    idle, working = hands.shim_of(done), hands.shim_of(busy)
+    hands.end(signal.SIGKILL)
+    wait_gone(idle["pid"], idle["born"])
+    assert procfs.is_alive(working["pid"], working["born"])
+    hands.start()
+    hands.yard.want(hands.name, stop(busy, 1.0))
+    hands.yard.ended(hands.name, busy)
+    wait_gone(working["pid"], working["born"])
+    hands.yard.forget = True
+
+
+def test_a_shim_whose_folder_was_removed_does_not_wait_for_it_for_ever(hands: Hands, part: Names) -> None:
+    hands.start()
+    name = part()
+    process = running(hands, name, "sleep", "300")
+    shim = hands.shim_of(name)
+    shutil.rmtree(hands.state / "parts" / name)
+    procfs.send(process[0], signal.SIGKILL)
+    wait_gone(*process)
+    hands.end(signal.SIGKILL)
+    wait_gone(shim["pid"], shim["born"])

@@ -22,8 +22,8 @@ def pumped(pieces: list[bytes], sink: Path, cap: int) -> None:
     stream.drain()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.lists(st.binary(min_size=1, max_size=60), max_size=20), st.integers(1, 400))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=20), st.integers(1, 400))
 def test_the_first_bytes_up_to_the_cap_are_kept_as_they_were(tmp_path: Path, pieces: list[bytes], cap: int) -> None:
     sink = tmp_path / "0.out"
     sink.unlink(missing_ok=True)
@@ -47,7 +47,7 @@ def test_what_a_full_disk_swallowed_is_marked_once_there_is_room(tmp_path: Path)
     sink = tmp_path / "0.out"
     reader, writer = os.pipe()
     stream = Stream(reader, str(sink), 1 << 30)
-    room, full = stream.sink, os.open("/dev/full", os.O_WRONLY)
+    room, full = os.open(sink, os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.open("/dev/full", os.O_WRONLY)
     for target, piece in ((room, b"before\n"), (full, b"lost\n"), (full, b"lost too\n"), (room, b"after\n")):
         stream.sink = target
         os.write(writer, piece)
@@ -57,3 +57,11 @@ def test_what_a_full_disk_swallowed_is_marked_once_there_is_room(tmp_path: Path)
     stream.drain()
     marker = b"\n[switchyard: 14 bytes dropped here: the disk did not take them]\n"
     assert sink.read_bytes() == b"before\n" + marker + b"after\n"
+
+
+def test_a_stream_that_stays_empty_leaves_no_file(tmp_path: Path) -> None:
+    sink = tmp_path / "0.out"
+    pumped([], sink, 100)
+    assert not sink.exists()
+    pumped([b"a word"], sink, 100)
+    assert sink.read_bytes() == b"a word"

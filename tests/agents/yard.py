@@ -24,7 +24,9 @@ from agents.protocol import (
     ENROL_PATH,
     LINK_PATH,
     LOGS_PATH,
+    SOURCES_PATH,
     TELEMETRY_PATH,
+    AskSources,
     Desired,
     Here,
     Inventory,
@@ -34,6 +36,7 @@ from agents.protocol import (
     PartSpec,
     Phase,
     Report,
+    Sources,
     TelemetryBatch,
     Timers,
     Wanted,
@@ -68,9 +71,10 @@ class Yard:
         self.lock = threading.RLock()
         self.sides: dict[str, Side] = {}
         self.credentials: dict[str, str] = {}
-        self.logs: dict[tuple[str, int, str], bytes] = defaultdict(bytes)
+        self.logs: dict[tuple[str, int, str], bytearray] = defaultdict(bytearray)
         self.bundles: dict[str, bytes] = {}
         self.is_deaf = False
+        self.sources: Callable[[Side, AskSources], Sources] = lambda side, asked: Sources(refused="nobody has it")
         self._listener = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if told so
         self._listener.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -221,6 +225,8 @@ class Yard:
             with self.lock:
                 side.telemetry.append(msgspec.msgpack.decode(body, type=TelemetryBatch))
             return 204, b""
+        if path == SOURCES_PATH:
+            return 200, msgspec.json.encode(self.sources(side, msgspec.json.decode(body, type=AskSources)))
         digest = path.rpartition("/")[2]
         return (200, self.bundles[digest]) if digest in self.bundles else (404, b"")
 

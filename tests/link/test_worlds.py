@@ -217,6 +217,7 @@ class World:
     def settle(self) -> None:
         assert set(self.server.phases.values()) <= {Phase.ENDED}, self.server.phases
         assert not self.executor.running
+        assert all(end.cause != "LAUNCH_FAILED" for end in self.server.ends.values()), self.server.ends
         for part, end in self.finished.items():
             assert self.server.ends[part] == end
         for part in self.executor.launches.keys() - self.finished.keys():

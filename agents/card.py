@@ -1,0 +1,124 @@
+"""One accelerator as a vendor's tool or library tells it, in units of the house; what is not told is None, never 0."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agents.protocol import Division, Link
+
+Health = Literal["OK", "DEGRADED", "UNHEALTHY", "LOST"]
+WORSE: dict[Health, int] = {"OK": 0, "DEGRADED": 1, "UNHEALTHY": 2, "LOST": 3}
+MIB = 1 << 20
+GIB = 1 << 30
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+_PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
+
+
+class Unreadable(ValueError):
+    """What a tool printed is not what its parser knows; the text says what was missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that is not as it should be: a code for programs, a sentence for people, and what it does to health.
+
+    DEGRADED still takes work but comes after healthy devices; UNHEALTHY and LOST take none.
+    """
+
+    code: str
+    health: Health
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that uses the card, as the driver names it."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """``index`` is the number by which the vendor's runtime knows the card. A sample may tell less than a look.
+
+    ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
+    ``processes`` is None where nobody tells them, and empty where there are none. ``division`` is how it is divided,
+    where it can be. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by sources only whose cards are of
+    several sorts; else they follow from the vendor and the model.
+    """
+
+    index: int
+    model: str = ""
+    uuid: str = ""
+    pci: str | None = None
+    numa: int | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilisation: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    clock_hz: float | None = None
+    throttled: str = ""
+    conditions: tuple[Condition, ...] = ()
+    processes: tuple[Process, ...] | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    visible_as: dict[str, str] = field(default_factory=dict)
+    division: Division | None = None
+    kind: str = ""
+    vendor: str = ""
+    features: dict[str, float] = field(default_factory=dict)
+    simulated: bool = False
+
+
+def number(value: object) -> float | None:
+    """The first number of a text such as ``86.3 W``; None for ``N/A``, for nothing and for what is not finite."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value) if math.isfinite(value) else None
+    found = _NUMBER.search(str(value)[:200])
+    return float(found[0]) if found else None
+
+
+def positive(value: object) -> float | None:
+    """As :func:`number`, but what cannot be below 0 is unknown where a tool says that it is."""
+    found = number(value)
+    return found if found is not None and found >= 0 else None
+
+
+def ratio(percent: object) -> float | None:
+    """0 to 1 from per cent. Tools round, so a little over 100 is 1; what lies farther off is unknown."""
+    found = positive(percent)
+    return None if found is None or found > 105 else round(min(found / 100, 1.0), 4)
+
+
+def scaled(value: object, unit_bytes: int) -> int | None:
+    """Bytes from a number of units; None where it is not told or larger than any memory."""
+    found = positive(value)
+    return None if found is None or found * unit_bytes > 1 << 50 else int(found * unit_bytes)
+
+
+def pci_address(text: object) -> str | None:
+    """``0000:39:00.0`` in lower case, however a tool writes it; None where the text has no address."""
+    found = _PCI.search(str(text))
+    if found is None:
+        return None
+    domain, bus, device, function = found.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
+    """The condition of a card whose PCIe link runs with fewer lanes than card and slot have.
+
+    Only the width counts: the generation of an idle link drops to save power.
+    """
+    if not width or not widest or width >= widest:
+        return ()
+    sentence = f"its PCIe link runs at x{width} of x{widest}: reseat the card or look at the riser"
+    return (Condition("PCIE_WIDTH", "DEGRADED", sentence),)

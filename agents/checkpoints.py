@@ -1,0 +1,81 @@
+"""Checkpoints in a stage's folder: which is the newest to resume from, and which may go."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable
+
+from agents import layouts
+from agents.layouts import Found
+from agents.tree import look
+
+
+def discover(folder: str) -> list[Found]:
+    """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
+    return layouts.recognise(look(folder))
+
+
+def ordered(found: Iterable[Found]) -> list[Found]:
+    """The complete ones, the one to resume from first."""
+    complete = [each for each in found if each.is_complete]
+    return sorted(complete, key=lambda each: (each.wins, each.step, each.modified_ns), reverse=True)
+
+
+def newest(found: Iterable[Found]) -> Found | None:
+    """The one to resume from: the complete one of the highest step, or the one that its framework prefers."""
+    return next((each for each in ordered(found) if each.resume is not None), None)
+
+
+def resume_path(folder: str, told: str, told_step: int | None = None) -> str:
+    """Where an attempt resumes: the newest complete checkpoint of the folder, or what the record told if that is newer.
+
+    What was told is passed over when it is gone, or lies in the folder and is not complete. Empty: from the start.
+    """
+    found = discover(folder) if folder else []
+    best = newest(found)
+    if told and os.path.exists(told):
+        place = os.path.relpath(told, folder) if folder else ""
+        known = next((each for each in found if place in (each.path, each.resume)), None)
+        is_sound = known is None or known.is_complete
+        if is_sound and (best is None or (told_step is not None and told_step > best.step)):
+            return told
+    if best is None or best.resume is None:
+        return ""
+    return os.path.join(folder, best.resume) if best.resume else folder
+
+
+def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) -> list[Found]:
+    """The complete checkpoints beyond the newest ``keep``; never one that is in use, and never an incomplete one.
+
+    ``in_use`` are paths from the same folder: an attempt resumes from there. What the marker names is kept as well.
+    """
+    spared = set(in_use)
+    older = ordered(found)[max(1, keep) :]
+    return [
+        each
+        for each in older
+        if each.path
+        and each.layout != "switchyard"
+        and not any(path == each.path or path.startswith(each.path + "/") for path in spared)
+    ]
+
+
+def remove(folder: str, path: str) -> bool:
+    """Delete a checkpoint, and follow no link on the way there; tells whether it is gone."""
+    *steps, name = path.split("/")
+    opened: list[int] = []
+    try:
+        opened.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
+        for step in steps:
+            opened.append(os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
+        try:
+            os.unlink(name, dir_fd=opened[-1])
+        except (IsADirectoryError, PermissionError):
+            shutil.rmtree(name, dir_fd=opened[-1])
+        return True
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)

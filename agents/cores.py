@@ -1,0 +1,83 @@
+"""Which cores each part may use: its own by its claims, and idle ones on loan while it is starved of input.
+
+Pure. A CPU device is one NUMA node, so a part stays on the cores of the node that it claims. Whole cores are a part's
+alone; a claim of less than a core, and the rest of a claim beyond whole cores, share what is left with each other. What
+nobody claims is lent to whoever wants more, and comes back the moment it is claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.protocol import Inventory
+
+WHOLE_CORE_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A part's claim on one CPU device. ``held`` are the cores it has now, which it keeps where it can."""
+
+    part: str
+    device: str
+    milli: int
+    held: tuple[int, ...] = ()
+    wants_more: bool = False
+
+
+def known_cores(inventory: Inventory | None) -> dict[str, list[int]]:
+    """The cores of each CPU device by the kernel's numbers, as its probe found them; simulated ones have none."""
+    found = inventory.devices if inventory else []
+    listed = {each.uuid: each.attributes.get("cores", "") for each in found if each.kind == "cpu"}
+    return {uuid: [int(core) for core in cores.split(",")] for uuid, cores in listed.items() if cores}
+
+
+def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[Ask]) -> dict[str, tuple[int, ...]]:
+    """The cores of each part, ascending; a part whose devices are all unknown is left out, and may run anywhere.
+
+    ``asks`` come in the order of arrival: where more is claimed than there is, the later ones share.
+    """
+    found: dict[str, set[int]] = {}
+    by_device: dict[str, list[Ask]] = {}
+    for ask in asks:
+        by_device.setdefault(ask.device, []).append(ask)
+    for device, mine in by_device.items():
+        if cores.get(device):
+            for part, set_ in _allot(sorted(cores[device]), mine).items():
+                found.setdefault(part, set()).update(set_)
+    return {part: tuple(sorted(set_)) for part, set_ in found.items()}
+
+
+def _allot(cores: Sequence[int], asks: Sequence[Ask]) -> dict[str, set[int]]:
+    free = list(cores)
+    own: dict[str, set[int]] = {}
+    for ask in asks:  # first what they have, so that nobody is moved for somebody who comes
+        wanted = ask.milli // WHOLE_CORE_MILLI
+        own[ask.part] = {core for core in ask.held if core in free}
+        if len(own[ask.part]) > wanted:
+            own[ask.part] = set(sorted(own[ask.part])[:wanted])
+        free = [core for core in free if core not in own[ask.part]]
+    for ask in asks:
+        missing = ask.milli // WHOLE_CORE_MILLI - len(own[ask.part])
+        own[ask.part] |= set(free[:missing])
+        free = free[max(0, missing) :]
+    sharing = [ask for ask in asks if len(own[ask.part]) * WHOLE_CORE_MILLI < ask.milli]
+    if sharing:
+        pool = set(free or cores)
+        return {part: set_ | pool if any(ask.part == part for ask in sharing) else set_ for part, set_ in own.items()}
+    return _lend(free, asks, own)
+
+
+def _lend(free: Sequence[int], asks: Sequence[Ask], own: dict[str, set[int]]) -> dict[str, set[int]]:
+    """Deal idle cores in turn to those who want more; who has one on loan keeps it before another gets it."""
+    wanting = [ask for ask in asks if ask.wants_more]
+    idle = list(free)
+    lent: dict[str, set[int]] = {ask.part: set() for ask in wanting}
+    while idle and wanting:
+        for ask in wanting:
+            if idle:
+                core = next((core for core in idle if core in ask.held), idle[0])
+                idle.remove(core)
+                lent[ask.part].add(core)
+    return {part: set_ | lent.get(part, set()) for part, set_ in own.items()}

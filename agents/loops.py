@@ -1,0 +1,88 @@
+"""Keeps the loops of a node going: one that fails is started again after a while, and people are told.
+
+A loop that ended for ever with a line in a log would be a node that looks well and does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+log = logging.getLogger("switchyard.agent")
+
+FIRST_PAUSE_S: Final = 0.5
+LONGEST_PAUSE_S: Final = 30.0
+# What went well for so long is well again.
+CALM_S: Final = 120.0
+_LONGEST_REASON: Final = 160
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass
+class Fault:
+    """How often something failed since it was well, when last, and why."""
+
+    count: int
+    at: float
+    reason: str
+
+
+class Loops:
+    """The loops of one node. ``told`` is called whenever there is something new to tell."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
+        self._faults: dict[str, Fault] = {}
+
+    async def keep(self, name: str, loop: Loop) -> None:
+        """Run ``loop`` until it returns. Whenever it raises it is started anew, after a pause that grows."""
+        pause = FIRST_PAUSE_S
+        while True:
+            began = time.monotonic()
+            try:
+                await loop()
+                return
+            except Exception as error:
+                log.exception("%s failed, and is started again", name)
+                if time.monotonic() - began > CALM_S:
+                    pause = FIRST_PAUSE_S
+                self.note(name, error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    @contextmanager
+    def careful(self, name: str) -> Iterator[None]:
+        """Do one step among many: what goes wrong in it is told, and the others are done all the same."""
+        try:
+            yield
+        except Exception as error:
+            if name not in self._faults:
+                log.exception("%s failed", name)
+            self.note(name, error)
+
+    def note(self, name: str, error: BaseException) -> None:
+        """Something of this name failed; who has told the log of it tells people here."""
+        now = time.monotonic()
+        former = self._faults.get(name)
+        count = former.count + 1 if former is not None and now - former.at < CALM_S else 1
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        self._faults[name] = Fault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
+        self._told()
+
+    def notes(self) -> list[str]:
+        """A sentence for whatever failed and has not been well for long enough since."""
+        since = time.monotonic() - CALM_S
+        self._faults = {name: fault for name, fault in self._faults.items() if fault.at >= since}
+        return [_sentence(name, fault) for name, fault in sorted(self._faults.items())]
+
+
+def _sentence(name: str, fault: Fault) -> str:
+    # Coarse, so that it does not change with each report.
+    often = "once" if fault.count == 1 else "several times" if fault.count < 10 else "again and again"
+    return f"this agent's {name} failed {often} ({fault.reason}); it goes on, and its log has more"

@@ -1,0 +1,148 @@
+"""The rest of a host beside its devices: network interfaces, disks, file systems, and what its tasks wait for.
+
+All of it is read from files of the kernel. A file system of another host is named but never asked: it may hang.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agents.protocol import Disk, FileSystem, HostSample, Interface
+
+_SECTOR_BYTES = 512
+_REMOTE = ("nfs", "nfs4", "cifs", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "fuse.sshfs", "fuse.s3fs")
+_PASSING = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
+# From here on people should look: shares of the last ten seconds in which all tasks stood still, and of free space.
+STALLED = {"memory": 20.0, "io": 60.0}
+NEARLY_FULL = 0.03
+
+
+class Machine:
+    """Looks below ``root``."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def _text(self, path: Path | str) -> str:
+        try:
+            return (self.root / path).read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    # -- what there is
+
+    def interfaces(self) -> list[Interface]:
+        """The network interfaces that are hardware, with the speed of their link."""
+        found = []
+        for folder in sorted((self.root / "sys/class/net").glob("*")):
+            if not (folder / "device").exists():
+                continue
+            megabits = self._text(folder / "speed")
+            found.append(
+                Interface(
+                    name=folder.name,
+                    bits_per_s=int(megabits) * 10**6 if megabits.isdigit() and megabits != "0" else None,
+                    is_up=self._text(folder / "operstate") == "up",
+                )
+            )
+        return found
+
+    def disks(self) -> list[Disk]:
+        """The block devices that are hardware."""
+        found = []
+        for folder in sorted((self.root / "sys/block").glob("*")):
+            sectors = self._text(folder / "size")
+            if folder.name.startswith(_PASSING) or not sectors.isdigit() or sectors == "0":
+                continue
+            found.append(
+                Disk(
+                    name=folder.name,
+                    size_bytes=int(sectors) * _SECTOR_BYTES,
+                    is_rotating=self._text(folder / "queue/rotational") == "1",
+                    model=self._text(folder / "device/model"),
+                )
+            )
+        return found
+
+    def file_systems(self) -> list[FileSystem]:
+        """Where files can be kept: local ones with their size, those of other hosts without."""
+        found: dict[str, FileSystem] = {}
+        for line in self._text("proc/self/mounts").splitlines():
+            device, mount, kind, *_ = (*line.split(), "", "", "")
+            mount = mount.replace("\\040", " ")
+            if kind in _REMOTE:
+                found.setdefault(device, FileSystem(mount, kind, None))
+            elif device.startswith("/dev/") and device not in found and (space := self._space(mount)):
+                found[device] = FileSystem(mount, kind, space[0])
+        return sorted(found.values(), key=lambda each: each.mount)
+
+    def _space(self, mount: str) -> tuple[int, int] | None:
+        """Size, and what an ordinary user may still write."""
+        try:
+            told = os.statvfs(self.root / mount.lstrip("/"))
+        except OSError:
+            return None
+        return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+
+    # -- how it is
+
+    def sample(self, file_systems: list[FileSystem]) -> HostSample:
+        """Counters since the host started, and what is true now."""
+        return HostSample(
+            pressure=self._pressure(),
+            received_bytes=self._net(0),
+            sent_bytes=self._net(8),
+            read_bytes=self._disks(2),
+            written_bytes=self._disks(6),
+            free_bytes={
+                each.mount: space[1]
+                for each in file_systems
+                if each.size_bytes is not None and (space := self._space(each.mount))
+            },
+        )
+
+    def _pressure(self) -> dict[str, float]:
+        """Per cent of the last ten seconds in which some (or all) tasks waited: ``{"memory_full": 3.1}``."""
+        found = {}
+        for resource in ("cpu", "io", "memory"):
+            for line in self._text(f"proc/pressure/{resource}").splitlines():
+                who, *fields = line.split()
+                told = dict(field.partition("=")[::2] for field in fields)
+                if who in ("some", "full") and "avg10" in told:
+                    found[f"{resource}_{who}"] = float(told["avg10"])
+        return found
+
+    def _net(self, column: int) -> dict[str, int]:
+        found = {}
+        for line in self._text("proc/net/dev").splitlines():
+            name, colon, rest = line.partition(":")
+            fields = rest.split()
+            if colon and name.strip() != "lo" and len(fields) > column:
+                found[name.strip()] = int(fields[column])
+        return found
+
+    def _disks(self, column: int) -> dict[str, int]:
+        found = {}
+        for line in self._text("proc/diskstats").splitlines():
+            fields = line.split()
+            if len(fields) <= 3 + column or fields[2].startswith(_PASSING):
+                continue
+            if (self.root / "sys/block" / fields[2]).exists():  # a disk, and no partition of one
+                found[fields[2]] = int(fields[3 + column]) * _SECTOR_BYTES
+        return found
+
+    @staticmethod
+    def notes(sample: HostSample, file_systems: list[FileSystem]) -> list[str]:
+        """Sentences on what people should look at; coarse, so that they do not change every second."""
+        found = [
+            f"all tasks waited for {resource} in more than {share // 10 * 10:.0f} % of the last ten seconds"
+            for resource, limit in STALLED.items()
+            if (share := sample.pressure.get(f"{resource}_full", 0.0)) >= limit
+        ]
+        sizes = {each.mount: each.size_bytes for each in file_systems}
+        for mount, free in sample.free_bytes.items():
+            size = sizes.get(mount)
+            if size and free < NEARLY_FULL * size:
+                found.append(f"the file system at {mount} ({size >> 30} GiB) has less than {NEARLY_FULL:.0%} left")
+        return found

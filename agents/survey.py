@@ -1,0 +1,41 @@
+"""Prints what an agent would tell of this host, without a control plane: devices, a sample of each, and complaints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from agents import probes
+from agents.engine_watch import EngineWatch
+from agents.host import HostView
+from agents.probes import command
+
+
+def main(arguments: list[str]) -> int:
+    """One JSON object. Exit codes: 0 done, 1 the file of probes is refused, 2 wrong usage."""
+    parser = argparse.ArgumentParser(prog="python -m agents survey", description=__doc__)
+    parser.add_argument("--name", default=os.uname().nodename, help="name of the agent (default: the host's)")
+    parser.add_argument("--probes", metavar="FILE", default=os.environ.get("YARD_PROBES", ""), help="as for the agent")
+    options = parser.parse_args(arguments)
+    try:
+        commands = command.read_commands(Path(options.probes)) if options.probes else ()
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    host = probes.Host(name=options.name, commands=commands)
+    engine = EngineWatch.of_this_process()
+    view = HostView(options.name, probes.discover(host), "", "", "127.0.0.1", engine=engine)
+    view.look()
+    view.sample([], 10.0)
+    time.sleep(1.0)  # shares of time need two looks
+    samples = view.sample([], 10.0)
+    view.sample_host()
+    told = {"inventory": view.inventory, "devices": samples, "host": view.host_sample, "told": view.conditions(False)}
+    print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+    view.close()
+    return 0

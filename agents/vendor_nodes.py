@@ -1,0 +1,68 @@
+"""What of a host a container must be shown so that a vendor's runtime finds the claimed devices, and no more of them.
+
+Pure. Vendors' own documents are the source of each: the NVIDIA container toolkit (CDI names), ROCm's and oneAPI's
+"running containers", the Ascend docker runtime's manual set-up, Intel Gaudi's and Cambricon's installation guides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agents.protocol import DeviceClaim
+
+_ASCEND_MANAGERS = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+_ASCEND_DRIVER = ("/usr/local/Ascend/driver", "/usr/local/dcmi", "/usr/local/bin/npu-smi")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Device files, CDI names, NVIDIA uuids, groups that may open them, and folders of the driver that are read."""
+
+    nodes: tuple[str, ...] = ()
+    cdi: tuple[str, ...] = ()
+    nvidia: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    def __add__(self, other: Nodes) -> Nodes:
+        return Nodes(
+            self.nodes + tuple(node for node in other.nodes if node not in self.nodes),
+            self.cdi + other.cdi,
+            self.nvidia + other.nvidia,
+            self.groups + tuple(group for group in other.groups if group not in self.groups),
+            self.libraries + other.libraries,
+        )
+
+
+def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
+    """What these claims, all of one vendor, need; None for a vendor of whom nobody has written it down.
+
+    AMD's and Intel's GPUs have no file of their own that follows from an index: the whole ``/dev/dri`` is shown, and
+    the vendor's variable limits the runtime to the claimed ones.
+    """
+    indexes = [claim.index for claim in claims]
+    uuids = tuple(claim.partition.uuid if claim.partition else claim.uuid for claim in claims)
+    match vendor.lower():
+        case "nvidia":
+            return Nodes(cdi=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids), nvidia=uuids)
+        case "amd":
+            return Nodes(nodes=("/dev/kfd", "/dev/dri"), groups=("video", "render"))
+        case "intel":
+            return Nodes(nodes=("/dev/dri",), groups=("video", "render"))
+        case "huawei":
+            # A vNPU is another file on the host, and a chip like any other inside.
+            own = tuple(
+                f"/dev/vdavinci{claim.partition.uuid}:/dev/davinci{claim.partition.uuid}"
+                if claim.partition
+                else f"/dev/davinci{claim.index}"
+                for claim in claims
+            )
+            return Nodes(nodes=own + _ASCEND_MANAGERS, libraries=_ASCEND_DRIVER)
+        case "habana":
+            own = tuple(f"/dev/accel/{stem}{index}" for index in indexes for stem in ("accel", "accel_controlD"))
+            return Nodes(nodes=own)
+        case "cambricon":
+            return Nodes(nodes=("/dev/cambricon_ctl", *(f"/dev/cambricon_dev{index}" for index in indexes)))
+        case _:
+            return None

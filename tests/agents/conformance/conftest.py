@@ -1,0 +1,194 @@
+"""Every executor that starts real processes, each on the same ground, and the promise that nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agents import procfs, run_as
+from agents.bundle import BundleCache
+from agents.executors import Executor, Sighting
+from agents.executors.container import ContainerExecutor
+from agents.executors.process import Ground, ProcessExecutor
+from agents.journal import Intent
+from agents.protocol import Exit, Phase, Wanted
+from agents.record import shim_record
+from agents.server import Server
+from agents.warm_parent import WarmParent
+from tests.agents.yard import order
+
+STANDIN = Path(__file__).with_name("standin.py")
+IMAGE = "localhost/yard-test:1"
+
+
+@dataclass
+class Stand:
+    """One executor, and what a scenario says and sees of it."""
+
+    kind: str
+    executor: Executor
+    again: Callable[[], Executor]
+    folder: Path
+    image: str = ""
+    intents: list[Intent] = field(default_factory=list)
+    parent: WarmParent | None = None
+
+    @property
+    def in_container(self) -> bool:
+        return self.kind != "process"
+
+    def intent(self, wanted: Wanted, below: Path | None = None) -> Intent:
+        folder = str((below or self.folder) / wanted.part)
+        self.intents.append(Intent(wanted.part, wanted.attempt, wanted.epoch, procfs.boot_id(), folder))
+        return self.intents[-1]
+
+    def launch(self, *argv: str, **spec: Any) -> Intent:
+        """Prepare and launch a part; answers its intent."""
+        wanted = order(uuid.uuid4().hex, *argv, **{"image": self.image, **spec})
+        intent = self.intent(wanted)
+        self.executor.prepare(wanted, intent)
+        self.executor.launch(intent)
+        return intent
+
+    def shell(self, script: str, **spec: Any) -> Intent:
+        return self.launch("sh", "-c", script, **spec)
+
+    async def until(self, intent: Intent, claim: Callable[[Sighting], bool]) -> Sighting:
+        """The first sighting of which the claim holds; a forlorn part is buried on the way, as a node does."""
+        deadline = time.monotonic() + 30
+        while not claim(seen := self.executor.look(intent)) or seen.forlorn:
+            assert time.monotonic() < deadline, (seen, self.said(intent), self.talk(intent))
+            if seen.forlorn:
+                end = await asyncio.to_thread(self.executor.bury, intent)
+                return Sighting(Phase.ENDED, exit=end)
+            await asyncio.sleep(0.01)
+        return seen
+
+    async def running(self, intent: Intent) -> Sighting:
+        return await self.until(intent, lambda seen: seen.phase >= Phase.RUNNING)
+
+    async def saying(self, intent: Intent, word: str) -> None:
+        """Return once the part has written a word."""
+        await self.until(intent, lambda seen: word in self.said(intent) or seen.phase == Phase.ENDED)
+        assert word in self.said(intent)
+
+    async def end(self, intent: Intent) -> Exit:
+        seen = await self.until(intent, lambda seen: seen.phase == Phase.ENDED)
+        assert seen.exit is not None
+        return seen.exit
+
+    async def ran(self, script: str, **spec: Any) -> Exit:
+        return await self.end(self.shell(script, **spec))
+
+    def read(self, intent: Intent, name: str) -> str:
+        return Path(intent.folder, name).read_text(errors="replace")
+
+    def touch(self, intent: Intent, name: str) -> None:
+        Path(intent.folder, name).touch()
+
+    def said(self, intent: Intent, stream: str = "out") -> str:
+        try:
+            return Path(f"{intent.folder}/0.{stream}").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def talk(self, intent: Intent) -> str:
+        try:
+            return Path(f"{intent.folder}/engine.log").read_text()[-2000:]
+        except FileNotFoundError:
+            return ""
+
+    def shim(self, intent: Intent) -> dict[str, Any]:
+        return shim_record(intent.folder) or {}
+
+    def left(self, intent: Intent) -> list[int]:
+        return procfs.marked(intent.part)
+
+
+async def _clear(stand: Stand) -> None:
+    for intent in stand.intents:
+        stand.executor.stop(intent, 0.0, "TEST_ENDED")
+    for intent in stand.intents:
+        await asyncio.to_thread(stand.executor.bury, intent)
+    left = {intent.part: found for intent in stand.intents if (found := stand.left(intent))}
+    assert not left, f"these parts left processes behind: {left}"
+
+
+def _real_image() -> str:
+    """The image for the tests with a real engine: named by a person, for no test pulls anything from anywhere."""
+    return os.environ.get("YARD_TEST_CONTAINER_IMAGE", "")
+
+
+@pytest.fixture(params=["process", "standin", "podman"])
+async def stand(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Stand]:
+    """An executor of each kind. ``podman`` needs the program and YARD_TEST_CONTAINER_IMAGE, an image with a shell."""
+    kind: str = request.param
+    image = ""
+    if kind == "standin":
+        install_standin(tmp_path / "bin", "podman")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        image = IMAGE
+    elif kind == "daemon":
+        install_standin(tmp_path / "bin", "docker")
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        monkeypatch.setenv("YARD_CONTAINER_ENGINE", "docker")
+        image = IMAGE
+    elif kind == "podman":
+        image = _real_image()
+        if not image or not shutil.which("podman"):
+            pytest.skip("needs podman, and an image with a shell that YARD_TEST_CONTAINER_IMAGE names")
+    parent = WarmParent(tmp_path / "shim.log")
+    parent.start()
+    ground = Ground(
+        boot_id=procfs.boot_id(),
+        bell=tmp_path / "bell",
+        lease=tmp_path / "lease",
+        warm_parent=parent,
+        bundles=BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1")),
+        run_as=run_as.parse("self"),
+    )
+
+    def again() -> Executor:
+        """The executor of an agent that has just been started on the same ground."""
+        return ProcessExecutor(ground) if kind == "process" else ContainerExecutor(ground)
+
+    made = Stand(kind, again(), again, tmp_path, image, parent=parent)
+    yield made
+    await _clear(made)
+    parent.close()
+
+
+def install_standin(folder: Path, name: str) -> None:
+    """Put the stand-in engine into a folder of PATH under an engine's name."""
+    folder.mkdir()
+    program = folder / name
+    program.write_text(f"#!{sys.executable} -IS\n{STANDIN.read_text()}")
+    program.chmod(0o755)
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def mounted(folder: Path, size: str) -> bool:
+    """Mount a small tmpfs; only root can."""
+    folder.mkdir()
+    asked = ["mount", "-t", "tmpfs", "-o", f"size={size}", "yard-test", str(folder)]
+    return os.geteuid() == 0 and subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def unmount(folder: Path) -> None:
+    subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -1,0 +1,85 @@
+"""Energy is watts over the time of a claim by its share, and what nobody tells is absent, never 0."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agents.energy import LONGEST_GAP_S, EnergyMeter
+from agents.protocol import Device, DeviceClaim, DeviceSample
+
+GPU = Device("GPU-a", "gpu", "nvidia", "H100", 0, 1)
+OTHER = Device("GPU-b", "gpu", "nvidia", "H100", 1, 1)
+CPU = Device("cpu-0", "cpu", "amd", "EPYC", 0, 1, capacity_milli=8000)
+KNOWN = {device.uuid: device for device in (GPU, OTHER, CPU)}
+
+
+def claim(device: Device, milli: int = 1000) -> DeviceClaim:
+    return DeviceClaim(device.uuid, device.kind, device.vendor, device.model, device.index, milli, 0)
+
+
+def drawn(uuid: str, watts: float | None, age_s: float = 0.0) -> DeviceSample:
+    return DeviceSample(uuid, age_s, power_w=watts)
+
+
+def test_a_whole_device_and_a_share_of_cores_draw_by_their_share(tmp_path: Path) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU, 500), claim(CPU, 2000)])}
+    for second in range(11):
+        meter.note([drawn("GPU-a", 300.0), drawn("cpu-0", 80.0)], KNOWN, parts, float(second))
+    assert meter.joules("p") == {"gpu": 1500.0, "cpu": 200.0}
+    assert meter.measured_s("p") == 10.0
+
+
+def test_a_kind_with_one_silent_device_is_unknown_and_the_others_are_told(tmp_path: Path) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU), claim(OTHER), claim(CPU, 8000)])}
+    for second in range(3):
+        meter.note([drawn("GPU-a", 300.0), drawn("GPU-b", None), drawn("cpu-0", 80.0)], KNOWN, parts, float(second))
+    assert meter.joules("p") == {"cpu": 160.0}
+    assert meter.joules("nobody") == {}
+
+
+def test_a_silence_is_left_out_and_shows_in_the_measured_span(tmp_path: Path) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU)])}
+    for second in (0.0, 1.0, 2.0 + LONGEST_GAP_S, 3.0 + LONGEST_GAP_S):
+        meter.note([drawn("GPU-a", 100.0)], KNOWN, parts, second)
+    assert meter.joules("p") == {"gpu": 200.0}
+    assert meter.measured_s("p") == 2.0
+
+
+def test_an_agent_that_restarts_goes_on_counting(tmp_path: Path) -> None:
+    parts = {"p": (str(tmp_path), [claim(GPU)])}
+    first = EnergyMeter()
+    for second in range(21):
+        first.note([drawn("GPU-a", 100.0)], KNOWN, parts, float(second))
+    again = EnergyMeter()
+    for second in range(6):
+        again.note([drawn("GPU-a", 100.0)], KNOWN, parts, float(second))
+    assert again.joules("p")["gpu"] >= 1500.0
+
+
+@given(
+    watts=st.lists(st.floats(0, 1000), min_size=2, max_size=30),
+    shares=st.lists(st.integers(1, 1000), min_size=1, max_size=4).filter(lambda found: sum(found) <= 1000),
+)
+def test_the_parts_of_a_device_never_draw_more_than_the_device(watts: list[float], shares: list[int]) -> None:
+    meter = EnergyMeter()
+    parts = {f"p{at}": (f"/nowhere/{at}", [claim(GPU, milli)]) for at, milli in enumerate(shares)}
+    for second, power in enumerate(watts):
+        meter.note([drawn("GPU-a", power)], KNOWN, parts, float(second))
+    whole = sum((one + other) / 2 for one, other in itertools.pairwise(watts))
+    assert sum(meter.joules(part)["gpu"] for part in parts) <= whole + 0.1 * len(shares)
+
+
+@pytest.mark.parametrize("broken", ["", "{", "[]", '{"joules": {"gpu": 5}}'])
+def test_a_broken_account_on_disk_stops_nobody(tmp_path: Path, broken: str) -> None:
+    (tmp_path / "energy.json").write_text(broken)
+    meter = EnergyMeter()
+    meter.note([drawn("GPU-a", 10.0)], KNOWN, {"p": (str(tmp_path), [claim(GPU)])}, 1.0)
+    assert set(meter.joules("p")) == {"gpu"}
