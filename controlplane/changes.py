@@ -44,7 +44,8 @@ class _Courier:
 
     async def _quietly(self, what: Coroutine[Any, Any, None]) -> None:
         try:
-            await asyncio.wait_for(what, timeout=2)
+            async with asyncio.timeout(2):
+                await what
         except Exception as error:  # noqa: BLE001  a hint that cannot be sent is nothing: timers and polls cover for it
             if time.monotonic() - self._complained_at > 60:
                 self._complained_at = time.monotonic()

@@ -18,6 +18,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 FRONTEND = BASE_DIR / "frontend"
 HOME = Path(os.environ.get("YARD_HOME") or Path.home() / ".switchyard")
 BLOBS = Path(os.environ.get("YARD_BLOBS") or HOME / "blobs")
+DECISIONS = Path(os.environ.get("YARD_DECISIONS") or HOME / "decisions")
+DECISIONS_KEEP_S = float(os.environ.get("YARD_DECISIONS_DAYS", "7")) * 86_400
+DECISIONS_KEEP_BYTES = int(float(os.environ.get("YARD_DECISIONS_GIB", "2")) * 2**30)
 
 
 def _secret_key() -> str:
@@ -73,6 +76,7 @@ INSTALLED_APPS = [
     "controlplane.pools",
     "controlplane.fleet",
     "controlplane.jobs",
+    "controlplane.simulations",
     "controlplane.pages",
     "django.contrib.admin",
     "django.contrib.auth",

@@ -4,28 +4,65 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.db import connection
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.protocol import Phase, Released
+from controlplane.api.devices import FRESH
 from controlplane.api.expected_end import expected_end
+from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import Placed, placed
 from controlplane.api.jobs import found
 from controlplane.api.page import page_of
 from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.fleet.world import parsed
 from controlplane.jobs import models as rows
+
+
+class ReleasedDevice(Released, frozen=True, omit_defaults=False):
+    """The memory of a device that a part held: in use before it started, at most while it ran, and ``after_s`` after
+    its last process was gone; null where that was not measured.
+
+    ``is_back`` tells whether it gave back what it had taken; null where that cannot be told, for others use it too.
+    """
+
+
+class AttemptPart(msgspec.Struct, frozen=True):
+    """The piece of an attempt on one node.
+
+    ``share`` is what its newest revision, ``spec_rev``, gives the running processes: only what differs from how it
+    started. The agent has applied the revision ``seen_rev``; ``notes`` say what of it, or of its start, could not be.
+    ``released`` tells of each accelerator whose memory is measured what the part left of it, once it ended.
+    """
+
+    rank: int
+    node: str
+    phase: str
+    substate: str
+    pid: int | None
+    spec_rev: int
+    seen_rev: int
+    share: dict[str, Any]
+    notes: list[str]
+    released: list[ReleasedDevice]
 
 
 class Attempt(msgspec.Struct, frozen=True):
     """One try at running a stage. ``price_device_s`` is the work lost where it was evicted.
 
     ``expected_end_at`` is when it will probably end while it runs; null where nobody can tell or that time has passed.
+    ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
+    their watts; ``energy_measured_s`` is for how long that was measured (of several nodes the least), known at its end.
+    ``idle_devices`` are the accelerators that it has held for long and hardly used, by their uuids.
     """
 
     id: uuid.UUID
@@ -46,6 +83,10 @@ class Attempt(msgspec.Struct, frozen=True):
     exit_code: int | None
     signal: int | None
     price_device_s: float | None
+    energy_j: dict[str, float]
+    energy_measured_s: float | None
+    idle_devices: list[str]
+    parts: list[AttemptPart]
 
 
 class AttemptList(msgspec.Struct, frozen=True):
@@ -113,17 +154,84 @@ class JobAttempts(Resource):
             .select_related("stage")
             .order_by("stage__index", "number")[:2000]
         )
-        claims: dict[uuid.UUID, list[rows.Claim]] = defaultdict(list)
-        held = rows.Claim.objects.filter(part__attempt__in=[attempt.id for attempt in attempts])
-        for claim in held.select_related("part__node", "device").order_by(
-            "part__rank", "device__kind", "device__index"
-        ):
-            claims[claim.part.attempt_id].append(claim)
-        now = timezone.now()
-        return Response(AttemptList([_attempt(each, claims[each.id], now) for each in attempts]))
+        return Response(AttemptList(shown(attempts)))
 
 
-def _attempt(attempt: rows.Attempt, claims: list[rows.Claim], now: datetime) -> Attempt:
+def shown(attempts: Sequence[rows.Attempt]) -> list[Attempt]:
+    """These attempts, in the same order; their stages must be loaded."""
+    ids = [attempt.id for attempt in attempts]
+    claims: dict[uuid.UUID, list[rows.Claim]] = defaultdict(list)
+    held = rows.Claim.objects.filter(part__attempt__in=ids).select_related("part", "part__node", "device")
+    for claim in held.order_by("part__rank", "device__kind", "device__index"):
+        claims[claim.part.attempt_id].append(claim)
+    parts: dict[uuid.UUID, list[rows.Part]] = defaultdict(list)
+    for part in rows.Part.objects.filter(attempt__in=ids).select_related("node").order_by("rank"):
+        parts[part.attempt_id].append(part)
+    live = [part.id for attempt in attempts if attempt.ended_at is None for part in parts[attempt.id]]
+    drawn = newest_energy(live)
+    held_now = {claim.device_id for each in claims.values() for claim in each if claim.closed_at is None}
+    idle = held_idle(held_now) if held_now else set()
+    now = timezone.now()
+    return [_attempt(each, claims[each.id], parts[each.id], drawn, idle, now) for each in attempts]
+
+
+def newest_energy(parts: list[uuid.UUID]) -> dict[uuid.UUID, dict[str, float]]:
+    """What the devices of each of these parts drew, as of its newest measurement."""
+    if not parts:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT p.id, s.energy_j FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL (
+                   SELECT energy_j FROM fleet_part_sample WHERE part_id = p.id AND at > %s
+                   ORDER BY at DESC LIMIT 1) s WHERE s.energy_j IS NOT NULL""",
+            [parts, timezone.now() - FRESH],
+        )
+        return {part: parsed(told) for part, told in cursor.fetchall()}
+
+
+def _energy(
+    claims: list[rows.Claim], parts: list[rows.Part], live: Mapping[uuid.UUID, dict[str, float]]
+) -> tuple[dict[str, float], float | None]:
+    """What the parts of an attempt drew; a kind that one of them holds and does not tell is left out."""
+    held: dict[uuid.UUID, set[str]] = defaultdict(set)
+    for claim in claims:
+        held[claim.part_id].add(claim.device.kind)
+    told = {
+        part.id: part.exit.get("energy_j", {}) if part.exit is not None else live.get(part.id, {}) for part in parts
+    }
+    kinds = {kind for found in told.values() for kind in found}
+    whole = {kind for kind in kinds if all(kind in told[part.id] for part in parts if kind in held[part.id])}
+    drawn = {kind: round(sum(found.get(kind, 0.0) for found in told.values()), 1) for kind in sorted(whole)}
+    if not drawn or any(part.exit is None for part in parts):
+        return drawn, None
+    return drawn, min((part.exit or {}).get("energy_measured_s", 0.0) for part in parts)
+
+
+def _part(part: rows.Part) -> AttemptPart:
+    return AttemptPart(
+        rank=part.rank,
+        node=part.node.name,
+        phase=Phase(part.phase).name,
+        substate=part.substate,
+        pid=part.pid,
+        spec_rev=part.spec_rev,
+        seen_rev=part.seen_rev,
+        share=part.share or {},
+        notes=part.notes,
+        released=msgspec.convert((part.exit or {}).get("released", []), list[ReleasedDevice]),
+    )
+
+
+def _attempt(
+    attempt: rows.Attempt,
+    claims: list[rows.Claim],
+    parts: list[rows.Part],
+    drawn: Mapping[uuid.UUID, dict[str, float]],
+    idle: set[uuid.UUID],
+    now: datetime,
+) -> Attempt:
+    energy_j, energy_measured_s = _energy(claims, parts, drawn)
+    unused = [claim.device.uuid for claim in claims if claim.closed_at is None and claim.device_id in idle]
     return Attempt(
         id=attempt.id,
         stage=attempt.stage.name,
@@ -143,6 +251,10 @@ def _attempt(attempt: rows.Attempt, claims: list[rows.Claim], now: datetime) -> 
         exit_code=attempt.exit_code,
         signal=attempt.signal,
         price_device_s=attempt.price,
+        energy_j=energy_j,
+        energy_measured_s=energy_measured_s,
+        idle_devices=unused,
+        parts=[_part(part) for part in parts],
     )
 
 

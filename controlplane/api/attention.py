@@ -18,6 +18,8 @@ from django.utils.translation import gettext_noop as _
 
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api.held_idle import IDLE_FOR
+from controlplane.fleet import maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import spoken
@@ -26,8 +28,8 @@ from scheduler.core.lifecycle import NodeState
 
 MOST_SIGNS = 7
 MOST_SLOW = 2
-# A device that somebody holds and nobody uses is idle after so long.
-IDLE_FOR = timedelta(minutes=15)
+MOST_WINDOWS = 2
+WINDOWS_AHEAD = timedelta(days=7)
 BLOCKED_FOR = timedelta(hours=1)
 STARTING_FOR = timedelta(minutes=5)
 
@@ -61,6 +63,10 @@ FORMS: Final[Mapping[str, Form]] = {
     "NodeLost": Form("critical", _("Node {node} is lost"), _("it does not report any more"), _("Look at the node")),
     "NodeSuspect": Form("warning", _("Node {node} is late"), _("its reports are late"), _("Look at the node")),
     "NodeDraining": Form("note", _("Node {node} is draining"), "", _("Look at the node")),
+    "MaintenanceNow": Form("warning", _("{what} is out of service until {until} UTC"), "", _("Look at the nodes")),
+    "MaintenanceAhead": Form(
+        "note", _("{what} will be out of service from {start} to {until} UTC"), "", _("Look at the nodes")
+    ),
     "DiskPressure": Form(
         "warning",
         _("The disk of node {node} is full"),
@@ -108,7 +114,7 @@ class Held:
 
 def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> list[Sign]:
     """What needs somebody, the worst first."""
-    signs = [*_of_nodes(nodes), *_of_devices(nodes, devices), *_of_stages(user)]
+    signs = [*_of_nodes(nodes), *_of_windows(), *_of_devices(nodes, devices), *_of_stages(user)]
     return sorted(signs, key=lambda sign: _LEVELS.index(sign.level))[:MOST_SIGNS]
 
 
@@ -128,6 +134,25 @@ def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
             yield _sign(code, href, {"node": node.name}, node.reason)
         if node.conditions.get("disk_pressure"):
             yield _sign("DiskPressure", href, {"node": node.name})
+
+
+def _of_windows() -> Iterable[Sign]:
+    """The next maintenance windows."""
+    now = timezone.now()
+    for window in maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)[:MOST_WINDOWS]:
+        node, pool = window.node, window.pool
+        what = gettext("Node {name}") if node else gettext("Pool {name}")
+        name = node.name if node else pool.name if pool else ""
+        params = {
+            "what": what.format(name=name),
+            "node": node.name if node else None,
+            "pool": pool.name if pool else None,
+            "start": window.starts_at.strftime("%m-%d %H:%M"),
+            "until": window.ends_at.strftime("%m-%d %H:%M"),
+            "id": window.pk,
+        }
+        code = "MaintenanceAhead" if window.starts_at > now else "MaintenanceNow"
+        yield _sign(code, f"/nodes/{name}" if node else f"/nodes?pool={name}", params, window.reason)
 
 
 def _of_devices(nodes: list[fleet.Node], devices: Iterable[Held]) -> Iterable[Sign]:

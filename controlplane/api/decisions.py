@@ -1,4 +1,4 @@
-"""What the scheduler decided in its recent cycles, and at which price."""
+"""What the scheduler decided in its cycles, why, at which price, and what another profile would have decided."""
 
 from __future__ import annotations
 
@@ -7,32 +7,63 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from drf_spectacular.utils import extend_schema
+from django.conf import settings
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api.job_rows import WaitReason
 from controlplane.api.page import page_of
+from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
+from controlplane.live import shadow as beside
+from controlplane.live.reports import ACTS, moment
+from scheduler import profiles
+from scheduler.core.reasons import sentence
+from scheduler.core.types import Snapshot
+from scheduler.decisions import code, difference, log, replay
+from scheduler.decisions.log import Record
 
 _NUMBER = re.compile(r"#([0-9]{1,18})/")
 HIDDEN = "another project's stage"
+# Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
+MOST_STAGES = 20_000
+MOST_SHOWN = 500
+
+
+class ShadowOutcome(msgspec.Struct, frozen=True):
+    """What the pools' shadow profiles would have done in this cycle."""
+
+    profile: str
+    duration_ms: float
+    differs: bool
+    difference: dict[str, Any]
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One cycle that decided something. Stages of jobs that you may not see are not named."""
+    """One cycle whose outcome was news. Stages of jobs that you may not see are not named.
+
+    ``waits`` counts the primary reasons of those that wait; ``head`` is the first of the queue among them.
+    """
 
     id: int
     at: datetime
     profile: str
+    code: str
     duration_ms: float
     waiting: int
     started: list[dict[str, Any]]
     evicted: list[dict[str, Any]]
     skipped: list[str]
+    waits: dict[str, int]
+    head: dict[str, Any]
     replanned: str
+    shadow: ShadowOutcome | None
 
 
 class DecisionPage(msgspec.Struct, frozen=True):
@@ -43,14 +74,73 @@ class DecisionPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
+class DecisionWait(msgspec.Struct, frozen=True):
+    """A stage that waited, with all its reasons in order of precedence and the nodes left after each filter."""
+
+    stage: str
+    reasons: list[WaitReason]
+    expected_start: dict[str, str] | None
+    funnel: list[list[Any]]
+
+
+class DecisionStart(msgspec.Struct, frozen=True):
+    """A stage that the plan started, where, and how long it was predicted to run there."""
+
+    stage: str
+    why: str
+    nodes: list[str]
+    devices: int
+    expected_s: dict[str, Any]
+
+
+class DecisionDetail(msgspec.Struct, frozen=True):
+    """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
+    plan is empty. ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages
+    that you may not see; ``cut`` those beyond the first five hundred."""
+
+    decision: Decision
+    recorded: bool
+    reproducible: bool
+    profiles: dict[str, str]
+    running: int
+    nodes: int
+    starts: list[DecisionStart]
+    waits: list[DecisionWait]
+    hidden: int
+    cut: int
+
+
+class DecisionDifference(msgspec.Struct, frozen=True):
+    """The same world under another profile: only_active and only_other start under one of the two, elsewhere under
+    both but on other devices; spared and evicted are stopped by one of the two."""
+
+    profile: str
+    differs: bool
+    difference: dict[str, Any]
+
+
 class DecisionQuery(msgspec.Struct, frozen=True):
-    """Where a page begins and how long it is."""
+    """Where a page begins, how long it is, and which decisions it holds."""
 
     limit: int | None = None
     cursor: str = ""
+    did: str = ""
+    job: int | None = None
 
 
-DESCRIBED = {"limit": "At most so many, up to 500.", "cursor": "From next or previous of an earlier answer."}
+class DifferenceQuery(msgspec.Struct, frozen=True):
+    """The other profile."""
+
+    profile: str
+
+
+DESCRIBED = {
+    "limit": "At most so many, up to 500.",
+    "cursor": "From next or previous of an earlier answer.",
+    "did": "Only decisions that did this: start, evict, skip or wait (nothing of the three).",
+    "job": "Only decisions that started, stopped or skipped a stage of the job with this number.",
+}
+DID = {"start": "started", "evict": "evicted", "skip": "skipped"}
 
 
 class Decisions(Resource):
@@ -60,40 +150,217 @@ class Decisions(Resource):
         operation_id="decisions_list", responses={200: DecisionPage}, parameters=parameters(DecisionQuery, DESCRIBED)
     )
     def get(self, request: Request) -> Response:
-        """The recent cycles that decided something, newest first."""
+        """The recent cycles whose outcome was news, newest first."""
         query, user = asked(request, DecisionQuery), signed_in(request)
-        page, links = page_of(rows.Decision.objects.all(), request, "id", limit=query.limit, descending=True)
+        found = rows.Decision.objects.select_related("shadow")
+        if query.did in DID:
+            found = found.exclude(**{DID[query.did]: []})
+        elif query.did == "wait":
+            found = found.filter(started=[], evicted=[], skipped=[])
+        elif query.did:
+            raise Refused(400, "invalid", f"did is one of {', '.join(DID)} or wait, not {query.did[:40]!r}")
+        if query.job is not None:
+            found = found.filter(pk__in=_of_job(query.job, user))
+        page, links = page_of(found, request, "id", limit=query.limit, descending=True)
         seen = _visible_numbers(page, user)
         return Response(DecisionPage([_shown(each, seen) for each in page], **links))
 
 
-def _visible_numbers(page: list[rows.Decision], user: User) -> set[int] | None:
+class OneDecision(Resource):
+    """One decision."""
+
+    @extend_schema(operation_id="decisions_get", responses={200: DecisionDetail, 404: Problem})
+    def get(self, request: Request, number: int) -> Response:
+        """A decision with its whole plan, as far as the log still holds it."""
+        user = signed_in(request)
+        row = _row(number)
+        record = log.find(settings.DECISIONS, number)
+        if record is None:
+            detail = DecisionDetail(
+                decision=_shown(row, _visible_numbers([row], user)),
+                recorded=False,
+                reproducible=False,
+                profiles={},
+                running=0,
+                nodes=0,
+                starts=[],
+                waits=[],
+                hidden=0,
+                cut=0,
+            )
+            return Response(detail)
+        return Response(_detail(row, record, user))
+
+
+class DecisionUnder(Resource):
+    """One decision under another profile."""
+
+    @extend_schema(
+        operation_id="decisions_difference",
+        responses={200: DecisionDifference, 404: Problem, 422: Problem},
+        parameters=parameters(DifferenceQuery, {"profile": "The other profile."}),
+    )
+    def get(self, request: Request, number: int) -> Response:
+        """What another profile would have decided on what was known then. Nothing is changed."""
+        query, user = asked(request, DifferenceQuery), signed_in(request)
+        row, record = _row(number), log.find(settings.DECISIONS, number)
+        try:
+            other = profiles.named(query.profile)
+        except ValueError as error:
+            raise Refused(400, "invalid", str(error)) from None
+        if record is None:
+            raise not_found(f"record of decision {number}; records are kept for {settings.DECISIONS_KEEP_S:.0f} s")
+        if len(record.snapshot.waiting) > MOST_STAGES:
+            raise Refused(
+                422,
+                "too_large",
+                f"{len(record.snapshot.waiting):,} stages waited; use scheduler.cli diff --id {number}",
+            )
+        plan = replay.under(record, other)
+        seen = difference.compare(record.plan, plan)
+        known = _visible_numbers([row], user, record.snapshot)
+        words = beside.in_words(record, seen, plan)
+        return Response(DecisionDifference(query.profile, seen.any, _hide(words, known)))
+
+
+class DecisionRecord(Resource):
+    """The record of one decision."""
+
+    @extend_schema(
+        operation_id="decisions_record",
+        responses={200: OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record."), 403: Problem, 404: Problem},
+    )
+    def get(self, request: Request, number: int) -> HttpResponse:
+        """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
+        project's stages."""
+        if not permissions.is_staff(signed_in(request)):
+            raise Refused(403, "forbidden", "a record shows the stages of every project; only staff may take it")
+        _row(number)
+        record = log.find(settings.DECISIONS, number)
+        if record is None:
+            raise not_found(f"record of decision {number}")
+        answer = HttpResponse(log.alone(record), content_type="application/octet-stream")
+        answer["Content-Disposition"] = f'attachment; filename="{number:012}{log.SUFFIX}"'
+        return answer
+
+
+def _row(number: int) -> rows.Decision:
+    row = rows.Decision.objects.select_related("shadow").filter(pk=number).first()
+    if row is None:
+        raise not_found(f"decision {number}")
+    return row
+
+
+def _of_job(number: int, user: User) -> list[int]:
+    """The ids of the newest decisions that name the job; none where it may not be seen."""
+    if not rows.Job.objects.filter(permissions.visible_jobs(user), number=number).exists():
+        return []
+    name = f'%"#{number}/%'
+    found = rows.Decision.objects.extra(
+        where=["(started::text LIKE %s OR evicted::text LIKE %s OR skipped::text LIKE %s)"], params=[name] * 3
+    )
+    return list(found.order_by("-id").values_list("id", flat=True)[:500])
+
+
+def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
     """The numbers among those named that this user may see; None means all."""
     if permissions.is_staff(user):
         return None
     named = {int(n) for each in page for n in _NUMBER.findall(f"{each.started} {each.evicted} {each.skipped}")}
+    named |= {int(n) for each in page for n in _NUMBER.findall(f"{each.head} {_shadow_text(each)}")}
+    if world is not None:
+        named |= {one.number for one in world.waiting} | {one.number for one in world.running}
     visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=named)
     return set(visible.values_list("number", flat=True))
 
 
+def _shadow_text(decision: rows.Decision) -> str:
+    shadow = getattr(decision, "shadow", None)
+    return str(shadow.difference) if shadow else ""
+
+
+def _label(value: Any, seen: set[int] | None) -> Any:
+    match = _NUMBER.match(value) if isinstance(value, str) else None
+    return value if match is None or seen is None or int(match[1]) in seen else HIDDEN
+
+
+def _entry(stored: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
+    known = _label(stored.get("stage"), seen) != HIDDEN
+    # A sentence about a stage that may not be seen would tell what it is.
+    return {key: _label(value, seen) for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
+
+
+def _hide(found: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
+    return {
+        name: [_entry(each, seen) for each in value] if isinstance(value, list) else value
+        for name, value in found.items()
+    }
+
+
 def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
-    def label(value: Any) -> Any:
-        match = _NUMBER.match(value) if isinstance(value, str) else None
-        return value if match is None or seen is None or int(match[1]) in seen else HIDDEN
-
-    def entry(stored: dict[str, Any]) -> dict[str, Any]:
-        known = label(stored.get("stage")) != HIDDEN
-        # A sentence about a stage that may not be seen would tell what it is.
-        return {key: label(value) for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
-
+    shadow = getattr(decision, "shadow", None)
     return Decision(
         id=decision.pk,
         at=decision.at,
         profile=decision.profile,
+        code=decision.code,
         duration_ms=decision.duration_ms,
         waiting=decision.waiting,
-        started=[entry(each) for each in decision.started],
-        evicted=[entry(each) for each in decision.evicted],
-        skipped=[label(each) for each in decision.skipped],
-        replanned=decision.replanned,
+        started=[_entry(each, seen) for each in decision.started],
+        evicted=[_entry(each, seen) for each in decision.evicted],
+        skipped=[_label(each, seen) for each in decision.skipped],
+        waits=decision.waits,
+        head=_entry(decision.head, seen) if decision.head else {},
+        replanned=decision.replanned if seen is None else _NUMBER_IN_WORDS.sub("#…", decision.replanned),
+        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
+        if shadow
+        else None,
+    )
+
+
+_NUMBER_IN_WORDS = re.compile(r"#[0-9]+ [\w.-]+")
+
+
+def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
+    seen = _visible_numbers([row], user, record.snapshot)
+    numbers = difference.named(record.snapshot)
+    nodes = {node.id: node.name for node in record.snapshot.nodes}
+    starts = [
+        DecisionStart(
+            stage=numbers[start.stage],
+            why=start.why,
+            nodes=[nodes.get(node, "?") for node in start.placement.nodes],
+            devices=sum(len(rank) for rank in start.placement.grants),
+            expected_s={"p50": start.lasts.p50_s, "p90": start.lasts.p90_s, "basis": start.lasts.basis},
+        )
+        for start in record.plan.starts
+        if _label(numbers[start.stage], seen) != HIDDEN
+    ]
+    waits = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
+    shown = [
+        DecisionWait(
+            stage=numbers[wait.stage],
+            reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
+            expected_start={
+                "low_at": moment(wait.expected.low_at),
+                "high_at": moment(wait.expected.high_at),
+                "basis": wait.expected.basis,
+            }
+            if wait.expected
+            else None,
+            funnel=[list(step) for step in wait.funnel],
+        )
+        for wait in waits[:MOST_SHOWN]
+    ]
+    return DecisionDetail(
+        decision=_shown(row, seen),
+        recorded=True,
+        reproducible=record.code == code.version(),
+        profiles=dict(record.profiles),
+        running=len(record.snapshot.running),
+        nodes=len(record.snapshot.nodes),
+        starts=starts,
+        waits=shown,
+        hidden=len(record.plan.starts) + len(record.plan.waits) - len(starts) - len(waits),
+        cut=max(0, len(waits) - MOST_SHOWN),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from django.db import connection
@@ -15,6 +16,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents import protocol
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.page import page_of
@@ -39,8 +41,30 @@ class Sample(msgspec.Struct, frozen=True):
     at: datetime
 
 
+class Partition(msgspec.Struct, frozen=True):
+    """A partition that a device has: its profile, its first slot where the driver tells it, and its own uuid."""
+
+    profile: str
+    slot: int | None
+    size: int
+    uuid: str
+
+
+class Division(msgspec.Struct, frozen=True):
+    """How a device is divided. ``profiles`` says how many of each an empty one could have; ``makes`` tells that its
+    agent makes and removes partitions for stages, where the pool allows that (``repartition``), and ``whole`` that it
+    can be given undivided then too."""
+
+    mode: str
+    profiles: dict[str, int]
+    made: list[Partition]
+    makes: bool
+    whole: bool
+
+
 class OpenClaim(msgspec.Struct, frozen=True):
-    """A share that is held now. ``job`` and ``stage`` are null where you may not see the job."""
+    """A share that is held now, or a ``partition`` from its first ``slot`` on. ``job`` and ``stage`` are null where you
+    may not see the job."""
 
     job: int | None
     stage: str | None
@@ -48,6 +72,8 @@ class OpenClaim(msgspec.Struct, frozen=True):
     user: str | None
     milli: int
     memory_bytes: int
+    partition: str | None
+    slot: int | None
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -67,6 +93,7 @@ class Device(msgspec.Struct, frozen=True):
     health: Health
     health_reason: str
     simulated: bool
+    division: Division | None
     sample: Sample | None
     claims: list[OpenClaim]
 
@@ -122,10 +149,11 @@ def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[Op
         claims.filter(permissions.visible_jobs(user, "part__attempt__stage__job__")).values_list("id", flat=True)
     )
     columns = claims.order_by("id").values_list(
-        "id", "device_id", "milli", "memory_bytes", "part__attempt__stage__job__number", "part__attempt__stage__name",
-        "part__attempt__stage__job__project__name", "part__attempt__stage__job__user__username",
+        "id", "device_id", "milli", "memory_bytes", "partition", "slots", "part__attempt__stage__job__number",
+        "part__attempt__stage__name", "part__attempt__stage__job__project__name",
+        "part__attempt__stage__job__user__username",
     )  # fmt: skip
-    for claim_id, device_id, milli, memory_bytes, number, stage, project, owner in columns:
+    for claim_id, device_id, milli, memory_bytes, partition, slots, number, stage, project, owner in columns:
         known = claim_id in seen
         held[device_id].append(
             OpenClaim(
@@ -135,9 +163,19 @@ def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[Op
                 user=owner if known else None,
                 milli=milli,
                 memory_bytes=memory_bytes,
+                partition=partition or None,
+                slot=slots.lower if slots else None,
             )
         )
     return held
+
+
+def _division(stored: Mapping[str, Any] | None) -> Division | None:
+    if stored is None:
+        return None
+    told = msgspec.convert(stored, protocol.Division)
+    made = [Partition(one.profile, one.start, one.size, one.uuid) for one in told.made]
+    return Division(told.mode, told.profiles, made, told.makes, told.whole)
 
 
 def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
@@ -161,6 +199,7 @@ def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
             health=Health(device.health),
             health_reason=device.health_reason,
             simulated=device.simulated,
+            division=_division(device.division),
             sample=samples.get(device.id),
             claims=claims.get(device.id, []),
         )

@@ -12,8 +12,7 @@ from functools import wraps
 from typing import Any
 
 import msgspec
-from django.db import IntegrityError, OperationalError, transaction
-from django.utils import timezone
+from django.db import OperationalError, connection, transaction
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -48,18 +47,26 @@ def idempotent(view: View) -> View:
     return post
 
 
+# One statement: a new key, or an old one whose life is over; of a key that still counts nothing comes back.
+_CLAIM = """
+INSERT INTO access_idempotencykey AS k (user_id, key, digest, created_at) VALUES (%s, %s, %s, now())
+ON CONFLICT (user_id, key) DO UPDATE SET digest = excluded.digest, status = NULL, body = NULL, created_at = now()
+WHERE k.created_at < now() - make_interval(secs => %s) RETURNING k.id
+"""
+
+
 def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
     """The row of this key: new, or the one of an earlier request with the same content."""
-    IdempotencyKey.objects.filter(user=user, key=key, created_at__lt=timezone.now() - KEY_LIFE).delete()
     try:
-        with transaction.atomic():
-            return IdempotencyKey.objects.create(user=user, key=key, digest=digest)
-    except IntegrityError:
-        row = IdempotencyKey.objects.get(user=user, key=key)
+        with connection.cursor() as cursor:
+            cursor.execute(_CLAIM, [user.pk, key, digest, KEY_LIFE.total_seconds()])
+            if new := cursor.fetchone():
+                return IdempotencyKey(pk=new[0], user=user, key=key, digest=digest)
     except OperationalError as error:
         raise Refused(
             409, "in_flight", "the first request with this Idempotency-Key is still running; ask again", retry_s=2
         ) from error
+    row = IdempotencyKey.objects.get(user=user, key=key)
     if row.digest != digest:
         raise Refused(422, "key_reused", "this Idempotency-Key was used for another request; choose a new one")
     return row

@@ -26,7 +26,7 @@ class Priority(msgspec.Struct, frozen=True):
 
 
 class ClaimedDevice(msgspec.Struct, frozen=True):
-    """A share of a device that an attempt holds or held."""
+    """A share of a device that an attempt holds or held, or a ``partition`` of it from its first ``slot`` on."""
 
     uuid: str
     kind: str
@@ -36,6 +36,8 @@ class ClaimedDevice(msgspec.Struct, frozen=True):
     milli: int
     memory_bytes: int
     simulated: bool
+    partition: str | None
+    slot: int | None
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -98,7 +100,11 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt."""
+    """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt.
+
+    ``nodes`` is on how many nodes it runs or ran, the least while it waits; an elastic stage may have ``least_nodes``
+    to ``most_nodes``.
+    """
 
     id: uuid.UUID
     name: str
@@ -112,6 +118,8 @@ class Stage(msgspec.Struct, frozen=True):
     exit_code: int | None
     asks: str
     nodes: int
+    least_nodes: int
+    most_nodes: int
     attempts: int
     max_attempts: int
     preemptions: int
@@ -255,6 +263,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
     state, waits = State(stage.state), State(stage.state) in WAITING
     reasons = [_reason(each) for each in stage.reasons] if waits else []
     point = around.checkpoints.get(stage.id)
+    places = placed(claims)
     return Stage(
         id=stage.id,
         name=stage.name,
@@ -267,13 +276,15 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         detail=stage.detail,
         exit_code=stage.exit_code,
         asks=demand.spoken(stage.request),
-        nodes=stage.request["nodes"],
+        nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
+        least_nodes=demand.least_nodes(stage.request),
+        most_nodes=stage.request["nodes"],
         attempts=stage.attempt_count,
         max_attempts=stage.max_attempts,
         preemptions=stage.preemptions,
         time_limit_s=stage.request["time_limit_s"],
         preemptible=stage.request["preemptible"],
-        placed=placed(claims),
+        placed=places,
         why_here=attempt.why_here if attempt else "",
         progress=_progress(stage.progress),
         values=stage.values,
@@ -308,6 +319,8 @@ def placed(claims: Iterable[rows.Claim]) -> list[Placed]:
                 milli=claim.milli,
                 memory_bytes=claim.memory_bytes,
                 simulated=device.simulated,
+                partition=claim.partition or None,
+                slot=claim.slots.lower if claim.slots else None,
             )
         )
     return [ranks[rank] for rank in sorted(ranks)]

@@ -10,19 +10,21 @@ from typing import Any
 
 import msgspec
 from django.db.models import Prefetch, Q, QuerySet
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api import devices
+from controlplane.api import devices, hosts, maintenance
 from controlplane.api.devices import Device
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import Why
+from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import page_of
-from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
+from controlplane.api.problem import Problem, not_found
+from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
+from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
 from controlplane.pools.models import Pool
@@ -40,6 +42,7 @@ class Node(msgspec.Struct, frozen=True):
     simulated: bool
     runs_as: str
     isolation: str
+    container_engine: str | None
     agent_version: str
     hostname: str
     os: str
@@ -48,7 +51,14 @@ class Node(msgspec.Struct, frozen=True):
     last_report_at: datetime | None
     conditions: dict[str, Any]
     labels: dict[str, str]
+    maintenance: list[MaintenanceWindow]
     devices: list[Device]
+
+
+class NodeDetail(Node, frozen=True):
+    """A machine that runs an agent, with how its host is; null where it told nothing of it."""
+
+    host: hosts.Host | None
 
 
 class NodePage(msgspec.Struct, frozen=True):
@@ -86,6 +96,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
         devices.present().filter(node__in=[node.id for node in nodes]).order_by("kind", "index"), user
     ):
         by_node[device.node].append(device)
+    windows = fleet_maintenance.by_node(nodes, timezone.now())
     return [
         Node(
             id=node.id,
@@ -96,6 +107,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             simulated=node.simulated,
             runs_as=node.runs_as,
             isolation=node.isolation,
+            container_engine=node.container_engine,
             agent_version=node.agent_version,
             hostname=node.hostname,
             os=node.os,
@@ -104,6 +116,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             last_report_at=node.last_report_at,
             conditions=node.conditions,
             labels=node.labels,
+            maintenance=[maintenance.shown(window) for window in windows[node.name]],
             devices=by_node[node.name],
         )
         for node in nodes
@@ -148,10 +161,12 @@ class Nodes(Resource):
 class OneNode(Resource):
     """One node."""
 
-    @extend_schema(operation_id="nodes_get", responses={200: Node, 404: Problem})
+    @extend_schema(operation_id="nodes_get", responses={200: NodeDetail, 404: Problem})
     def get(self, request: Request, name: str) -> Response:
-        """A node by its name or id."""
-        return Response(shown([found(name)], signed_in(request))[0])
+        """A node by its name or id, with how its host is."""
+        node = found(name)
+        (told,) = shown([node], signed_in(request))
+        return Response(NodeDetail(**msgspec.structs.asdict(told), host=hosts.shown(node)))
 
 
 class NodeAction(Resource):
@@ -163,9 +178,8 @@ class NodeAction(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Acts on the node and answers with how it stands then."""
-        user, why = signed_in(request), taken(request, Why)
-        if not permissions.is_staff(user):
-            raise Refused(403, "permission_denied", f"only staff may {self.action} a node")
+        why = taken(request, Why)
+        user = staff(request, f"{self.action} a node")
         node = found(name)
         {"drain": service.drain, "resume": service.resume}[self.action](
             node, user.get_username(), why.reason.strip()[:200]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
-from django.db import connection
 from django.db.models import Count, F, Min
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
@@ -22,7 +21,8 @@ from rest_framework.response import Response
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api import devices as device_rows
-from controlplane.api.attention import IDLE_FOR, Held, Sign, attention
+from controlplane.api.attention import Held, Sign, attention
+from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import ExpectedStart, expected
 from controlplane.api.resource import Resource, signed_in
 from controlplane.fleet import models as fleet
@@ -33,8 +33,6 @@ from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
 MOST_RUNNING = 100
 NEXT_STARTS = 5
-# A device that somebody holds and nobody uses: below this share for IDLE_FOR.
-IDLE_BELOW = 0.02
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -188,7 +186,7 @@ def _cells(nodes: list[fleet.Node], user: User) -> list[_Cell]:
     devices = list(fleet.Device.objects.filter(present=True).order_by("kind", "index"))
     ids = [device.id for device in devices]
     samples, claims = device_rows.newest_samples(ids), device_rows.open_claims(ids, user)
-    idle = _held_idle()
+    idle = held_idle()
     cells = []
     for device in devices:
         sample = samples.get(device.id)
@@ -224,20 +222,6 @@ def _state(device: fleet.Device, node: NodeState, idle: set[uuid.UUID]) -> str:
     if device.claimed_milli == 0:
         return "free"
     return "held_idle" if device.id in idle else "allocated"
-
-
-def _held_idle() -> set[uuid.UUID]:
-    """Accelerators that have been held for long and hardly used all that time."""
-    now = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT c.device_id FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id AND d.kind <> 'cpu'
-               WHERE c.closed_at IS NULL AND c.opened_at < %(since)s AND (
-                   SELECT max(s.utilisation) < %(below)s FROM fleet_device_sample s
-                   WHERE s.device_id = c.device_id AND s.at > %(since)s)""",
-            {"since": now - IDLE_FOR, "below": IDLE_BELOW},
-        )
-        return {row[0] for row in cursor.fetchall()}
 
 
 def _tiles(cells: Iterable[_Cell]) -> list[Tile]:

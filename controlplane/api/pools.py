@@ -14,7 +14,8 @@ from controlplane.pools import models as rows
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """A named set of nodes with its own profile and limits."""
+    """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
+    stages that ask for a partition."""
 
     name: str
     profile: str
@@ -22,6 +23,7 @@ class Pool(msgspec.Struct, frozen=True):
     default_limit_s: int
     max_limit_s: int
     stopped_by: str
+    repartition: bool
     nodes: int
 
 
@@ -39,6 +41,7 @@ def _shown(pool: rows.Pool, nodes: int) -> Pool:
         default_limit_s=pool.default_limit_s,
         max_limit_s=pool.max_limit_s,
         stopped_by=pool.stopped_by,
+        repartition=pool.repartition,
         nodes=nodes,
     )
 

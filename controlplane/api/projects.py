@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import timedelta
 
 import msgspec
+from django.db.models import OuterRef, Subquery, Sum
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +18,9 @@ from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, signed_in
+from controlplane.jobs.models import Attempt, Stage
+
+LEDGER = timedelta(days=30)
 
 
 class ProjectMember(msgspec.Struct, frozen=True):
@@ -25,13 +31,19 @@ class ProjectMember(msgspec.Struct, frozen=True):
 
 
 class Project(msgspec.Struct, frozen=True):
-    """The tenant that owns jobs, quota and fair share. ``role`` is yours in it, if you have one."""
+    """The tenant that owns jobs, quota and fair share. ``role`` is yours in it, if you have one.
+
+    Of the last 30 days, in device-seconds: ``lost_device_s`` is the work that its stages lost because they were stopped
+    for others or moved, ``cost_device_s`` what others lost because they were stopped for its stages.
+    """
 
     name: str
     weight: float
     description: str
     role: str | None
     members: list[ProjectMember]
+    lost_device_s: float
+    cost_device_s: float
 
 
 class ProjectList(msgspec.Struct, frozen=True):
@@ -40,11 +52,12 @@ class ProjectList(msgspec.Struct, frozen=True):
     results: list[Project]
 
 
-def _shown(projects: Iterable[rows.Project], user: User) -> list[Project]:
+def shown(projects: Iterable[rows.Project], user: User) -> list[Project]:
     projects = list(projects)
     members: dict[object, list[rows.Member]] = defaultdict(list)
     for member in rows.Member.objects.filter(project__in=projects).select_related("user").order_by("user__username"):
         members[member.project_id].append(member)
+    lost, cost = _ledger("stage__job__project"), _ledger("stop_for_project")
     return [
         Project(
             name=project.name,
@@ -52,9 +65,19 @@ def _shown(projects: Iterable[rows.Project], user: User) -> list[Project]:
             description=project.description,
             role=next((member.role for member in members[project.id] if member.user_id == user.pk), None),
             members=[ProjectMember(member.user.get_username(), member.role) for member in members[project.id]],
+            lost_device_s=lost.get(project.id, 0.0),
+            cost_device_s=cost.get(project.id, 0.0),
         )
         for project in projects
     ]
+
+
+def _ledger(whose: str) -> dict[object, float]:
+    """Device-seconds lost to evictions of late, by the id of the project that ``whose`` names."""
+    of_whom = Stage.objects.filter(id=OuterRef("stop_for")).values("job__project")
+    priced = Attempt.objects.filter(price__gt=0, ended_at__gt=timezone.now() - LEDGER)
+    sums = priced.annotate(stop_for_project=Subquery(of_whom)).values(whose).annotate(sum=Sum("price"))
+    return {row[whose]: round(row["sum"], 3) for row in sums}
 
 
 class Projects(Resource):
@@ -64,7 +87,7 @@ class Projects(Resource):
     def get(self, request: Request) -> Response:
         """The projects that you may know of."""
         user = signed_in(request)
-        return Response(ProjectList(_shown(permissions.visible_projects(user).order_by("name"), user)))
+        return Response(ProjectList(shown(permissions.visible_projects(user).order_by("name"), user)))
 
 
 class OneProject(Resource):
@@ -74,7 +97,7 @@ class OneProject(Resource):
     def get(self, request: Request, name: str) -> Response:
         """A project by its name."""
         user = signed_in(request)
-        found = _shown(permissions.visible_projects(user).filter(name=name), user)
+        found = shown(permissions.visible_projects(user).filter(name=name), user)
         if not found:
             raise not_found(f"project {name[:63]}")
         return Response(found[0])

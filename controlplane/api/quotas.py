@@ -15,10 +15,12 @@ from controlplane.pools import models as rows
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """A project's right to devices of a kind, in devices (CPU: cores); null is without limit."""
+    """A project's right to devices of a kind, in devices (CPU: cores); null is without limit. What the projects of one
+    cohort do not use, the others of it may borrow; an empty name is a cohort too, but nothing is taken back in it."""
 
     project: str
     kind: str
+    cohort: str
     nominal: float | None
     borrowing_limit: float | None
     lending_limit: float | None
@@ -54,6 +56,7 @@ class Quotas(Resource):
                     Quota(
                         project=quota.project.name,
                         kind=quota.kind,
+                        cohort=quota.cohort,
                         nominal=quota.nominal,
                         borrowing_limit=quota.borrowing_limit,
                         lending_limit=quota.lending_limit,

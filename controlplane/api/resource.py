@@ -18,6 +18,7 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
@@ -94,6 +95,14 @@ def signed_in(request: Request) -> User:
     """The user who asks; the permissions have made sure that there is one."""
     user = request.user
     assert isinstance(user, User)
+    return user
+
+
+def staff(request: Request, deed: str) -> User:
+    """The user who asks, who must run the cluster; raises 403 that says what only staff may do."""
+    user = signed_in(request)
+    if not permissions.is_staff(user):
+        raise Refused(403, "permission_denied", f"only staff may {deed}")
     return user
 
 

@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.service import digest
-from controlplane.fleet import service
-from controlplane.fleet.models import Device, JoinToken, Node
+from controlplane.fleet import maintenance, service
+from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
 from scheduler.core.lifecycle import NodeState
 
 
@@ -96,6 +96,57 @@ class DeviceAdmin(admin.ModelAdmin):
     def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
         """Writes the mode alone: what is claimed changes meanwhile, and not by this page."""
         obj.save(update_fields=["mode"])
+
+
+class MaintenanceForm(forms.ModelForm):
+    """When and why a node or a pool does not serve."""
+
+    class Meta:
+        model = MaintenanceWindow
+        fields = ["node", "pool", "starts_at", "ends_at", "reason"]
+
+    def clean(self) -> dict[str, Any]:
+        """Refuses a window that cannot be, at the field that is at fault."""
+        chosen = super().clean() or {}
+        if not self.errors:
+            fault = maintenance.unfit(**{name: chosen.get(name) for name in self.Meta.fields})  # type: ignore[arg-type]
+            if fault is not None:
+                self.add_error(*fault)
+        return chosen
+
+
+@admin.register(MaintenanceWindow)
+class MaintenanceAdmin(admin.ModelAdmin):
+    """Maintenance windows: planned here and called off, never deleted."""
+
+    form = MaintenanceForm
+    list_display = ["of", "starts_at", "ends_at", "reason", "made_by", "cancelled_by"]
+    list_filter = ["pool"]
+    list_select_related = ["node", "pool"]
+    search_fields = ["node__name", "reason"]
+    actions = ["call_off"]
+
+    def has_change_permission(self, request: HttpRequest, obj: MaintenanceWindow | None = None) -> bool:
+        return obj is None and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: MaintenanceWindow | None = None) -> bool:
+        return False
+
+    def save_model(self, request: HttpRequest, obj: MaintenanceWindow, form: Any, change: bool) -> None:
+        """Plans the window in the name of whoever sent the form."""
+        planned = maintenance.plan(**form.cleaned_data, actor=request.user.get_username())
+        obj.__dict__.update(planned.__dict__)
+
+    @admin.action(description=_("Cancel: what was planned, and what has begun"), permissions=["add"])
+    def call_off(self, request: HttpRequest, chosen: QuerySet[MaintenanceWindow]) -> None:
+        """Cancels the chosen windows."""
+        for window in chosen:
+            try:
+                maintenance.cancel(window, request.user.get_username())
+            except service.Refusal as error:
+                self.message_user(request, str(error), messages.ERROR)
+            else:
+                self.log_change(request, window, "cancelled")
 
 
 class JoinTokenForm(forms.ModelForm):

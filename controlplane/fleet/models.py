@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
@@ -34,6 +35,12 @@ class Node(models.Model):
     agent_version = models.CharField(max_length=40, blank=True, editable=False)
     runs_as = models.CharField(max_length=200, blank=True, editable=False)
     isolation = models.CharField(max_length=40, blank=True, editable=False)
+    container_engine = models.CharField(
+        max_length=80,
+        null=True,
+        editable=False,
+        help_text=_("Empty where none answers; null where the agent does not look for one."),
+    )
     hostname = models.CharField(max_length=255, blank=True, editable=False)
     os = models.CharField(max_length=200, blank=True, editable=False)
     arch = models.CharField(max_length=40, blank=True, editable=False)
@@ -82,6 +89,7 @@ class Device(models.Model):
     features = models.JSONField(default=dict)
     attributes = models.JSONField(default=dict)
     links = models.JSONField(default=list)
+    division = models.JSONField(null=True, help_text=_("How it can be divided and is; null where it cannot."))
     claimed_milli = models.PositiveIntegerField(default=0, editable=False)
     claimed_memory_bytes = models.BigIntegerField(default=0, editable=False)
     fenced_for = models.UUIDField(null=True, editable=False)
@@ -129,17 +137,73 @@ class DeviceSample(models.Model):
 
 
 class PartSample(models.Model):
-    """What the processes of a part used at a moment: cores and resident bytes. Partitioned by day like the above."""
+    """What the processes of a part used at a moment: cores and resident bytes; and what its devices drew until then, in
+    joules by kind of device. Partitioned by day like the above."""
 
     pk = models.CompositePrimaryKey("part_id", "at")
     part_id = models.UUIDField()
     at = models.DateTimeField()
     cpu = models.FloatField(null=True)
     rss_bytes = models.BigIntegerField(null=True)
+    energy_j = models.JSONField(null=True)
 
     class Meta:
         managed = False
         db_table = "fleet_part_sample"
+
+
+class Host(models.Model):
+    """The rest of a node beside its devices: what its inventory tells, and the newest measurement of it.
+
+    ``interfaces``, ``disks`` and ``file_systems`` are as :mod:`agents.protocol` has them. ``counters`` are bytes since
+    the host started as of ``at``, ``per_s`` what they grew by since the measurement before; both by what is counted
+    (``received``, ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount.
+    """
+
+    node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="host")
+    interfaces = models.JSONField(default=list, editable=False)
+    disks = models.JSONField(default=list, editable=False)
+    file_systems = models.JSONField(default=list, editable=False)
+    at = models.DateTimeField(null=True, editable=False)
+    counters = models.JSONField(default=dict, editable=False)
+    per_s = models.JSONField(default=dict, editable=False)
+    free_bytes = models.JSONField(default=dict, editable=False)
+    pressure = models.JSONField(default=dict, editable=False)
+
+
+class MaintenanceWindow(models.Model):
+    """A time in which a node, or all nodes of a pool, do not serve. Nothing starts there that would run into it.
+
+    It is cancelled, never deleted: who asked what of the others when stays known.
+    """
+
+    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
+    pool = models.ForeignKey(Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    reason = models.CharField(max_length=300)
+    made_by = models.CharField(max_length=150, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    cancelled_by = models.CharField(max_length=150, blank=True, editable=False)
+    cancelled_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        ordering = ["starts_at", "id"]
+        constraints = [
+            models.CheckConstraint(condition=Q(ends_at__gt=F("starts_at")), name="window_ends_after_it_starts"),
+            models.CheckConstraint(
+                condition=Q(node=None, pool__isnull=False) | Q(node__isnull=False, pool=None), name="window_of_one"
+            ),
+        ]
+        indexes = [models.Index(fields=["ends_at"], name="window_ahead", condition=Q(cancelled_at=None))]
+
+    def __str__(self) -> str:
+        return f"{self.of}, {self.starts_at:%Y-%m-%d %H:%M} UTC"
+
+    @property
+    def of(self) -> str:
+        """What it is about, in words."""
+        return f"node {self.node.name}" if self.node else f"pool {self.pool.name if self.pool else '?'}"
 
 
 class Heartbeat(models.Model):
@@ -151,3 +215,30 @@ class Heartbeat(models.Model):
     name = models.CharField(max_length=60, primary_key=True)
     at = models.DateTimeField()
     epoch = models.BigIntegerField(default=0)
+
+
+class Kept(models.Model):
+    """What a node has by digest, the most recently used first, and where other nodes may fetch it.
+
+    ``key`` makes tickets for that node alone and is replaced by it every few minutes.
+    """
+
+    node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="kept")
+    digests = models.JSONField(default=list, editable=False)
+    url = models.CharField(max_length=300, blank=True, editable=False)
+    key = models.CharField(max_length=64, blank=True, editable=False)
+
+    class Meta:
+        verbose_name_plural = _("kept by nodes")
+        indexes = [GinIndex(fields=["digests"], name="kept_digests", opclasses=["jsonb_path_ops"])]
+
+
+class Fetch(models.Model):
+    """Which node loads a source that no node has yet. A hint: past ``until`` another one is appointed."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE)
+    until = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = _("fetches")

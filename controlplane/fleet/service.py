@@ -15,16 +15,19 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from agents.protocol import Conditions, Inventory, Report
+from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.access.service import digest
+from controlplane.fleet import hosts
 from controlplane.fleet.models import Device, JoinToken, Node
+from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
 MAX_DEVICES = 1024
+MAX_KEPT = 2_000
 # What an ordinary report writes.
 HEARTBEAT = [
     "last_report_at",
@@ -115,6 +118,7 @@ def heard(node: Node, report: Report) -> bool:
     conflict = ""
     if report.inventory.full is not None:
         conflict = _take_inventory(node, report.inventory.full, report.inventory.hash)
+        hosts.listed(node, report.inventory.full)
     if (
         (node.state == NodeState.JOINING and node.inventory_hash)
         or node.state == NodeState.SUSPECT
@@ -132,6 +136,14 @@ def heard(node: Node, report: Report) -> bool:
     return False
 
 
+def note_kept(node: Node, kept: Kept) -> None:
+    """Notes what a node has by digest, and where others may fetch it. What is no digest or address is left out."""
+    digests = [each for each in kept.digests[:MAX_KEPT] if len(each) == 64 and each.isalnum()]
+    url = kept.url if kept.url.startswith(("http://", "https://")) and len(kept.url) <= 300 else ""
+    values = {"digests": digests, "url": url, "key": kept.key[:64]}
+    KeptRow.objects.update_or_create(node=node, defaults=values)
+
+
 def _enter(node: Node, state: NodeState, reason: str) -> None:
     if node.state != state:
         node.state, node.state_at = state, timezone.now()
@@ -143,6 +155,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
+    node.container_engine = None if found.container_engine is None else found.container_engine[:80]
     node.labels = {**node.labels, **{k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}}
     node.inventory_hash = fingerprint[:64]
     taken = set(
@@ -174,6 +187,7 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     device.memory_bytes = max(found.memory_bytes, device.claimed_memory_bytes)
     device.features, device.attributes = dict(found.features), dict(found.attributes)
     device.links = msgspec.to_builtins(found.links)
+    device.division = msgspec.to_builtins(found.division)
     if device.health not in {Health.CORDONED, Health.QUARANTINED}:
         device.health, device.health_reason = found.health, found.health_reason[:300]
     # Only these columns: the trigger on claims owns the others.
@@ -186,7 +200,17 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
 
 def _mark_devices(node: Node, conditions: Conditions) -> None:
     errors = {error.uuid: f"{error.code} {error.detail}".strip() for error in conditions.device_errors}
+    held = {error.uuid for error in conditions.device_errors if error.code == QUARANTINED}
     for device in node.devices.filter(present=True):
+        if device.health == Health.QUARANTINED and device.health_reason.startswith(f"{QUARANTINED} "):
+            # What the agent quarantined it lets go; what a person quarantined stays.
+            if device.uuid not in held:
+                Device.objects.filter(id=device.id).update(health=Health.OK, health_reason="")
+            continue
+        if device.uuid in held and device.health not in {Health.CORDONED, Health.QUARANTINED}:
+            reason = errors[device.uuid][:300]
+            Device.objects.filter(id=device.id).update(health=Health.QUARANTINED, health_reason=reason)
+            continue
         if device.uuid in errors and device.health in {Health.OK, Health.DEGRADED}:
             Device.objects.filter(id=device.id).update(health=Health.UNHEALTHY, health_reason=errors[device.uuid][:300])
 

@@ -9,16 +9,21 @@ from typing import Any
 import msgspec
 from django.db import connection
 
+from controlplane.fleet import divisions
 from scheduler.core.lifecycle import Health, NodeState
 from scheduler.core.types import Device, Mode, Node
 
 # One statement and one round trip; PostgreSQL builds the rows as JSON faster than rows can be converted one by one.
 _FLEET = """
 SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.labels,
-            (SELECT coalesce(json_agg(p.name ORDER BY p.name), '[]') FROM fleet_node_pools np
-             JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id)) ORDER BY n.id), '[]') FROM fleet_node n),
+            n.container_engine IS DISTINCT FROM '',
+            (SELECT json_build_array(coalesce(bool_and(p.repartition), false),
+                                     coalesce(json_agg(p.name ORDER BY p.name), '[]'))
+             FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id))
+            ORDER BY n.id), '[]') FROM fleet_node n),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
-            mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END) ORDER BY id), '[]')
+            mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division)
+            ORDER BY id), '[]')
         FROM fleet_device WHERE present)
 """
 
@@ -34,7 +39,12 @@ def nodes() -> tuple[Node, ...]:
         cursor.execute(_FLEET)
         node_rows, device_rows = (parsed(column) for column in cursor.fetchone())
     devices: dict[str, list[Device]] = defaultdict(list)
-    for i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced in device_rows:
+    dividing = {i for i, *_, (may_divide, _pools) in node_rows if may_divide}
+    for row in device_rows:
+        i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division = row
+        table, made, whole = "", None, True
+        if division is not None:
+            table, made, whole = divisions.for_engine(vendor, model, division, may_divide=node in dividing)
         devices[node].append(
             Device(
                 id=i,
@@ -50,11 +60,23 @@ def nodes() -> tuple[Node, ...]:
                 numa=numa,
                 features=features,
                 fenced_for=fenced,
+                warned=health == Health.DEGRADED,
+                partitions=table,
+                made=made,
+                whole=whole,
             )
         )
     return tuple(
-        Node(id=i, name=name, state=NodeState(state), pools=tuple(pools), devices=tuple(devices[i]), labels=labels)
-        for i, name, state, labels, pools in node_rows
+        Node(
+            id=i,
+            name=name,
+            state=NodeState(state),
+            pools=tuple(pools),
+            devices=tuple(devices[i]),
+            labels=labels,
+            runs_images=runs_images,
+        )
+        for i, name, state, labels, runs_images, (_, pools) in node_rows
     )
 
 

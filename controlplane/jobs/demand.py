@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final
 
+from agents.protocol import IMAGE
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
+from scheduler.core import partitions
+from scheduler.core.match import SMALLEST
 from scheduler.core.types import Alternative, Ask
 
 MIB, GIB, TIB = 2**20, 2**30, 2**40
@@ -16,7 +20,9 @@ DEFAULT_CPUS: Final = 1.0
 DEFAULT_MEMORY: Final = GIB
 DEFAULT_GRACE_S: Final = 30.0
 
-DEVICE_KEYS: Final = ("kind", "vendor", "model", "count", "milli", "memory", "run", "command", "env")
+DEVICE_KEYS: Final = (
+    "kind", "vendor", "model", "count", "milli", "memory", "partition", "run", "command", "env", "image",
+)  # fmt: skip
 KINDS_OF_DEVICE: Final = frozenset({"cpu", "gpu", "npu"})
 
 # What a stage runs on where its file names no device, best first.
@@ -78,6 +84,27 @@ def cores(value: object) -> int:
 
 
 MEMORY: Final[Reader[int]] = size(MIB, 64 * TIB)
+_IMAGE_NAME: Final = matching(re.compile(IMAGE), "the name of a container image such as registry.local/pytorch:2.9")
+
+
+def _image(value: object) -> str:
+    """Reads the name of a container image; a name beyond 400 characters is nobody's."""
+    return _IMAGE_NAME(text(400)(value))
+
+
+def _partition(value: object) -> str:
+    """Reads the name of a kind of partition that some device can have, or that the smallest that suffices is asked."""
+    name = str(value).strip()
+    if isinstance(value, str) and (name == SMALLEST or _tables_with(name)):
+        return name
+    known = {SMALLEST, *(profile for table in partitions.tables().values() for profile in table.profiles)}
+    close = get_close_matches(name, sorted(known), n=3, cutoff=0.6)
+    accepted = f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(sorted(known))}"
+    raise Unacceptable(f"must be a kind of partition, and none is called {shown(value)}; {accepted}", "unknown_value")
+
+
+def _tables_with(profile: str) -> list[partitions.Table]:
+    return [table for table in partitions.tables().values() if profile in table.profiles]
 
 
 def environment(section: Section, key: str = "env") -> dict[str, str]:
@@ -109,6 +136,20 @@ def environment(section: Section, key: str = "env") -> dict[str, str]:
     return env
 
 
+def secrets(section: Section, ways: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The variables of the environment whose values are masked in logs; each must be set in some way to run."""
+    known = {name for way in ways for name in way["env"]}
+    names: list[str] = []
+    for index, each in enumerate(section.each("secrets", 64)):
+        if not isinstance(each, str) or each not in known:
+            section.refuse(
+                f"/secrets/{index}", f"env sets no variable {shown(each)}; {nearest(str(each), known)}", "unknown_value"
+            )
+        elif each not in names:
+            names.append(each)
+    return names
+
+
 def command(section: Section) -> list[str] | None:
     """What ``run`` (a script for the shell) or ``command`` (words, no shell) say; None where neither is there."""
     if section.has("run") and section.has("command"):
@@ -138,6 +179,15 @@ def alternatives(
     section: Section, kind: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
 ) -> list[dict[str, Any]]:
     """The ways to run a stage, in the order of the file; refusals go to the section."""
+    ways = _ways(section, kind, argv, env, host, known)
+    if image := section.read("image", _image, ""):
+        ways = [{"image": image, **way} for way in ways]
+    return ways
+
+
+def _ways(
+    section: Section, kind: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+) -> list[dict[str, Any]]:
     value = section.values.get("devices")
     if value is None:
         if argv is None:
@@ -178,12 +228,31 @@ def _way(
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
     vendor = way.read("vendor", matching(_WORDS, "a vendor's name"), "")
     model = way.read("model", matching(_WORDS, "a model's name, or a part of it"), "")
-    kind = _kind(way, model, known)
+    partition = way.read("partition", _partition, "")
+    kind = _kind(way, model, known, partition)
     own = command(way)
     if own is None and argv is None:
         way.refuse("", 'says nothing to run: give "run" or "command" to the stage or to each of its devices', "missing")
     words, merged = own or argv or [], {**env, **environment(way)}
+    image = way.read("image", _image, "")
+    found = _device(index, way, kind, vendor, model, words, merged, host, partition)
+    return {**found, "image": image} if image else found
+
+
+def _device(
+    index: int,
+    way: Section,
+    kind: str,
+    vendor: str,
+    model: str,
+    words: list[str],
+    merged: dict[str, str],
+    host: Host,
+    partition: str,
+) -> dict[str, Any]:
     if kind == "cpu":
+        if partition:
+            way.refuse("partition", "a CPU has no partitions; ask cores by cpus, or thousandths by milli", "exclusive")
         if way.has("count") and way.values["count"] != 1:
             way.refuse(
                 "count", "count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli", "exclusive"
@@ -196,15 +265,32 @@ def _way(
     ask = {
         "kind": kind,
         "count": way.read("count", whole(1, 64), 1),
-        "milli": way.read("milli", whole(1, 1000), 1000),
+        "milli": _milli(way, kind, partition),
         "memory_bytes": way.read("memory", MEMORY, 0),
         "vendor": vendor,
         "model": model,
+        **({"partition": partition} if partition else {}),
     }
     return _alternative(index, kind, [ask], words, merged, host)
 
 
-def _kind(way: Section, model: str, known: Known) -> str:
+def _milli(way: Section, kind: str, partition: str) -> int:
+    """The share that is asked of each device. A partition has one of its own; the smallest has at least ``milli``."""
+    tables = _tables_with(partition)
+    if tables and kind not in {table.kind for table in tables}:
+        way.refuse("partition", f"{partition} is a partition of a {tables[0].kind}, not of a {kind}")
+    if tables and way.has("milli"):
+        way.refuse(
+            "milli", f"partition {partition} has a share of its own; leave milli out, or ask partition: {SMALLEST}",
+            "exclusive",
+        )  # fmt: skip
+        return 1000
+    if tables:
+        return max(table.profiles[partition].milli for table in tables)
+    return way.read("milli", whole(1, 1000), 1 if partition else 1000)
+
+
+def _kind(way: Section, model: str, known: Known, partition: str) -> str:
     if way.has("kind"):
         kind = way.read("kind", matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), "a kind of device such as gpu"), "cpu")
         if kind not in known.kinds:
@@ -212,7 +298,7 @@ def _kind(way: Section, model: str, known: Known) -> str:
                 "kind", f"no kind of device is called {shown(kind)}; {nearest(kind, known.kinds)}", "unknown_value"
             )
         return kind
-    kind = known.kind_of(model) if model else ""
+    kind = known.kind_of(model) if model else next((table.kind for table in _tables_with(partition)), "")
     if not kind and isinstance(way.values, dict) and way.values:
         way.refuse("kind", f"kind is missing: say which of {', '.join(sorted(known.kinds))} is asked", "missing")
     return kind or "cpu"
@@ -232,9 +318,24 @@ def _alternative(
 def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
     """The alternatives of a stored request as the engine reads them."""
     return tuple(
-        Alternative(index=way["index"], asks=tuple(Ask(**ask) for ask in way["asks"]))
+        Alternative(way["index"], tuple(Ask(**ask) for ask in way["asks"]), way.get("image", ""))
         for way in request["alternatives"]
     )
+
+
+def least_nodes(request: Mapping[str, Any]) -> int:
+    """On how many nodes a stage runs at least."""
+    return int(request.get("least_nodes", request["nodes"]))
+
+
+def most_nodes(request: Mapping[str, Any]) -> int:
+    """On how many nodes an elastic stage runs at most; 0 for one that has one size only."""
+    return int(request["nodes"]) if "least_nodes" in request else 0
+
+
+def spread(request: Mapping[str, Any]) -> str:
+    """How many nodes a stage asks, in a few words: ``2`` or ``1-4``."""
+    return f"{request['least_nodes']}-{request['nodes']}" if "least_nodes" in request else str(request["nodes"])
 
 
 def spoken(request: Mapping[str, Any]) -> str:
@@ -246,7 +347,7 @@ def spoken(request: Mapping[str, Any]) -> str:
             ways.append(words)
     cores_ = request["alternatives"][0]["asks"][-1]["milli"] / 1000
     parts = [] if ways == ["cpu"] else [" or ".join(ways)]
-    nodes = f"{request['nodes']} nodes x " if request["nodes"] > 1 else ""
+    nodes = f"{spread(request)} nodes x " if request["nodes"] > 1 else ""
     return nodes + " · ".join([*parts, f"{cores_:g} core{'' if cores_ == 1 else 's'}"])
 
 
@@ -254,7 +355,15 @@ def _spoken_ask(ask: Mapping[str, Any]) -> str:
     if ask["kind"] == "cpu":
         return "cpu"
     name = ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
+    if partition := ask.get("partition"):
+        return f"{partition} of {name}" if ask["count"] == 1 else f"{ask['count']} x {partition} of {name}"
     if ask["milli"] == 1000:
         return f"{ask['count']} {name}"
     share = f"{ask['milli'] / 1000:g}"
     return f"{share} {name}" if ask["count"] == 1 else f"{ask['count']} x {share} {name}"
+
+
+def deadline_at(request: Mapping[str, Any], submitted_at: float) -> float | None:
+    """By when a stage is to be done: a moment, or so long after it was submitted."""
+    after_s = request.get("deadline_s")
+    return request.get("deadline_at") if after_s is None else submitted_at + after_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 
 from django.conf import settings
+from django.contrib.postgres.fields import IntegerRangeField
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -107,6 +108,9 @@ class Stage(models.Model):
             models.Index(fields=["id"], name="stage_open", condition=~Q(state__in=sorted(FINAL))),
             models.Index(fields=["id"], name="stage_waiting", condition=Q(state__in=sorted(WAITING))),
             models.Index(fields=["-ended_at"], name="stage_ended", condition=Q(state="COMPLETED")),
+            models.Index(
+                fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")
+            ),
         ]
 
     def __str__(self) -> str:
@@ -128,6 +132,10 @@ class Attempt(models.Model):
     stop_why = models.CharField(max_length=20, choices=CAUSES, blank=True)
     stop_for = models.UUIDField(null=True, help_text=_("The stage for which this attempt was told to stop."))
     stop_at = models.DateTimeField(null=True)
+    stop_note = models.CharField(max_length=300, blank=True)
+    resized_to = models.PositiveSmallIntegerField(
+        null=True, help_text=_("With how many nodes its stage goes on, where it was told to stop for that.")
+    )
     contact_lost_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     cause = models.CharField(max_length=20, choices=CAUSES, blank=True)
@@ -142,13 +150,21 @@ class Attempt(models.Model):
             models.UniqueConstraint(fields=["stage", "number"], name="attempt_number_once"),
             models.UniqueConstraint(fields=["stage"], condition=Q(ended_at=None), name="one_live_attempt_per_stage"),
         ]
+        indexes = [
+            models.Index(fields=["-ended_at"], name="attempt_out_of_memory", condition=Q(cause=Cause.OUT_OF_MEMORY)),
+            models.Index(fields=["-ended_at"], name="attempt_priced", condition=Q(price__gt=0)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.stage} attempt {self.number}"
 
 
 class Part(models.Model):
-    """The piece of an attempt that runs on one node; what an agent starts and reports."""
+    """The piece of an attempt that runs on one node; what an agent starts and reports.
+
+    ``share`` is what its newest revision, ``spec_rev``, gives the running processes (see ``agents.protocol.Share``);
+    ``seen_rev`` is the one that the agent has applied, and ``notes`` say what of it could not be.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="parts")
@@ -157,6 +173,10 @@ class Part(models.Model):
     epoch = models.PositiveIntegerField(default=1)
     phase = models.PositiveSmallIntegerField(default=Phase.ASSIGNED)
     substate = models.CharField(max_length=60, blank=True)
+    spec_rev = models.PositiveIntegerField(default=1)
+    share = models.JSONField(null=True)
+    seen_rev = models.PositiveIntegerField(default=1)
+    notes = models.JSONField(default=list)
     pid = models.BigIntegerField(null=True)
     pid_start = models.BigIntegerField(null=True)
     exit = models.JSONField(null=True)
@@ -171,12 +191,20 @@ class Part(models.Model):
 
 
 class Claim(models.Model):
-    """An attempt's hold on a share of a device. Closed, never deleted: usage is the sum of these intervals."""
+    """An attempt's hold on a share of a device, or on a partition of it. Closed, never deleted: usage is the sum of
+    these intervals.
+
+    ``partition`` is the profile of the partition, ``slots`` what it covers of the device: a trigger refuses open claims
+    that overlap. ``partition_uuid`` is its own, empty where the agent makes it.
+    """
 
     part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="claims")
     device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="claims")
     milli = models.PositiveIntegerField(validators=[MinValueValidator(1)])
     memory_bytes = models.BigIntegerField(default=0)
+    partition = models.CharField(max_length=40, blank=True)
+    slots = IntegerRangeField(null=True)
+    partition_uuid = models.CharField(max_length=120, blank=True)
     opened_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True)
 
@@ -184,6 +212,16 @@ class Claim(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["part", "device"], name="claim_once_per_part_and_device"),
             models.CheckConstraint(condition=Q(milli__gt=0) & Q(memory_bytes__gte=0), name="claim_not_empty"),
+            models.CheckConstraint(
+                condition=Q(partition="", slots=None, partition_uuid="")
+                | (~Q(partition="") & Q(slots__isnull=False, slots__isempty=False)),
+                name="claim_of_a_partition_has_slots",
+            ),
+            models.UniqueConstraint(
+                fields=["device", "partition_uuid"],
+                condition=Q(closed_at=None) & ~Q(partition_uuid=""),
+                name="partition_held_once",
+            ),
         ]
         indexes = [
             models.Index(fields=["device", "opened_at"]),
@@ -203,6 +241,22 @@ class Checkpoint(models.Model):
     class Meta:
         ordering = ["-at"]
         constraints = [models.UniqueConstraint(fields=["attempt", "step", "path"], name="checkpoint_once")]
+
+
+class Output(models.Model):
+    """What a completed stage left under a name, kept by digest: a folder by that of its manifest."""
+
+    stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="outputs")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="outputs")
+    name = models.CharField(max_length=63)
+    digest = models.CharField(max_length=64)
+    size_bytes = models.BigIntegerField()
+    files = models.PositiveIntegerField(default=1)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="output_once_per_attempt")]
 
 
 class Event(models.Model):
@@ -243,16 +297,35 @@ class LogChunk(models.Model):
 
 
 class Decision(models.Model):
-    """An append-only record of one scheduling cycle that decided something."""
+    """An append-only record of one scheduling cycle whose outcome was news: somebody started, was stopped or skipped,
+    or somebody waits for another reason or until another time. Its inputs and its whole plan are in the decision log,
+    under this id.
+
+    ``waits`` counts the primary reasons; ``head`` is the first stage of the queue that waits; ``code`` is the version
+    of the engine.
+    """
 
     at = models.DateTimeField(db_index=True)
     profile = models.CharField(max_length=100)
+    code = models.CharField(max_length=40, blank=True)
     duration_ms = models.FloatField()
     waiting = models.PositiveIntegerField()
     started = models.JSONField(default=list)
     evicted = models.JSONField(default=list)
     skipped = models.JSONField(default=list)
+    waits = models.JSONField(default=dict)
+    head = models.JSONField(default=dict)
     replanned = models.CharField(max_length=300, blank=True)
+
+
+class Shadow(models.Model):
+    """What another profile would have decided in a cycle's place: the outcome of thinking beside, never applied."""
+
+    decision = models.OneToOneField(Decision, on_delete=models.CASCADE, related_name="shadow")
+    profile = models.CharField(max_length=100)
+    duration_ms = models.FloatField()
+    differs = models.BooleanField()
+    difference = models.JSONField(default=dict)
 
 
 class Bundle(models.Model):

@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from controlplane.fleet import world
+from controlplane.fleet import divisions, world
+from controlplane.fleet.models import Device as DeviceRow
 from controlplane.jobs import demand
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from scheduler.core.feasible import never_fits
 from scheduler.core.reasons import sentence
-from scheduler.core.types import Estimate, Node, Reason, Snapshot, Stage
+from scheduler.core.types import Device, Estimate, Node, Reason, Snapshot, Stage
 
 
 def check(resolved: Sequence[Resolved]) -> None:
     """Raises InvalidSpec for stages that could never run on what there is, so that nobody waits for nothing."""
-    nodes = world.recent_nodes()
+    # What is remembered is good enough to accept by; a refusal must be true of this moment, for a person who has just
+    # seen a device appear on the page will ask for it at once.
+    if _faults(resolved, world.recent_nodes()):
+        faults = _faults(resolved, world.recent_nodes(within_s=0.0))
+        if faults:
+            raise InvalidSpec(faults[:100])
+
+
+def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[Refusal]:
+    snapshot = Snapshot(nodes=tuple(nodes))
     faults: list[Refusal] = []
     judged: dict[int, Reason | None] = {}
     for number, job in enumerate(resolved):
@@ -24,14 +34,13 @@ def check(resolved: Sequence[Resolved]) -> None:
         for index, stage in enumerate(job.stages):
             key = id(stage.request)  # equal files of one request share their resolved stages
             if key not in judged:
-                judged[key] = never_fits(_as_stage(job, stage), Snapshot(nodes=nodes))
+                judged[key] = never_fits(_as_stage(job, stage), snapshot)
             reason = judged[key]
             if reason is not None:
                 faults.append(
                     Refusal(f"{prefix}/stages/{index}/devices", _impossible(stage, reason, nodes), reason.code)
                 )
-    if faults:
-        raise InvalidSpec(faults[:100])
+    return faults
 
 
 def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
@@ -49,7 +58,8 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
         eligible_at=0.0,
         alternatives=demand.ways(stage.request),
         estimate=Estimate(1.0, 1.0),
-        nodes=stage.request["nodes"],
+        nodes=demand.least_nodes(stage.request),
+        most_nodes=demand.most_nodes(stage.request),
     )
 
 
@@ -58,4 +68,18 @@ def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> 
     inside = [device for node in nodes if pool in node.pools for device in node.devices]
     counts = Counter((device.kind, device.model) for device in inside)
     has = ", ".join(f"{n} × {kind} {model}".strip() for (kind, model), n in sorted(counts.items())) or "no devices yet"
-    return f"stage {stage.name} can never start: {sentence(reason)}; pool {pool} has {has}"
+    said = f"stage {stage.name} can never start: {sentence(reason)}; pool {pool} has {has}"
+    wanted = {ask["partition"] for way in stage.request["alternatives"] for ask in way["asks"] if ask.get("partition")}
+    return f"{said}; {_partitions(inside, wanted, pool)}" if wanted else said
+
+
+def _partitions(inside: Sequence[Device], wanted: set[str], pool: str) -> str:
+    """What there is of partitions, and whether more could be made if the pool allowed it."""
+    made = Counter(part.profile for device in inside for part in device.made or ())
+    has = ", ".join(f"{n} × {profile}" for profile, n in sorted(made.items()))
+    text = f"of partitions it has {has}" if has else "no device of it is divided"
+    ids = [device.id for device in inside if device.made == () and wanted & divisions.profiles_of(device.partitions)]
+    able = DeviceRow.objects.filter(id__in=ids, division__makes=True).count()
+    if not able:
+        return text
+    return f"{text}; {able} could be divided so if an administrator allowed it (repartition of pool {pool})"

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from django.db import connection, transaction
@@ -22,14 +23,19 @@ from agents.protocol import Exit, Here, Phase, Refused, Report, Wanted
 from controlplane import changes
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
-from controlplane.jobs import service
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Part, Stage
+from controlplane.jobs import adjust, service
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
 from scheduler.core import retry
 from scheduler.core.lifecycle import Cause, State, sources
 from scheduler.core.lifecycle import Event as What
+from scheduler.profiles import takes_turns
 
 PROCESSING_LIMIT = 5_000
+# Who was stopped for the good of the whole: what that cost is counted.
+PRICED = frozenset({Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE})
+# How a rank ends whose peer vanished.
+PEER_FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL})
 
 
 @dataclass(slots=True)
@@ -66,6 +72,8 @@ class _Known:
     ended: bool
     rank: int
     substate: str
+    seen_rev: int
+    notes: list[str]
     attempt: uuid.UUID
     cause: str
     stage: uuid.UUID
@@ -81,6 +89,8 @@ def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
         "ended_at",
         "rank",
         "substate",
+        "seen_rev",
+        "notes",
         "attempt_id",
         "attempt__cause",
         "attempt__stage_id",
@@ -119,6 +129,8 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     touched = _notice(known, here, at)
     if fleet.heard(node, message):
         transaction.on_commit(changes.wake)
+    if message.kept is not None:
+        fleet.note_kept(node, message.kept)
     answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
     _answer(known, here, answer)
     return [job.number for job in jobs.values()] + touched
@@ -178,7 +190,7 @@ def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.U
     for part in advancing:
         if part.attempt_id not in gang_ids:
             peers[part.attempt_id].append(part)
-    for part in Part.objects.filter(attempt__in=gang_ids):
+    for part in Part.objects.filter(attempt__in=gang_ids).select_related("node"):
         peers[part.attempt_id].append(part)
     _attempts_follow(whole.values(), peers, jobs, at)
 
@@ -216,6 +228,7 @@ def _attempts_follow(
         elif attempt.started_at is None and all(part.phase >= Phase.RUNNING for part in parts):
             started.append(attempt)
     notes += _begin(started, jobs, at)
+    adjust.follow(started, peers)
     notes += _end(over, jobs, at)
     moved = {attempt.stage.job_id for attempt in [*started, *(attempt for attempt, _ in over)]}
     touched = [job for job in jobs.values() if job.id in moved | {fact.job.id for fact in notes}]
@@ -226,9 +239,31 @@ def _failed(part: Part) -> bool:
     return bool((part.exit or {}).get("cause"))
 
 
+def _first_to_fail(parts: Sequence[Part]) -> Part | None:
+    """The part whose end was the reason for that of the others: they fail or are stopped after it."""
+    failed = [part for part in parts if part.ended_at and _failed(part)]
+    return min(failed, key=lambda p: (bool((p.exit or {}).get("stopped")), _failed_at(p), p.rank), default=None)
+
+
+def _failed_at(part: Part) -> datetime:
+    """When a part failed, as far as is known: one on a node that was lost when that fell silent. Its peers notice that
+    long before we do, and fail for it."""
+    assert part.ended_at is not None, "only parts that have ended are asked about"
+    was_lost = (part.exit or {}).get("cause") == Cause.NODE_FAIL
+    return part.node.last_report_at if was_lost and part.node.last_report_at else part.ended_at
+
+
 def _cause_of(parts: Sequence[Part]) -> str:
-    first = min((p for p in parts if p.ended_at and _failed(p)), key=lambda p: (p.ended_at, p.rank), default=None)
+    first = _first_to_fail(parts)
     return (first.exit or {}).get("cause", "") if first else ""
+
+
+def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> str:
+    """How the part ended that decided; of a gang also which rank that was, and on which node."""
+    detail, first = str(worst.get("detail", "")), _first_to_fail(parts)
+    if len(parts) < 2 or first is None:
+        return detail
+    return f"rank {first.rank} on {first.node.name}: {detail or (first.exit or {}).get('cause', '')}"
 
 
 def _begin(attempts: Sequence[Attempt], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
@@ -264,6 +299,8 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
         what, fact = _end_one(attempt, parts, jobs[attempt.stage.job_id], at)
         moves[what].append(attempt.stage)
         notes.append(fact)
+        if given := _given_back(attempt, parts, jobs[attempt.stage.job_id]):
+            notes.append(given)
     attempts = [attempt for attempt, _ in over]
     names = ("id", "started_at", "ended_at", "cause", "detail", "exit_code", "signal", "price")
     with connection.cursor() as cursor:
@@ -278,27 +315,37 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
 
 
 def _fence(attempt: Attempt, at: datetime) -> None:
-    """Keeps what an eviction freed for the stage for which it was done, for half a minute."""
-    if attempt.stop_for and Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
-        Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu").update(
-            fenced_for=attempt.stop_for, fenced_until=at + timedelta(seconds=30)
+    """Keeps what an eviction freed for the stage for which it was done, for half a minute; what a resized stage did not
+    give back is kept for itself."""
+    devices = Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu")
+    until = at + timedelta(seconds=30)
+    if attempt.resized_to is not None and attempt.stop_why == Cause.RESIZE:
+        own = devices.filter(claims__part__attempt=attempt, claims__part__rank__lt=attempt.resized_to)
+        Device.objects.filter(id__in=list(own.values_list("id", flat=True))).update(
+            fenced_for=attempt.stage_id, fenced_until=until
         )
+    if attempt.stop_for and Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
+        devices.update(fenced_for=attempt.stop_for, fenced_until=until)
 
 
 def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) -> tuple[What, Note]:
     stage, request = attempt.stage, attempt.stage.request
     exits = [part.exit or {} for part in parts]
     cause = _cause_of(parts)
-    worst = next((e for e in exits if e.get("cause")), exits[0])
+    first = _first_to_fail(parts)
+    worst = (first.exit if first else None) or exits[0]
     was_stopped = any(e.get("stopped") for e in exits)
-    if attempt.stop_why and (was_stopped or cause):
+    follows = cause == Cause.NODE_FAIL and attempt.stop_why in PEER_FAILED
+    if attempt.stop_why and (was_stopped or cause) and not follows:
         cause = attempt.stop_why
     elif cause == "" and was_stopped:
         cause = Cause.CANCELLED
     attempt.ended_at, attempt.cause = at, cause
     attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
     attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
-    attempt.detail = str(worst.get("detail", ""))[:2000]
+    attempt.detail = _detail_of(parts, worst)[:2000]
+    if cause in {Cause.RESIZE, Cause.MOVE} and attempt.stop_note:
+        attempt.detail = attempt.stop_note
     stage.started_at = stage.started_at or attempt.started_at or at
     stage.exit_code, stage.detail, stage.cause = attempt.exit_code, attempt.detail, cause
     if not cause:
@@ -309,6 +356,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         stage.failures + 1,
         stage.max_attempts,
         request["retry"]["on"],
+        preemptions=0 if cause == Cause.PREEMPTED and takes_turns(job.pool.profile) else stage.preemptions + 1,
         on_node_lost=request["on_node_lost"],
         backoff_s=request["retry"]["backoff_s"],
     )
@@ -319,7 +367,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     if what == What.REQUEUE:
         stage.preemptions += 1 if cause == Cause.PREEMPTED else 0
         stage.retry_at = at + timedelta(seconds=verdict.backoff_s) if verdict.backoff_s else None
-        attempt.price = _lost_device_s(attempt, parts, at) if cause == Cause.PREEMPTED else None
+        attempt.price = _lost_device_s(attempt, parts, at) if cause in PRICED else None
     else:
         stage.ended_at = at
     if what == What.CANCEL and State(stage.state) not in sources(What.CANCEL):
@@ -330,6 +378,33 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     if what == What.REQUEUE:
         text += f"; {verdict.why}" if verdict.why else "; queued again"
     return what, Note(job, what, text, "agent", stage.name, attempt.number, {"cause": cause})
+
+
+def _given_back(attempt: Attempt, parts: Sequence[Part], job: Job) -> Note | None:
+    """What was measured of its devices' memory before its end was told; None where nothing was."""
+    told = [each for part in parts for each in (part.exit or {}).get("released", ())]
+    if not told:
+        return None
+    late = [each for each in told if each.get("is_back") is False]
+    verdict = "did not give all memory back" if late else "gave its memory back"
+    if not late and not any(each.get("is_back") for each in told):
+        verdict = "left its devices"
+    text = f"{attempt.stage.name} {verdict}: {'; '.join(_measured(each) for each in (late or told)[:8])}"
+    return Note(job, "released", text, "agent", attempt.stage.name, attempt.number, {"devices": told[:64]})
+
+
+def _measured(told: dict[str, Any]) -> str:
+    """One device's release: ``GPU-1 had 31.0 GiB in use, 0.4 GiB 0.31 s after the end (0.4 GiB before the start)``."""
+    if told.get("left_bytes") is None:
+        return f"{told['uuid']} could not be measured"
+    most, before = told.get("most_bytes"), told.get("before_bytes")
+    had = f" had {_gib(most)} in use," if most is not None else ""
+    was = f" ({_gib(before)} before the start)" if before is not None else ""
+    return f"{told['uuid']}{had} {_gib(told['left_bytes'])} {told.get('after_s') or 0:.2f} s after the end{was}"
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
 
 
 def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> float:
@@ -375,12 +450,36 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
                 )
             )
             touched.add(part.number)
+        if item.outputs and part.rank == 0:
+            _keep_outputs(part, item, at)
+            touched.add(part.number)
+        notes = [note[:300] for note in item.notes[:20]]
+        if (item.spec_rev, notes) != (part.seen_rev, part.notes) and not part.ended:
+            Part.objects.filter(id=part.id).update(seen_rev=item.spec_rev, notes=notes)
+            touched.add(part.number)
         if item.substate and item.substate != part.substate and not part.ended:
             Part.objects.filter(id=part.id).update(substate=item.substate[:60])
             touched.add(part.number)
     if rows:
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
     return sorted(touched)
+
+
+def _keep_outputs(part: _Known, item: Here, at: datetime) -> None:
+    rows = [
+        Output(
+            stage_id=part.stage,
+            attempt_id=part.attempt,
+            name=each.name[:63],
+            digest=each.digest,
+            size_bytes=each.size_bytes,
+            files=each.files,
+            at=at,
+        )
+        for each in item.outputs[:64]
+        if len(each.digest) == 64
+    ]
+    Output.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:

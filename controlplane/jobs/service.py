@@ -9,7 +9,8 @@ table of ``lifecycle`` is the authority.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,9 +21,11 @@ from django.utils import timezone
 from agents.protocol import Phase
 from controlplane import changes
 from controlplane.access.models import User
-from controlplane.jobs import possible
+from controlplane.fleet import divisions
+from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
+from scheduler.core import partitions
 from scheduler.core.lifecycle import (
     ACTIVE,
     FINAL,
@@ -35,6 +38,7 @@ from scheduler.core.lifecycle import (
     sources,
 )
 from scheduler.core.lifecycle import Event as What
+from scheduler.core.types import Grant
 
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
@@ -346,9 +350,17 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
 
 
 def stop(
-    jobs: Sequence[Job], stages: Sequence[Stage], why: Cause, at: datetime, *, stop_for: uuid.UUID | None = None
+    jobs: Sequence[Job],
+    stages: Sequence[Stage],
+    why: Cause,
+    at: datetime,
+    *,
+    stop_for: uuid.UUID | None = None,
+    note: str = "",
+    resized_to: int | None = None,
 ) -> list[Note]:
     """Tells the live attempts of these active stages to stop. A cancellation overrides any other reason to stop.
+    ``note`` says more than the cause does; ``resized_to`` is with how many nodes they go on, where that is why.
 
     Their jobs must be locked, and the caller settles them with the facts that this returns. The processes end within
     their grace; the stages become STOPPING now.
@@ -365,9 +377,9 @@ def stop(
         if attempt is None or (attempt.stop_why and why != Cause.CANCELLED):
             continue
         attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
-        attempt.stop_for = stop_for
+        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, note[:300], resized_to
         told.append(attempt)
-    Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for"])
+    Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for", "stop_note", "resized_to"])
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
     by_id = {job.id: job for job in jobs}
     of = {stage.id: stage for stage in stages}
@@ -375,11 +387,11 @@ def stop(
         Note(
             by_id[of[attempt.stage_id].job_id],
             "stop",
-            f"{of[attempt.stage_id].name} was asked to stop ({why})",
+            f"{of[attempt.stage_id].name} was asked to stop ({why})" + (f": {note}" if note else ""),
             "engine",
             of[attempt.stage_id].name,
             attempt.number,
-            {"why": why},
+            {"why": why} | ({"note": note} if note else {}),
         )
         for attempt in told
     ]
@@ -403,11 +415,11 @@ def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """One stage and where it is to run, in the record's own ids: per rank a node and (device, milli, bytes)."""
+    """One stage and where it is to run: per rank a node and what is granted there."""
 
     stage: Stage
     alternative: int
-    ranks: tuple[tuple[uuid.UUID, tuple[tuple[uuid.UUID, int, int], ...]], ...]
+    ranks: tuple[tuple[uuid.UUID, tuple[Grant, ...]], ...]
     why: str
     estimate: dict[str, Any]
 
@@ -419,6 +431,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
+    where = divisions.places(grant for placing in placings for _, grants in placing.ranks for grant in grants)
     for placing in placings:
         stage = placing.stage
         stage.attempt_count += 1
@@ -438,15 +451,13 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         for rank, (node_id, grants) in enumerate(placing.ranks):
             part = Part(attempt=attempt, node_id=node_id, rank=rank, epoch=attempt.epoch, phase=Phase.ASSIGNED)
             parts.append(part)
-            claims += [
-                Claim(part=part, device_id=device, milli=milli, memory_bytes=memory, opened_at=at)
-                for device, milli, memory in grants
-            ]
+            claims += [_claim(part, grant, where, at) for grant in grants]
+    resized = _resized(jobs, placings)
     move([placing.stage for placing in placings], What.PLACE)
     Attempt.objects.bulk_create(attempts)
     Part.objects.bulk_create(parts)
     Claim.objects.bulk_create(claims)
-    return [
+    return resized + [
         Note(
             jobs[placing.stage.job_id],
             "placed",
@@ -457,6 +468,43 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         )
         for placing in placings
     ]
+
+
+def _claim(
+    part: Part, grant: Grant, where: Mapping[tuple[str, partitions.Part], divisions.Place], at: datetime
+) -> Claim:
+    claim = Claim(
+        part=part,
+        device_id=uuid.UUID(grant.device),
+        milli=grant.milli,
+        memory_bytes=grant.memory_bytes,
+        opened_at=at,
+    )
+    if grant.part is not None:
+        place = where[grant.device, grant.part]
+        claim.partition, claim.partition_uuid = grant.part.profile, place.uuid
+        claim.slots = (grant.part.start, grant.part.start + place.size)
+    return claim
+
+
+def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[Note]:
+    """Which elastic stages go on with another number of nodes than they had; their attempts are counted already."""
+    elastic = {p.stage.id: p for p in placings if demand.most_nodes(p.stage.request) and p.stage.attempt_count > 1}
+    if not elastic:
+        return []
+    sizes: Counter[uuid.UUID] = Counter()
+    parts = Part.objects.filter(attempt__stage__in=elastic)
+    for stage_id, number in parts.values_list("attempt__stage_id", "attempt__number"):
+        sizes[stage_id] += number == elastic[stage_id].stage.attempt_count - 1
+    notes = []
+    for stage_id, was in sorted(sizes.items()):
+        placing = elastic[stage_id]
+        stage, size = placing.stage, len(placing.ranks)
+        if size != was:
+            text = f"{stage.name} resized {was} -> {size} nodes of {demand.spread(stage.request)}"
+            sizes_ = {"from": was, "to": size}
+            notes.append(Note(jobs[stage.job_id], "resized", text, "engine", stage.name, stage.attempt_count, sizes_))
+    return notes
 
 
 def _tell(job: Job) -> None:

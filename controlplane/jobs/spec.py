@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from controlplane.access import permissions
 from controlplane.access.models import Project, User
 from controlplane.fleet.models import Device
-from controlplane.jobs import demand
+from controlplane.jobs import demand, flow
 from controlplane.jobs.demand import AFFINITY, KINDS_OF_DEVICE, Host, Known
 from controlplane.jobs.section import Refusal, Section
 from controlplane.jobs.values import (
@@ -28,7 +29,6 @@ from controlplane.jobs.values import (
     matching,
     moment,
     nearest,
-    number,
     shown,
     whole,
 )
@@ -37,7 +37,8 @@ from scheduler.core import retry
 
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
-    "preemption", "checkpoint", "precision", "expected",
+    "preemption", "checkpoint", "precision", "expected", "deadline", "topology", "image", "launcher",
+    "inputs", "outputs", "secrets",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -46,12 +47,13 @@ JOB_KEYS: Final = (
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
 # Words of larger job files: told apart from a slip of the pen.
 LATER: Final = (
-    "image", "setup", "venv", "shm", "topology", "depends_on", "array", "secrets", "mounts", "inputs", "outputs",
-    "utilization_policy", "deadline", "notify", "profiling",
+    "setup", "venv", "shm", "depends_on", "array", "mounts",
+    "utilization_policy", "notify", "profiling",
 )  # fmt: skip
 
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 MAX_STAGES: Final = 256
+MAX_NODES: Final = 1024
 MAX_GRACE_S: Final = 900.0
 YEAR_S: Final = 366 * 86_400.0
 
@@ -151,10 +153,11 @@ def rules_for(user: User) -> Rules:
     from controlplane.jobs.models import Bundle
 
     projects = {project.name: project for project in permissions.submittable(user)}
-    leads = set(permissions.led(user).values_list("id", flat=True))
     default = next((name for name, project in projects.items() if project.id == user.default_project_id), "")
     if not default:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
+    # Few files ask for such a class; many in one request ask once.
+    led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
     return Rules(
@@ -163,7 +166,7 @@ def rules_for(user: User) -> Rules:
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
         may_number=user.is_staff,
-        may_use_staff_classes=lambda project: user.is_staff or project.id in leads,
+        may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         known=Known(KINDS_OF_DEVICE | {kind for kind, _ in devices}, models),
     )
@@ -218,16 +221,21 @@ def resolve(spec: object, rules: Rules) -> Resolved:
         # A key of the job that several stages inherit is told once.
         raise InvalidSpec(list(dict.fromkeys(faults)))
     warnings = [
-        (at, "checkpoint is kept with the job, but checkpoints go to YARD_CHECKPOINT_DIR whatever it says")
-        for at in _pointers(spec, "checkpoint")
+        (
+            f"{at}/{key}",
+            f"{key} is kept for those who read it; checkpoints are recognised in YARD_CHECKPOINT_DIR without it",
+        )
+        for key in ("framework", "interval_hint")
+        for at in _pointers(spec, "checkpoint", key)
     ]
     return Resolved(resolved_name, project, pool, name, value, labels, bundle, hold, tuple(stages), tuple(warnings))
 
 
-def _pointers(spec: Mapping[str, Any], key: str) -> list[str]:
+def _pointers(spec: Mapping[str, Any], key: str, inner: str) -> list[str]:
+    """Where the mapping at ``key``, of the job or of a stage, says something at ``inner``."""
     stages = spec.get("stages") if isinstance(spec.get("stages"), list) else []
-    found = [f"/{key}"] if spec.get(key) is not None else []
-    return found + [f"/stages/{i}/{key}" for i, each in enumerate(stages or []) if each.get(key) is not None]
+    places = [("", spec), *((f"/stages/{i}", each) for i, each in enumerate(stages or []))]
+    return [f"{at}/{key}" for at, each in places if (each.get(key) or {}).get(inner) is not None]
 
 
 def _project(job: Section, rules: Rules) -> Project | None:
@@ -327,6 +335,7 @@ def _stages(job: Section, rules: Rules, pool: Pool | None, preemptible: bool) ->
         kind = stage.read("kind", choice(*AFFINITY), "generic")
         resolved.append(_stage(stage, name, kind, _needs(stage), rules, pool, preemptible))
     _check_graph(job, resolved)
+    flow.check(job, resolved)
     return resolved
 
 
@@ -401,15 +410,19 @@ def _stage(
         host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
-    _checkpoint(section)
+    keep = _checkpoint(section)
+    reads, leaves = flow.inputs(section), flow.outputs(section)
+    secrets = demand.secrets(section, ways)
+    launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
     ceiling = float(pool.max_limit_s) if pool else YEAR_S
     bound = f"the limit of pool {pool.name}" if pool else ""
     # A service runs until somebody ends it; anything else gets the pool's limit where the file gives none.
     fallback = None if kind == "serve" or pool is None else float(pool.default_limit_s)
     limit_s = section.read("time_limit", duration(1, ceiling, bound), 0.0) or fallback
+    never: dict[str, float] = {}
     request = {
         "alternatives": ways,
-        "nodes": section.read("nodes", whole(1, 1024), 1),
+        **_nodes(section),
         "cpus_milli": host.cpus_milli,
         "memory_bytes": host.memory_bytes,
         "time_limit_s": limit_s,
@@ -420,10 +433,69 @@ def _stage(
         "preemptible": preemptible and allowed,
         "retry": tries,
         "precision": section.read("precision", choice(*PRECISIONS), ""),
+        **({"keep_checkpoints": keep} if keep else {}),
+        **({"secrets": secrets} if secrets else {}),
+        **({"inputs": reads} if reads else {}),
+        **({"outputs": leaves} if leaves else {}),
+        **({"launcher": launcher} if launcher != "per-node" else {}),
+        **section.read("deadline", _deadline, never),
+        **_topology(section),
         "kind": kind,
     }
     begin_at = section.read("begin", _begin, None)
     return ResolvedStage(name, kind, needs, request, tries["max"], begin_at)
+
+
+def _topology(section: Section) -> dict[str, Any]:
+    """The sort of domain that all its nodes should share, or must."""
+    if not section.has("topology"):
+        return {}
+    part = Section(section.values["topology"], section.at("topology"), section.refusals, ("within", "mode"))
+    within = part.read("within", matching(_LABEL, "the name of a label of nodes, such as rack or nvlink-domain"), "")
+    if not part.has("within"):
+        part.refuse("within", "within is missing: name the label that the nodes should have alike", "missing")
+    mode = part.read("mode", choice("required", "preferred"), "preferred")
+    return {"within": within, **({"within_required": True} if mode == "required" else {})}
+
+
+def _deadline(value: object) -> dict[str, float]:
+    """By when it is to be done: a moment, or a duration after it is submitted."""
+    try:
+        return {"deadline_at": moment(value).timestamp()}
+    except Unacceptable:
+        pass
+    try:
+        return {"deadline_s": duration(1, YEAR_S)(value)}
+    except Unacceptable as error:
+        if error.code == "out_of_range":
+            raise
+        raise Unacceptable(
+            "must be a date and time with a zone, such as 2027-01-31T18:00:00Z, or a duration after the submit, such "
+            f"as 12h, not {shown(value)}"
+        ) from None
+
+
+def _nodes(section: Section) -> dict[str, int]:
+    """On how many nodes it runs; where that is a range, also the least of it."""
+    if not isinstance(section.values.get("nodes"), dict):
+        return {"nodes": section.read("nodes", _size, 1)}
+    part = Section(section.values["nodes"], section.at("nodes"), section.refusals, ("min", "max"))
+    least, most = part.read("min", whole(1, MAX_NODES), 1), part.read("max", whole(1, MAX_NODES), 0)
+    if not part.has("max"):
+        part.refuse("max", "max is missing: say on how many nodes it runs at most (min is 1 if left out)", "missing")
+    elif 0 < most < least:
+        part.refuse("max", f"max must be at least min, {least}, not {most}", "out_of_range")
+    return {"nodes": most, "least_nodes": least} if most > least else {"nodes": max(most, 1)}
+
+
+def _size(value: object) -> int:
+    """Reads a number of nodes."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
+        raise Unacceptable(
+            f"must be a whole number from 1 to {MAX_NODES}, or a range such as {{min: 1, max: 4}}, not {shown(value)}",
+            "out_of_range",
+        )
+    return value
 
 
 def _begin(value: object) -> datetime | None:
@@ -472,14 +544,16 @@ def _preemption(section: Section) -> tuple[bool, float, str]:
     )
 
 
-def _checkpoint(section: Section) -> None:
-    if section.has("checkpoint"):
-        part = Section(
-            section.values["checkpoint"],
-            section.at("checkpoint"),
-            section.refusals,
-            ("framework", "interval_hint", "keep"),
-            ("dir",),
-        )
-        part.read("interval_hint", duration(1, YEAR_S), 0.0)
-        part.read("keep", number(1, 1000), 1.0)
+def _checkpoint(section: Section) -> int:
+    """How many complete checkpoints to keep; 0 is all of them: nothing is deleted unless the file says so."""
+    if not section.has("checkpoint"):
+        return 0
+    part = Section(
+        section.values["checkpoint"],
+        section.at("checkpoint"),
+        section.refusals,
+        ("framework", "interval_hint", "keep"),
+        ("dir",),
+    )
+    part.read("interval_hint", duration(1, YEAR_S), 0.0)
+    return part.read("keep", whole(1, 1000), 0)

@@ -66,12 +66,15 @@ def touched(path: str, keys: Iterable[str]) -> bool:
                 hit = name in {"jobs", "job"}
             case "jobs":
                 same = not number.isdigit() or not of or of == number
-                by_leaf = {"metrics": {"samples", "job"}, "streams": {"logs", "job"}, "logs": {"logs"}}
+                measured = {"samples", "job"}
+                by_leaf = {"metrics": measured, "attempts": measured, "streams": {"logs", "job"}, "logs": {"logs"}}
                 hit = name in by_leaf.get(leaf, {"job"}) and same
             case "overview" | "nodes" | "devices":
                 hit = name in {"jobs", "job", "fleet", "samples"}
             case "timeline" | "decisions":
                 hit = name in {"jobs", "job", "fleet", "timeline"}
+            case "simulations":
+                hit = name == "simulations"
             case _:
                 hit = name in {"jobs", "fleet"}
         if hit:
@@ -183,13 +186,16 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
                 await self._tell(path)
             next_at = min([beat_at, session_at, *(topic.due_at for topic in self.topics.values())])
+            # Not wait_for: before Python 3.12 that may forget a cancellation.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.stir.wait(), max(0.02, next_at - time.monotonic()))
+                async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
+                    await self.stir.wait()
             self.stir.clear()
 
     async def _join(self) -> bool:
         try:
-            await asyncio.wait_for(self.channel_layer.group_add(GROUP, self.channel_name), 2)
+            async with asyncio.timeout(2):
+                await self.channel_layer.group_add(GROUP, self.channel_name)
         except Exception:  # noqa: BLE001  without Redis there are no hints; the slow look goes on
             return False
         return True

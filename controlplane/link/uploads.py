@@ -18,17 +18,20 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
-from agents.protocol import Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogReceipt, TelemetryBatch
+from agents.protocol import AskSources, Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogReceipt, TelemetryBatch
 from controlplane import changes
+from controlplane.fleet import hosts
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Job, Part
 from controlplane.jobs.models import LogChunk as LogRow
 from controlplane.jobs.record import is_uuid
+from controlplane.live.sources import answer
 
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
 SAMPLES_LIMIT = 20_000
+KINDS_LIMIT = 20
 
 View = Callable[..., HttpResponseBase]
 
@@ -146,8 +149,9 @@ SELECT * FROM unnest(%s::uuid[], %s::timestamptz[], %s::float8[], %s::bigint[], 
 ON CONFLICT DO NOTHING
 """
 _PART_SAMPLES = """
-INSERT INTO fleet_part_sample (part_id, at, cpu, rss_bytes)
-SELECT v.* FROM unnest(%s::uuid[], %s::timestamptz[], %s::float8[], %s::bigint[]) AS v(part_id, at, cpu, rss_bytes)
+INSERT INTO fleet_part_sample (part_id, at, cpu, rss_bytes, energy_j)
+SELECT v.* FROM unnest(%s::uuid[], %s::timestamptz[], %s::float8[], %s::bigint[], %s::jsonb[])
+    AS v(part_id, at, cpu, rss_bytes, energy_j)
 JOIN jobs_part p ON p.id = v.part_id AND p.node_id = %s
 ON CONFLICT DO NOTHING
 """
@@ -176,7 +180,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         if s.uuid in devices
     ]
     of_parts = [
-        (s.part, now - timedelta(seconds=_age(s.age_s)), s.cpu, s.rss_bytes)
+        (s.part, now - timedelta(seconds=_age(s.age_s)), s.cpu, s.rss_bytes, _json(s.energy_j))
         for s in batch.parts[:SAMPLES_LIMIT]
         if is_uuid(s.part)
     ]
@@ -185,13 +189,33 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
             cursor.execute(_DEVICE_SAMPLES, [list(column) for column in zip(*of_devices, strict=True)])
         if of_parts:
             cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
-    if of_devices or of_parts:
+    if batch.host is not None:
+        hosts.measured(node, batch.host, now)
+    if of_devices or of_parts or batch.host is not None:
         changes.announce("samples")
     return HttpResponse(status=204)
 
 
+def _json(told: dict[str, float]) -> str | None:
+    return msgspec.json.encode(dict(list(told.items())[:KINDS_LIMIT])).decode() if told else None
+
+
 def _age(seconds: float) -> float:
     return min(max(seconds, 0.0), 3_600.0)
+
+
+@by_node
+@require_POST
+def sources(request: HttpRequest, node: Node) -> HttpResponse:
+    """Where a node may fetch an input of its own stages, with tickets for the nodes that have it."""
+    try:
+        asked = msgspec.json.decode(request.body[:10_000], type=AskSources)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return _refuse(400, f"this is no question for sources: {error}")
+    told = answer(node, asked)
+    if told is None:
+        return HttpResponseNotFound()
+    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
 
 
 @by_node

@@ -8,5 +8,6 @@ urlpatterns = [
     path("enrol", uploads.enrol),
     path("logs", uploads.logs),
     path("telemetry", uploads.telemetry),
+    path("sources", uploads.sources),
     path("bundles/<str:sha256>", uploads.bundle),
 ]

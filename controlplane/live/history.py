@@ -5,16 +5,20 @@ Read rarely and kept in the process: a cycle costs the same however much work ha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from django.db import connection
 
 from scheduler.core.types import Estimate
-from scheduler.predict import durations
-from scheduler.predict.durations import Durations, Finished
+from scheduler.predict import speeds
+from scheduler.predict.durations import Durations
+from scheduler.predict.finished import Asked, Finished
 
 REREAD_S = 20.0
+# What was read once is asked for again for so long, for a row that was written before but seen only after it.
+OVERLAP_S = 120.0
 REREAD_USAGE_S = 60.0
 RECORDS = 2_000
 HALF_LIFE_S = 7 * 86_400.0
@@ -22,14 +26,29 @@ HALF_LIFE_S = 7 * 86_400.0
 CORE_WEIGHT = 1 / 32
 
 _FINISHED = """
-SELECT p.name, j.name, s.name, s.kind, extract(epoch FROM a.ended_at - a.started_at)::float8,
+SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request,
+       extract(epoch FROM a.ended_at - a.started_at)::float8,
        coalesce((a.estimate->>'speed')::float8, 1), extract(epoch FROM a.ended_at)::float8,
-       (SELECT d.model FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
+       (SELECT trim(d.model || ' ' || c.partition)
+        FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
         WHERE t.attempt_id = a.id ORDER BY (d.kind = 'cpu'), d.id LIMIT 1)
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
+     JOIN access_user u ON u.id = j.user_id
      JOIN jobs_attempt a ON a.stage_id = s.id AND a.number = s.attempt_count
 WHERE s.state = 'COMPLETED' AND a.started_at IS NOT NULL AND s.attempt_count = 1
+      AND s.ended_at > to_timestamp(%s)
 ORDER BY s.ended_at DESC LIMIT %s
+"""
+# Stages in their first attempt: that they have not ended yet says something of those like them.
+_GOING = """
+SELECT s.id::text, extract(epoch FROM a.started_at)::float8
+FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
+WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED') AND a.started_at IS NOT NULL AND a.number = 1
+"""
+_ASKED = """
+SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request
+FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
+     JOIN access_user u ON u.id = j.user_id WHERE s.id = ANY(%s::uuid[])
 """
 _USAGE = """
 SELECT p.name, sum(c.milli / 1000.0 * CASE WHEN d.kind = 'cpu' THEN %s ELSE 1 END
@@ -46,24 +65,32 @@ class History:
     """Remembers finished work for as long as it is fresh enough."""
 
     def __init__(self) -> None:
-        self._durations = Durations(())
+        self._durations = Durations()
+        self._finished: dict[str, Finished] = {}
+        self._going: set[str] = set()
+        self._newest_at = 0.0
         # Many stages ask the same; cleared with every reading.
-        self._estimates: dict[tuple[Any, ...], Estimate] = {}
+        self._estimates: dict[Asked, Estimate] = {}
         self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = self._usage_at = float("-inf")
         self._usage: dict[str, float] = {}
 
     def estimate(
-        self, project: str, job_name: str, stage_name: str, kind: str, request: Mapping[str, Any], now: float
+        self,
+        project: str,
+        job_name: str,
+        stage_name: str,
+        kind: str,
+        request: Mapping[str, Any],
+        now: float,
+        user: str = "",
     ) -> Estimate:
         """How long such a stage will run, and what that rests on."""
         self.refreshed(now)
-        asked = (project, f"{job_name}/{stage_name}", kind, request.get("expected_s"), request["time_limit_s"])
+        asked = _asked(project, user, job_name, stage_name, kind, request)
         known = self._estimates.get(asked)
         if known is None:
-            *like, expected_s, limit_s = asked
-            known = self._durations.estimate(*like, expected_s=expected_s, limit_s=limit_s)
-            self._estimates[asked] = known
+            known = self._estimates[asked] = self._durations.estimate(asked, now)
         return known
 
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
@@ -92,21 +119,81 @@ class History:
         if now - self._read_at <= REREAD_S:
             return False
         with connection.cursor() as cursor:
-            cursor.execute(_FINISHED, [RECORDS])
+            cursor.execute(_FINISHED, [self._newest_at - OVERLAP_S, RECORDS])
             rows = cursor.fetchall()
-        finished = tuple(
-            Finished(
-                project=project,
-                name=f"{job}/{stage}",
-                kind=kind,
-                ran_s=max(0.0, took),
-                model=model or "",
-                speed=speed,
-                ended_at=ended_at,
-            )
-            for project, job, stage, kind, took, speed, ended_at, model in rows
-        )
-        self._durations, self._speeds = Durations(finished), durations.speeds(finished)
+            cursor.execute(_GOING)
+            going = dict(cursor.fetchall())
+        for row in reversed(rows):  # the oldest first: what is learned is learned in order of time
+            one = _finished(row)
+            if one.id not in self._finished:
+                self._finished[one.id] = one
+                self._durations.learn(one)
+                self._newest_at = max(self._newest_at, one.ended_at)
+        for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
+            if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
+                del self._finished[name]
+        self._watch(going)
+        self._speeds = speeds.speeds(self._finished.values())
         self._estimates.clear()
         self._read_at = now
         return True
+
+    def _watch(self, going: Mapping[str, float]) -> None:
+        """Takes note of what runs since when, and of what no longer does without having completed."""
+        for name in sorted(self._going - going.keys()):
+            self._durations.leave(name)
+        fresh = sorted(going.keys() - self._going, key=lambda name: (going[name], name))
+        if fresh:
+            with connection.cursor() as cursor:
+                cursor.execute(_ASKED, [fresh])
+                asked = {
+                    name: _asked(project, user, job, stage, kind, _parsed(request))
+                    for name, project, user, job, stage, kind, request in cursor.fetchall()
+                }
+            for name in fresh:
+                if name in asked:
+                    self._durations.begin(name, going[name], asked[name])
+        self._going = set(going)
+
+
+def _parsed(request: Any) -> Any:
+    return json.loads(request) if isinstance(request, str) else request
+
+
+def _asked(project: str, user: str, job: str, stage: str, kind: str, request: Mapping[str, Any]) -> Asked:
+    return Asked(
+        project=project,
+        name=f"{job}/{stage}",
+        kind=kind,
+        user=user,
+        resources=_resources(request),
+        limit_s=request["time_limit_s"],
+        expected_s=request.get("expected_s"),
+    )
+
+
+def _finished(row: tuple[Any, ...]) -> Finished:
+    name, project, user, job, stage, kind, request, took, speed, ended_at, model = row
+    request = _parsed(request)
+    return Finished(
+        project=project,
+        name=f"{job}/{stage}",
+        kind=kind,
+        ran_s=max(0.0, took),
+        # What an elastic stage was faster by is its size's doing, not the device's.
+        model="" if "least_nodes" in request else model or "",
+        speed=speed,
+        ended_at=ended_at,
+        user=user,
+        resources=_resources(request),
+        limit_s=request["time_limit_s"],
+        expected_s=request.get("expected_s"),
+        id=name,
+    )
+
+
+def _resources(request: Mapping[str, Any]) -> str:
+    """What a request asks for, as one text."""
+    ways = [[(ask["kind"], ask["count"], ask["milli"], ask.get("model", "")) for ask in way["asks"]]
+            for way in request["alternatives"]]  # fmt: skip
+    return f"{request['nodes']} {ways}"

@@ -79,6 +79,13 @@ INVARIANTS: Final = (
         """SELECT '#' || j.number FROM jobs_job j LEFT JOIN jobs_event e ON e.job_id = j.id
            GROUP BY j.id HAVING count(e.id) <> j.event_seq OR coalesce(max(e.seq), 0) <> j.event_seq""",
     ),
+    Invariant(
+        "I13",
+        "no slot of a device is in two open claims",
+        """SELECT d.uuid FROM jobs_claim c JOIN jobs_claim o ON o.device_id = c.device_id AND o.id > c.id
+           JOIN fleet_device d ON d.id = c.device_id
+           WHERE c.closed_at IS NULL AND o.closed_at IS NULL AND c.slots && o.slots""",
+    ),
 )
 
 

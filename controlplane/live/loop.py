@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from django.db import OperationalError, connection
 
 from controlplane import changes
-from controlplane.live.store import LiveStore, clock, remember
+from controlplane.live.recorder import recorder
+from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
 from scheduler.core.cycle import run
 
@@ -64,7 +65,7 @@ def cycle() -> None:
             began, _last_at = time.perf_counter(), clock()
             done = run(_store, profiles.named, _last_at)
             _last_s = time.perf_counter() - began
-            remember(done, _last_s, _last_at)
+            recorder.note(done, _last_s, _last_at)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
 
 

@@ -9,13 +9,17 @@ from typing import Any
 from controlplane.access.models import User
 from controlplane.jobs import demand
 from controlplane.jobs import spec as jobfile
-from controlplane.live.store import ACTS, LiveStore, clock, moment
+from controlplane.live import questions, residence
+from controlplane.live.memory import Memory
+from controlplane.live.reports import ACTS, moment
+from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
-from scheduler.core.engine import plan as think
+from scheduler.core.planning import plan as think
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Plan, Snapshot, Stage
+from scheduler.predict.finished import Asked
 
-_store = LiveStore()
+_advisor = Memory()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
@@ -24,12 +28,17 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     Raises ``InvalidSpec`` as a submit would. ``verdict`` is *starts_now*, *queued* or *never*.
     """
     resolved = jobfile.resolve_all([spec], user)[0]
-    now = clock()
-    snapshot = _store.load(now)
-    stages = _stages(resolved, user, now)
-    world = replace(snapshot, waiting=(*snapshot.waiting, *stages))
-    plan = think(world, {pool.name: profiles.named(pool.profile) for pool in world.pools}, now)
-    shown = [_shown(stage, plan, world) for stage in stages]
+    with questions.store() as store:
+        now = clock()
+        snapshot = store.load(now)
+        stages = _stages(resolved, user, now, store)
+    waiting = (*snapshot.waiting, *stages)
+    world = replace(snapshot, waiting=waiting, nodes=residence.with_cached(snapshot.nodes, waiting))
+    plan = think(world, profiles.of(world.pools), now)
+    shown = [
+        {**_shown(stage, plan, world), "memory": _memory(resolved, each, user, now)}
+        for stage, each in zip(stages, resolved.stages, strict=True)
+    ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
     never = any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
@@ -45,10 +54,15 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
             for p in plan.preempts
             if p.stage in ours
         ],
+        "resizes": [
+            {"stage": names.get(r.victim, r.victim), "sizes": [r.was, r.size], "price": r.price, "gain": r.gain}
+            for r in plan.resizes
+            if r.stage in ours
+        ],
     }
 
 
-def _stages(resolved: jobfile.Resolved, user: User, now: float) -> list[Stage]:
+def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore) -> list[Stage]:
     ids = {each.name: f"dry-{uuid.uuid4()}" for each in resolved.stages}
     return [
         Stage(
@@ -64,20 +78,42 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float) -> list[Stage]:
             submitted_at=now,
             eligible_at=now,
             alternatives=demand.ways(each.request),
-            estimate=_store.history.estimate(
-                resolved.project.name, resolved.name, each.name, each.kind, each.request, now
+            estimate=store.history.estimate(
+                resolved.project.name, resolved.name, each.name, each.kind, each.request, now, user.get_username()
             ),
-            nodes=each.request["nodes"],
+            nodes=demand.least_nodes(each.request),
+            most_nodes=demand.most_nodes(each.request),
+            scaling=store.scaling.expected(resolved.project.name, resolved.name, each.name, now),
             priority_class=resolved.priority_class,
             precision=each.request.get("precision", ""),
             preemptible=each.request["preemptible"],
             time_limit_s=each.request["time_limit_s"],
             begin_at=each.begin_at.timestamp() if each.begin_at else None,
+            deadline_at=demand.deadline_at(each.request, now),
+            within=each.request.get("within", ""),
+            within_required=each.request.get("within_required", False),
+            inputs=tuple(sorted({one["digest"] for one in each.request.get("inputs", ()) if "digest" in one})),
             max_attempts=each.max_attempts,
             unmet=tuple(ids[need] for need in each.needs),
         )
         for each in resolved.stages
     ]
+
+
+def _memory(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User, now: float) -> dict[str, Any] | None:
+    """Advice on the memory that a stage asks, where there is something to say."""
+    asked = Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
+    advice = _advisor.advise(asked, stage.request, now)
+    if advice is None or advice.verdict == "fits":
+        return None
+    return {
+        "verdict": advice.verdict,
+        "asked_bytes": stage.request["memory_bytes"],
+        "largest_bytes": advice.largest_bytes,
+        "suggested_bytes": advice.suggested_bytes,
+        "ran_out": advice.ran_out,
+        "basis": advice.basis,
+    }
 
 
 def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
@@ -104,7 +140,12 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
         else None,
         "expected_s": {"p50": stage.estimate.p50_s, "p90": stage.estimate.p90_s, "basis": stage.estimate.basis},
         "devices": [
-            {**devices[grant.device], "milli": grant.milli}
+            {
+                **devices[grant.device],
+                "milli": grant.milli,
+                "partition": grant.part.profile if grant.part else None,
+                "slot": grant.part.start if grant.part else None,
+            }
             for grants in placement.grants
             for grant in grants
             if grant.device in devices

@@ -1,7 +1,8 @@
-"""The Celery tasks of the fleet: each calls one function."""
+"""The Celery tasks of the fleet and of what is thought beside the scheduler: each calls one function."""
 
 from celery import shared_task
 
+from controlplane.live import shadow as beside
 from controlplane.live import watch as duties
 
 
@@ -15,3 +16,9 @@ def watch() -> None:
 def housekeeping() -> None:
     """Clears what is old."""
     duties.housekeeping()
+
+
+@shared_task(name="decisions.shadow", ignore_result=True)  # type: ignore[untyped-decorator]
+def shadow(decision_id: int) -> None:
+    """Lets the shadow profiles think about one decision."""
+    beside.think_beside(decision_id)

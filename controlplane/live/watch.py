@@ -18,6 +18,7 @@ from controlplane.access import service as access
 from controlplane.fleet import service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
+from controlplane.live import recorder
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ def housekeeping() -> None:
         return
     now = timezone.now()
     access.forget_old()
+    recorder.forget_old()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)

@@ -15,8 +15,9 @@ from django.utils.translation import gettext as _
 from controlplane.access.permissions import may_end, visible_jobs
 from controlplane.jobs.models import Job, LogChunk, Part
 from controlplane.pages import gantt
-from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, places, step_text
+from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.reading import API, Answer, read
+from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import reason_text
 
@@ -54,7 +55,8 @@ def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
             facts.append(reason_text(stage.get("reason")))
         elif stage["state"] == "FAILED":
             facts.append(" · ".join(word for word in (stage["cause"], stage["detail"]) if word))
-        steps.append({**stage, "where": places(stage), "fact": next((fact for fact in facts if fact), "")})
+        where = " · ".join(word for word in (places(stage), ", ".join(partitions(stage))) if word)
+        steps.append({**stage, "where": where, "fact": next((fact for fact in facts if fact), "")})
     return steps
 
 
@@ -156,8 +158,9 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             if told
             else {},
             "attempts": attempts,
+            "running": running(attempts, {stage["name"]: stage["state"] for stage in job["stages"]}, API),
             "attempts_newest": [
-                {**attempt, "where": places(attempt)}
+                {**attempt, "where": places(attempt), "released": released(attempt)}
                 for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]
             ],
             "bars": _bars(job, attempts, checkpoints),

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from controlplane.pages.words import reason_text
+from controlplane.pages.words import partition_text, reason_text
 
 ACTIVE = ("STARTING", "RUNNING", "STOPPING", "SUSPENDED")
 WAITING = ("PENDING", "HELD")
@@ -17,6 +17,16 @@ FINAL = ("COMPLETED", "FAILED", "CANCELLED")
 def places(stage: Mapping[str, Any]) -> str:
     """The nodes on which the newest attempt of a stage runs or ran, each once."""
     return ", ".join(dict.fromkeys(part["node"] for part in stage.get("placed") or []))
+
+
+def partitions(stage: Mapping[str, Any]) -> list[str]:
+    """The partitions that the newest attempt of a stage holds or held, as people name them."""
+    return [
+        partition_text(device["partition"], device["slot"], f"{device['kind'].upper()} {device['index']}")
+        for part in stage.get("placed") or []
+        for device in part["devices"]
+        if device["partition"]
+    ]
 
 
 def doing(job: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,13 +20,14 @@ LIVE_HEADER = "X-Yard-Part"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut."""
+    """One entry of the navigation. ``key`` follows ``g`` as its keyboard shortcut. A phone's bar has room for few."""
 
     name: str
     title: Any
     path: str
     key: str
     staff_only: bool = False
+    on_phone: bool = True
 
 
 PLACES = (
@@ -34,6 +35,8 @@ PLACES = (
     Place("jobs", gettext_lazy("Jobs"), "/jobs", "j"),
     Place("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
     Place("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
+    Place("decisions", gettext_lazy("Decisions"), "/decisions", "d", on_phone=False),
+    Place("simulations", gettext_lazy("Simulations"), "/simulations", "m", on_phone=False),
 )
 
 

@@ -102,6 +102,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
                 items.append(bar)
             else:
                 bar["h"] += 1
+                bar["last"] = f"{lane['kind']}{lane['index']}"
             if height == 1:
                 still[key] = bar
         open_bars = still
@@ -141,6 +142,8 @@ def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) ->
         "to": segment["end_at"],
         "t": _label(segment),
         "href": f"/jobs/{segment['job']}" if segment["job"] else "",
+        # An axis may name nodes only, and a track is no lane: the table says what a bar lies on.
+        "on": f"{lane['node']} {lane['kind']}{lane['index']}",
         "node": lane["node"],
         "segment": segment,
     }
@@ -149,6 +152,8 @@ def _bar(segment: Segment, lane: Mapping[str, Any], at: float, height: float) ->
 def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
     """The bar with its words, and a hatched one behind it up to where it will probably end."""
     segment, node = bar.pop("segment"), bar.pop("node")
+    if last := bar.pop("last", ""):
+        bar["on"] += f"–{last}"
     count = f" · {bar['h']} × {node}" if bar["h"] > 1 else f" · {node}"
     owner = f" · {segment['user']}, {segment['project']}" if segment["job"] else ""
     how = segment["cause"] or (_("planned") if segment["planned"] else segment["state"])

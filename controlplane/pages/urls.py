@@ -3,7 +3,21 @@
 from django.urls import path
 from django.views.i18n import set_language as choose_language
 
-from controlplane.pages import device, job, jobs, node, nodes, overview, sign_in, submit, timeline
+from controlplane.pages import (
+    consolidation,
+    decisions,
+    device,
+    job,
+    jobs,
+    node,
+    nodes,
+    otherwise,
+    overview,
+    sign_in,
+    simulations,
+    submit,
+    timeline,
+)
 
 urlpatterns = [
     path("", overview.show, name="overview"),
@@ -11,11 +25,17 @@ urlpatterns = [
     path("jobs/new", submit.show, name="submit"),
     path("jobs/<int:number>", job.show, name="job"),
     path("jobs/<int:number>/log", job.log, name="job-log"),
+    path("jobs/<int:number>/otherwise", otherwise.show, name="job-otherwise"),
     path("jobs/new/parse", submit.parse, name="submit-parse"),
     path("devices/<path:uuid>", device.show, name="device"),
     path("timeline", timeline.show, name="timeline"),
     path("nodes", nodes.show, name="nodes"),
     path("nodes/<slug:name>", node.show, name="node"),
+    path("decisions", decisions.show, name="decisions"),
+    path("decisions/<int:number>", decisions.one, name="decision"),
+    path("consolidation", consolidation.show, name="consolidation"),
+    path("simulations", simulations.show, name="simulations"),
+    path("simulations/<int:number>", simulations.one, name="simulation"),
     path("sign-in", sign_in.by_password, name="sign-in"),
     path("sign-in/<str:secret>", sign_in.by_link, name="sign-in-link"),
     path("sign-out", sign_in.out, name="sign-out"),

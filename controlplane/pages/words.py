@@ -5,6 +5,7 @@ phrase in which the engine and the API say what is asked, how far a search came 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
+from scheduler.core.counterfactual import SENTENCES
 from scheduler.core.reasons import CATALOGUE
 
 SCRIPT = (
@@ -70,10 +72,14 @@ SCRIPT = (
     _("The preview is not available; submitting still works."),
     _("Draft restored"),
     _("Preempts"),
+    _("{asked} of memory may not do: stages like it needed {largest}; ask {suggested}"),
+    _("{suggested} of memory would do: the most that stages like it used is {largest}"),
     _("declared limits"),
     _("expected duration"),
     _("default limit of the pool"),
     _("{n} finished stages like {stage} in {project}"),
+    _("Choose a file first."),
+    _("The file is larger than 15 MiB."),
 )
 
 
@@ -109,12 +115,40 @@ REASONS = (
 )
 
 
+# What would have to be otherwise, by kind of change; a test compares them with those of the search.
+CHANGES = (
+    _("released from its hold"),
+    _("with pool {pool} started again"),
+    _("without needing stage {stage}"),
+    _("without its earliest start"),
+    _("with its code uploaded again"),
+    _("with an image that can be fetched"),
+    _("without an image"),
+    _("with a time limit of {limit}"),
+    _("on {nodes} nodes instead of {was}"),
+    _("with {count} {kind} per node instead of {was}"),
+    _("with {milli}/1000 of a {kind} instead of {was}"),
+    _("with {cores} cores per node instead of {was}"),
+    _("on any {kind} instead of {was}"),
+    _("on {count} {kind} instead of {was}"),
+    _("without one {domain} for all its nodes"),
+    _("with the nodes that it avoids"),
+    _("in pool {pool}"),
+    _("with its data allowed to leave {site}"),
+    _("with a quota of {quota} {kind} for project {project} instead of {was}"),
+    _("in priority class {name}"),
+    _("with {nodes} back in service"),
+    _("with the devices of {nodes} found healthy"),
+)
+
+
 # How many nodes were left after each filter of a search.
 FUNNEL = (
     _("nodes"),
     _("in pool {pool}"),
     _("where its data lie or not avoided"),
     _("with matching devices"),
+    _("with a container engine"),
     _("ready and healthy"),
     _("with enough free"),
     _("without delaying a promise"),
@@ -126,6 +160,15 @@ BASES = (
     _("expected duration"),
     _("default limit of the pool"),
     _("{n} finished stages like {stage} in {project}"),
+)
+
+# Why an elastic stage was stopped to go on with another number of nodes.
+RESIZED = (
+    _("resized {was} -> {now}: {nodes} is idle"),
+    _("resized {was} -> {now}: {nodes} are idle"),
+    _("resized {was} -> {now}: {nodes} drains"),
+    _("resized {was} -> {now}: {nodes} drain"),
+    _("resized {was} -> {now}: makes room for {stage}"),
 )
 
 # What a stage asks, between its dots; models, kinds and units stay as they are.
@@ -175,11 +218,17 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     return translated.format_map(_Shown(params))
 
 
+def change_text(change: Mapping[str, Any]) -> str:
+    """A change of a counterfactual in the reader's language."""
+    known = SENTENCES.get(str(change.get("kind")))
+    return gettext(known[0]).format_map(_Shown(change.get("params") or {})) if known else str(change.get("text") or "")
+
+
 @lru_cache(maxsize=64)
 def _pattern(template: str) -> re.Pattern[str]:
-    """Finds the parts of a template again in a text that it made: ``n`` is a number, anything else any words."""
+    """Finds the parts of a template again in a text that it made: ``n`` is a number or a range, all else any words."""
     pieces = re.split(r"\{(\w+)\}", template)
-    inside = {name: r"[0-9.]+" if name == "n" else r".+" for name in pieces[1::2]}
+    inside = {name: r"[0-9.]+(?:-[0-9]+)?" if name == "n" else r".+" for name in pieces[1::2]}
     named = (f"(?P<{piece}>{inside[piece]})" if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
     return re.compile("".join(named))
 
@@ -210,3 +259,23 @@ def _part(part: str) -> str:
             named = found.groupdict()
             return gettext(template).format_map(named | ({"rest": _part(named["rest"])} if "rest" in named else {}))
     return part
+
+
+def partition_text(profile: str, slot: int | None, device: str = "") -> str:
+    """A partition such as ``1g.10gb at slot 3 of GPU 2`` in the reader's language."""
+    place = profile if slot is None else gettext("{profile} at slot {slot}").format(profile=profile, slot=slot)
+    return gettext("{partition} of {device}").format(partition=place, device=device) if device else place
+
+
+def division_text(division: Mapping[str, Any] | None) -> str:
+    """How a device is divided, in a line; empty for one that is not."""
+    if division is None:
+        return ""
+    times = Counter(one["profile"] for one in division["made"])
+    if times:
+        text = ", ".join(f"{count} × {profile}" for profile, count in sorted(times.items()))
+    elif division["makes"]:
+        text = gettext("divided as asked, where the pool allows it")
+    else:
+        text = gettext("not divided yet: nothing can run on it")
+    return f"{division['mode']}: {text}"

@@ -16,7 +16,7 @@ class PoolForm(forms.ModelForm):
 
     class Meta:
         model = Pool
-        fields = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "stopped_by"]
+        fields = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "repartition", "stopped_by"]
 
 
 @admin.register(Pool)
@@ -32,7 +32,7 @@ class PoolAdmin(admin.ModelAdmin):
 class QuotaAdmin(admin.ModelAdmin):
     """What each project may hold of each kind of device."""
 
-    list_display = ["project", "kind", "nominal", "borrowing_limit", "lending_limit"]
+    list_display = ["project", "kind", "cohort", "nominal", "borrowing_limit", "lending_limit"]
     list_editable = ["nominal", "borrowing_limit", "lending_limit"]
     list_filter = ["kind", "project"]
     list_select_related = ["project"]

@@ -32,10 +32,23 @@ class Pool(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=63, unique=True, validators=[slug])
     profile = models.CharField(max_length=40, default="hybrid", validators=[known_profile])
+    shadow_profile = models.CharField(
+        max_length=40,
+        blank=True,
+        validators=[known_profile],
+        help_text=_("Thinks beside the profile without deciding anything; shown with each decision."),
+    )
     storage_path = models.CharField(max_length=400, blank=True)
     default_limit_s = models.PositiveIntegerField(default=86_400, validators=[MinValueValidator(1)])
     max_limit_s = models.PositiveIntegerField(default=30 * 86_400, validators=[MinValueValidator(1)])
+    user_limit = models.PositiveIntegerField(
+        null=True, blank=True, help_text=_("How many stages of one user may run here at once; empty means any number.")
+    )
     stopped_by = models.CharField(max_length=150, blank=True, help_text=_("Set to stop all starts in this pool."))
+    repartition = models.BooleanField(
+        default=False,
+        help_text=_("Devices here may be divided for stages that ask for a partition, where their agent can do that."),
+    )
 
     class Meta:
         ordering = ["name"]
@@ -64,10 +77,18 @@ class PriorityClass(models.Model):
 
 
 class Quota(models.Model):
-    """A project's right to devices of a kind, in whole and fractional devices (CPU: cores). Empty means no limit."""
+    """A project's right to devices of a kind, in whole and fractional devices (CPU: cores). Empty means no limit.
+
+    What the projects of one cohort do not use, the others of it may borrow, and must give back when it is asked for.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="quotas")
     kind = models.CharField(max_length=20)
+    cohort = models.CharField(
+        max_length=63,
+        blank=True,
+        help_text=_("Quotas of one cohort lend each other what is not used, and take it back when they need it."),
+    )
     nominal = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
     borrowing_limit = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
     lending_limit = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])

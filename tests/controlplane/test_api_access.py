@@ -23,14 +23,21 @@ from tests.controlplane.people import Person, Town
 OPEN = {"version", "openapi.yaml", "docs"}
 READS = [
     "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
+    "jobs/{number}/counterfactuals",
     "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics", "nodes",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
-    "priority-classes", "overview", "timeline", "events", "decisions", "version", "whoami", "openapi.yaml", "docs",
+    "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
+    "maintenance-windows",
+    "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/resume"]  # fmt: skip
-OTHERS = {"bundles/{sha256}"}
+          "nodes/n1/drain", "nodes/n1/resume", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
+# Judged where they are tested, since they need what no other read needs.
+OTHERS = {"maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
+          "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
+          "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
+          "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip
 
 
 def routes() -> set[str]:

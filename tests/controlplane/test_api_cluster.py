@@ -30,7 +30,7 @@ from controlplane.api import (
     timeline,
     whoami,
 )
-from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
+from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from tests.controlplane.people import Town
@@ -38,7 +38,7 @@ from tests.record.yard import Agent
 
 SHAPES: dict[str, Any] = {
     "/nodes": nodes.NodePage,
-    "/nodes/n1": nodes.Node,
+    "/nodes/n1": nodes.NodeDetail,
     "/devices": devices.DevicePage,
     "/devices/GPU-n1-0": devices.Device,
     "/pools": pools.PoolList,
@@ -96,8 +96,37 @@ def test_a_node_shows_its_devices_and_who_holds_them(town: Town, busy: Agent) ->
     held = [device for device in node["devices"] if device["kind"] == "gpu" and device["claimed_milli"]]
     assert [(claim["stage"], claim["user"], claim["milli"]) for claim in held[0]["claims"]] == [("fit", "owner", 1000)]
     assert held[0]["sample"]["utilisation"] == 0.5
+    assert node["host"]["interfaces"] == []
     assert town.owner.get("/nodes/n9").status_code == 404
     assert town.owner.get("/devices/none").status_code == 404
+
+
+def test_a_node_tells_how_its_host_is_and_nothing_that_is_old(town: Town, busy: Agent) -> None:
+    Host.objects.filter(node=busy.node).update(
+        at=timezone.now(),
+        interfaces=[{"name": "eth0", "bits_per_s": 10**10, "is_up": True}],
+        disks=[{"name": "sda", "size_bytes": 1 << 40}],
+        file_systems=[{"mount": "/", "type": "ext4", "size_bytes": 1 << 40}, {"mount": "/far", "type": "nfs4"}],
+        per_s={"received": {"eth0": 5.5}, "written": {"sda": 7.0}},
+        free_bytes={"/": 1 << 30},
+        pressure={"io_full": 2.0},
+    )
+    host = town.viewer.read("/nodes/n1")["host"]
+    assert host["interfaces"] == [
+        {
+            "name": "eth0",
+            "bits_per_s": 10**10,
+            "is_up": True,
+            "received_bytes_per_s": 5.5,
+            "sent_bytes_per_s": None,
+        }
+    ]
+    assert (host["disks"][0]["written_bytes_per_s"], host["disks"][0]["read_bytes_per_s"]) == (7.0, None)
+    assert [each["free_bytes"] for each in host["file_systems"]] == [1 << 30, None]
+    Host.objects.filter(node=busy.node).update(at=timezone.now() - timedelta(hours=1))
+    host = town.viewer.read("/nodes/n1")["host"]
+    assert host["interfaces"][0]["received_bytes_per_s"] is None
+    assert (host["file_systems"][0]["free_bytes"], host["pressure"]) == (None, {})
 
 
 def test_lists_of_the_fleet_are_narrowed(town: Town, busy: Agent) -> None:

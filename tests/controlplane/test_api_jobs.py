@@ -77,11 +77,11 @@ def test_faults_of_a_job_file_come_with_pointers(town: Town) -> None:
 
 def test_dry_runs_submit_nothing(town: Town) -> None:
     town.machine()
-    checked = town.owner.post("/jobs?dry_run=validate", {"run": "x", "checkpoint": {"keep": 3}})
+    checked = town.owner.post("/jobs?dry_run=validate", {"run": "x", "checkpoint": {"keep": 3, "framework": "auto"}})
     body = json.loads(checked.content)
     assert checked.status_code == 200
     assert body["stages"][0]["request"]["cpus_milli"] == 1000
-    assert body["warnings"][0]["pointer"] == "/checkpoint"
+    assert [each["pointer"] for each in body["warnings"]] == ["/checkpoint/framework"]
     placed = town.owner.post("/jobs?dry_run=placement", {"run": "x"})
     assert json.loads(placed.content)["verdict"] == "starts_now"
     problem(town.owner.post("/jobs?dry_run=perhaps", {"run": "x"}), 400, "invalid")

@@ -20,7 +20,18 @@ from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.pages.shell import PLACES
-from controlplane.pages.words import ASKS, BASES, EITHER, FUNNEL, REASONS, SCRIPT, asks_text, phrase_text
+from controlplane.pages.words import (
+    ASKS,
+    BASES,
+    CHANGES,
+    EITHER,
+    FUNNEL,
+    REASONS,
+    RESIZED,
+    SCRIPT,
+    asks_text,
+    phrase_text,
+)
 from scheduler.core.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town, write_log
 
@@ -222,7 +233,8 @@ def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
     catalogue = (FRONTEND / "locale/zh_Hans/LC_MESSAGES/django.po").read_text()
     entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
     assert [key for key, value in entries.items() if not value] == []
-    assert set(REASONS) | set(SCRIPT) | set(FUNNEL) | set(BASES) | set(ASKS) | {EITHER} <= set(entries)
+    assert set(REASONS) | set(SCRIPT) | set(FUNNEL) | set(BASES) | set(ASKS) | set(CHANGES) | {EITHER} <= set(entries)
+    assert set(RESIZED) <= set(entries)
     signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
     assert signs <= set(entries)
     for key, value in entries.items():
@@ -236,6 +248,7 @@ def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
     [
         ("1 core", "1 核"),
         ("2 nodes x 8 H100 · 0.5 cores", "2 节点 × 8 H100 · 0.5 核"),
+        ("1-4 nodes x 8 H100 · 1 core", "1-4 节点 × 8 H100 · 1 核"),
         ("1 gpu or cpu · 1 core", "1 gpu 或 cpu · 1 核"),
         ("2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core", "2 节点，各 8 gpu H100 · 8 核 64 GiB 或 1 核"),
         ("4 Ascend 910B", "4 Ascend 910B"),

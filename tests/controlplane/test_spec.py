@@ -138,18 +138,37 @@ def test_every_fault_is_told_at_once() -> None:
             "nam": "x",
             "cpus": "lots",
             "memory": "1 elephant",
-            "image": "pytorch",
+            "image": "--privileged",
+            "setup": "pip install x",
             "stages": [{"name": "../x", "run": "x"}, {"name": "b", "run": "x", "nodes": 0}, {"name": "c", "run": "x"}],
         }
     )
     assert faults == {
         "/nam": "unknown_key",
-        "/image": "unsupported",
+        "/image": "invalid",
+        "/setup": "unsupported",
         "/cpus": "out_of_range",
         "/memory": "invalid",
         "/stages/0/name": "invalid",
         "/stages/1/nodes": "out_of_range",
     }
+
+
+def test_an_image_is_kept_with_each_way_to_run() -> None:
+    """A device may name its own image: what runs on an NPU is built for it."""
+    devices = {"any_of": [{"kind": "gpu"}, {"kind": "npu", "image": "registry.local:5000/npu/torch:2.9"}]}
+    (stage,) = accepted({"run": "x", "image": "torch@sha256:" + "0" * 64, "devices": devices}).stages
+    assert [way["image"] for way in stage.request["alternatives"]] == [
+        "torch@sha256:" + "0" * 64,
+        "registry.local:5000/npu/torch:2.9",
+    ]
+    (plain,) = accepted({"run": "x"}).stages
+    assert "image" not in plain.request["alternatives"][0]
+
+
+@pytest.mark.parametrize("image", ["-v/:/host", "path/UPPER", "a b", "http://x/y", "x:", "../up", "a\n", "x" * 500])
+def test_what_names_no_image_is_refused_with_an_example(image: str) -> None:
+    assert "registry.local/pytorch:2.9" in sentence({"run": "x", "image": image}, "/image") or len(image) > 400
 
 
 def test_the_nearest_key_is_offered() -> None:
@@ -194,9 +213,21 @@ def test_a_circle_of_needs_is_named() -> None:
         ({"run": "x", "memory": -1}, "/memory", "out_of_range"),
         ({"run": "x", "nodes": 1.5}, "/nodes", "out_of_range"),
         ({"run": "x", "nodes": 10**30}, "/nodes", "out_of_range"),
+        ({"run": "x", "nodes": "2-4"}, "/nodes", "out_of_range"),
+        ({"run": "x", "nodes": {}}, "/nodes/max", "missing"),
+        ({"run": "x", "nodes": {"min": 2}}, "/nodes/max", "missing"),
+        ({"run": "x", "nodes": {"min": 3, "max": 2}}, "/nodes/max", "out_of_range"),
+        ({"run": "x", "nodes": {"min": 0, "max": 2}}, "/nodes/min", "out_of_range"),
+        ({"run": "x", "nodes": {"min": 1, "max": 4096}}, "/nodes/max", "out_of_range"),
+        ({"run": "x", "nodes": {"min": 1, "max": True}}, "/nodes/max", "out_of_range"),
+        ({"run": "x", "nodes": {"min": 1, "mox": 2}}, "/nodes/mox", "unknown_key"),
         ({"run": "x", "time_limit": "3h"}, "/time_limit", "out_of_range"),
         ({"run": "x", "time_limit": "soon"}, "/time_limit", "invalid"),
         ({"run": "x", "begin": "2027-01-01T00:00:00"}, "/begin", "invalid"),
+        ({"run": "x", "deadline": "2027-01-01T00:00:00"}, "/deadline", "invalid"),
+        ({"run": "x", "deadline": "500d"}, "/deadline", "out_of_range"),
+        ({"run": "x", "topology": {"mode": "required"}}, "/topology/within", "missing"),
+        ({"run": "x", "topology": {"within": "rack", "mode": "must"}}, "/topology/mode", "unknown_value"),
         ({"run": "x", "env": {"A B": "1"}}, "/env/A B", "invalid_name"),
         ({"run": "x", "env": {"YARD_URL": "1"}}, "/env/YARD_URL", "reserved"),
         ({"run": "x", "env": {"A": "a\0b"}}, "/env/A", "invalid"),
@@ -343,6 +374,7 @@ KEYS = [
     "checkpoint",
     "precision",
     "expected",
+    "deadline",
     "priority",
     "project",
     "pool",
@@ -350,6 +382,19 @@ KEYS = [
     "hold",
     "bundle",
 ]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "kept"),
+    [
+        ("2027-01-31T18:00:00+08:00", {"deadline_at": 1801389600.0}),
+        ("12h", {"deadline_s": 43_200.0}),
+        (90, {"deadline_s": 90.0}),
+    ],
+)
+def test_a_deadline_is_a_moment_or_so_long_after_the_submit(deadline: object, kept: dict[str, float]) -> None:
+    request = accepted({"run": "x", "deadline": deadline}).stages[0].request
+    assert {name: value for name, value in request.items() if name.startswith("deadline")} == kept
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), json_values))

@@ -12,10 +12,16 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def yard(db: None) -> Iterator[Yard]:
+def yard(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     # Imported late: this file is read before Django's apps are loaded.
-    from controlplane.live import invariants
+    from controlplane.live import invariants, preview, questions
+    from controlplane.live.memory import Memory
+    from controlplane.live.store import LiveStore
     from tests.record.yard import Yard
+
+    # What the dry run has learned belongs to the database of one test.
+    monkeypatch.setattr(questions, "_store", LiveStore())
+    monkeypatch.setattr(preview, "_advisor", Memory())
 
     yield Yard()
     assert invariants.broken() == []

@@ -36,6 +36,15 @@ def test_two_stages_run_one_after_the_other(yard: Yard) -> None:
     assert not Claim.objects.filter(closed_at=None).exists()
 
 
+def test_the_image_of_the_chosen_way_travels_to_the_agent(yard: Yard) -> None:
+    agent = yard.agent("a")
+    yard.submit(image="torch:2.9", devices={"any_of": [{"kind": "cpu", "image": "slim:1"}]})
+    yard.cycle()
+    (wanted,) = agent.look()
+    assert wanted.spec is not None
+    assert wanted.spec.image == "slim:1"
+
+
 def test_a_stage_that_fails_takes_with_it_what_needs_it(yard: Yard) -> None:
     agent = yard.agent("a")
     job = yard.submit(stages=[*TWO, {"name": "infer", "needs": ["train"], "run": "true"}])
@@ -191,6 +200,15 @@ def test_the_stage_that_can_never_fit_is_refused_at_submit(yard: Yard) -> None:
     assert refused.value.errors[0].pointer == "/stages/0/devices"
     assert "2 gpu" in str(refused.value)
     assert not Job.objects.exists()
+
+
+def test_what_has_just_come_can_be_asked_for_at_once(yard: Yard) -> None:
+    agent = yard.agent("a")
+    with pytest.raises(InvalidSpec, match="can never start"):
+        yard.submit(devices={"kind": "gpu"})
+    agent.devices.append(gpu("a"))
+    agent.report()
+    assert states(yard.submit(devices={"kind": "gpu"}))["main"] == "PENDING"
 
 
 def test_many_submits_are_one_transaction_and_their_numbers_differ(yard: Yard) -> None:

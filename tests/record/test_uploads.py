@@ -10,10 +10,11 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from agents.protocol import DeviceSample, LogBatch, LogChunk, LogReceipt, PartSample, TelemetryBatch
+from agents.protocol import DeviceSample, HostSample, LogBatch, LogChunk, LogReceipt, PartSample, TelemetryBatch
 from controlplane.access.service import digest
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DeviceSample as DeviceRow
+from controlplane.fleet.models import Host
 from controlplane.fleet.models import PartSample as PartRow
 from controlplane.jobs.models import Bundle, Part
 from controlplane.jobs.models import LogChunk as LogRow
@@ -89,6 +90,33 @@ def test_measurements_of_this_node_are_kept_and_others_are_not(client: Client, y
     assert post(client, agent, "/agent/v1/telemetry", batch).status_code == 204
     assert [row.utilisation for row in DeviceRow.objects.all()] == [0.5]
     assert [str(row.part_id) for row in PartRow.objects.all()] == [part]
+
+
+def test_the_newest_measurement_of_a_host_is_kept_with_what_it_moves_in_a_second(client: Client, agent: Agent) -> None:
+    def told(age_s: float, received: int, written: int) -> HostSample:
+        net, disk = {"eth0": received}, {"sda": written}
+        return HostSample(age_s, {"io_full": 1.5}, net, {"eth0": 7}, {"sda": 0}, disk, {"/": 5 << 30})
+
+    for sample in (told(20.0, 1_000, 0), told(10.0, 21_000, 5_000), told(60.0, 1, 1)):
+        batch = TelemetryBatch([], [], sample)
+        assert post(client, agent, "/agent/v1/telemetry", batch).status_code == 204
+    host = Host.objects.get(node=agent.node)
+    assert host.counters["received"] == {"eth0": 21_000}
+    assert host.per_s["received"]["eth0"] == pytest.approx(2_000, rel=0.1)
+    assert host.per_s["written"]["sda"] == pytest.approx(500, rel=0.1)
+    assert (host.per_s["sent"], host.free_bytes, host.pressure) == ({"eth0": 0.0}, {"/": 5 << 30}, {"io_full": 1.5})
+    # A counter that began anew says nothing of now.
+    post(client, agent, "/agent/v1/telemetry", TelemetryBatch([], [], told(0.0, 5, 9_000)))
+    host.refresh_from_db()
+    assert host.per_s["received"] == {}
+    assert host.per_s["written"]["sda"] == pytest.approx(400, rel=0.1)
+
+
+def test_what_the_devices_of_a_part_drew_is_kept(client: Client, agent: Agent) -> None:
+    part = next(iter(agent.here))
+    samples = [PartSample(part, 1.0, 0.5, 7, {"gpu": 12.5}), PartSample(part, 0.0, 0.5, 7)]
+    assert post(client, agent, "/agent/v1/telemetry", TelemetryBatch([], samples)).status_code == 204
+    assert list(PartRow.objects.order_by("at").values_list("energy_j", flat=True)) == [{"gpu": 12.5}, None]
 
 
 def test_a_bundle_goes_only_to_nodes_that_run_a_job_with_it(client: Client, agent: Agent) -> None:

@@ -47,6 +47,7 @@ class Agent:
 
     node: Node
     devices: list[protocol.Device]
+    container_engine: str | None = None
     boot_id: str = "boot-1"
     start_seq: int = 1
     here: dict[str, Here] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Agent:
             memory_bytes=8 * GIB,
             isolation="none",
             runs_as="nobody",
+            container_engine=self.container_engine,
             devices=self.devices,
         )
         message = Report(
@@ -126,7 +128,7 @@ class Yard:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
         agent = Agent(node, list(devices) or [cpu(name)])
         agent.report()
-        world.recent_nodes(within_s=-1)
+        world.recent_nodes(within_s=0.0)  # nothing of the test before is remembered
         return agent
 
     def submit(self, **spec: Any) -> Job:

@@ -15,7 +15,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.jobs.demand import Known
-from controlplane.pages.words import BASES, FUNNEL, asks_text, phrase_text, reason_text
+from controlplane.pages.words import (
+    BASES,
+    FUNNEL,
+    RESIZED,
+    asks_text,
+    change_text,
+    division_text,
+    partition_text,
+    phrase_text,
+    reason_text,
+)
 
 register = template.Library()
 
@@ -134,6 +144,39 @@ def between(start: Any, end: Any) -> SafeString | str:
 
 
 @register.filter
+def change(one: Mapping[str, Any]) -> str:
+    """A change of a counterfactual in words."""
+    return change_text(one)
+
+
+@register.filter
+def minus(value: Any) -> float:
+    """The number with its sign turned."""
+    return -float(value)
+
+
+@register.filter
+def figure(cell: Mapping[str, Any], how: str) -> str:
+    """A figure of a simulation as a span, a share or a number; with several seeds, how far one lies from the mean."""
+    value, spread = cell["value"], cell.get("spread")
+    if value is None:
+        return "–"
+
+    def shown(number: float) -> str:
+        if how == "span":
+            return span(number)
+        return f"{100 * number:.1f} %" if how == "percent" else f"{number:,.4g}"
+
+    return shown(value) + (f" ± {shown(spread)}" if cell.get("many") and spread else "")
+
+
+@register.filter
+def needs(changes: Any, who: str) -> bool:
+    """Whether one of these changes can only be made by ``who``."""
+    return any(one.get("who") == who for one in changes)
+
+
+@register.filter
 def gib(size: Any) -> str:
     """Bytes as GiB or MiB."""
     try:
@@ -143,6 +186,30 @@ def gib(size: Any) -> str:
     if number >= 2**30:
         return f"{number / 2**30:.4g} GiB"
     return f"{number / 2**20:.3g} MiB" if number >= 2**20 else f"{number / 1024:.3g} KiB"
+
+
+@register.filter
+def per_s(rate: Any) -> str:
+    """Bytes in a second; a dash where nothing was measured."""
+    return f"{gib(rate)}/s" if isinstance(rate, int | float) else "–"
+
+
+@register.filter
+def bits(rate: Any) -> str:
+    """The speed of a link."""
+    if not isinstance(rate, int | float):
+        return "–"
+    return f"{rate / 1e9:.4g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:.4g} Mbit/s"
+
+
+@register.filter
+def energy(joules: Any) -> str:
+    """Joules; above a tenth of a kilowatt-hour in kilowatt-hours."""
+    if not isinstance(joules, int | float):
+        return "–"
+    if joules >= 360_000:
+        return f"{joules / 3_600_000:.3g} kWh"
+    return f"{joules / 1000:.3g} kJ" if joules >= 1000 else f"{joules:.3g} J"
 
 
 @register.filter
@@ -183,9 +250,27 @@ def why(reason: Mapping[str, Any] | None) -> str:
 
 
 @register.filter
+def resized(detail: Any) -> str:
+    """Why a stage was resized, in the reader's language."""
+    return phrase_text(str(detail), RESIZED)
+
+
+@register.filter
 def asked(asks: Any) -> str:
     """What a stage asks, in the reader's language."""
     return asks_text(str(asks))
+
+
+@register.filter
+def division(told: Any) -> str:
+    """How a device is divided; empty for one that is not."""
+    return division_text(told)
+
+
+@register.filter
+def partition(claim: Mapping[str, Any]) -> str:
+    """Which partition of its device a claim holds; empty for one that holds a share."""
+    return partition_text(claim["partition"], claim["slot"]) if claim["partition"] else ""
 
 
 @register.filter
@@ -234,6 +319,7 @@ def plural(count: int, what: str) -> str:
         "device": ngettext("%d device", "%d devices", count),
         "stage": ngettext("%d stage", "%d stages", count),
         "attempt": ngettext("%d attempt", "%d attempts", count),
+        "decision": ngettext("%d decision", "%d decisions", count),
     }[what] % count
 
 

@@ -1,0 +1,118 @@
+"""One attempt by its id, and what its running processes get: changed in place, at the same pid."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import transaction
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.protocol import Share
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api.attempts import Attempt, shown
+from controlplane.api.idempotency import idempotent
+from controlplane.api.jobs import KEY
+from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.resource import Resource, signed_in
+from controlplane.jobs import adjust
+from controlplane.jobs import models as rows
+from controlplane.jobs.section import Refusal
+
+LONGEST_REASON = 500
+
+
+class Adjustment(Share, frozen=True, omit_defaults=True):
+    """What the processes of a running attempt are to get. What is not named stays; null takes it back to the start.
+
+    ``cpus_milli`` are cores in thousandths; ``cpus`` names them by the kernel's numbers instead. Weights go from 1 to
+    10000, and 100 is the usual one. ``memory_bytes`` is the limit. On a device that takes turns, one of ``queue_class``
+    *short* stays on the top level and one of *long* on the last; ``quantum_s`` is how long its turns are. ``ranks`` are
+    the parts that change; all of them where it is absent.
+    """
+
+    ranks: list[int] | None = None
+    reason: str = ""
+
+
+def found(user: User, name: uuid.UUID) -> rows.Attempt:
+    """The attempt with this id, if this user may see its job; raises 404 otherwise."""
+    visible = rows.Attempt.objects.filter(permissions.visible_jobs(user, "stage__job__"))
+    attempt = visible.select_related("stage__job__project", "stage__job__user").filter(id=name).first()
+    if attempt is None:
+        raise not_found(f"attempt {name}")
+    return attempt
+
+
+def _wish(request: Request) -> tuple[dict[str, Any], str, list[int] | None]:
+    """The fields that are to change, the reason, and the ranks; raises 422 with the field that is wrong."""
+    if not isinstance(request.data, dict):
+        raise _wrong("", 'the body must be an object of what is to change, such as {"suspended": true}')
+    given = dict(request.data)
+    reason, ranks = given.pop("reason", ""), given.pop("ranks", None)
+    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
+        raise _wrong("reason", f"reason must be a text of at most {LONGEST_REASON} characters")
+    whole = isinstance(ranks, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in ranks)
+    if ranks is not None and (not whole or not ranks):
+        raise _wrong("ranks", "ranks must list the numbers of one rank or more; leave it out for all of them")
+    try:
+        adjust.check(given)
+    except adjust.Unadjustable as error:
+        raise _wrong(error.field, str(error)) from None
+    return given, reason.strip(), ranks
+
+
+def _wrong(field: str, detail: str) -> Refused:
+    return Refused(422, "invalid", detail, errors=[Refusal(f"/{field}" if field else "", detail, "invalid")])
+
+
+class OneAttempt(Resource):
+    """One attempt."""
+
+    @extend_schema(operation_id="attempts_get", responses={200: Attempt, 404: Problem})
+    def get(self, request: Request, name: uuid.UUID) -> Response:
+        """An attempt by its id."""
+        return Response(shown([found(signed_in(request), name)])[0])
+
+
+class AttemptAdjust(Resource):
+    """What the processes of an attempt get."""
+
+    @extend_schema(
+        operation_id="attempts_adjust",
+        request=Adjustment,
+        responses={200: Attempt, 403: Problem, 404: Problem, 409: Problem, 422: Problem},
+        parameters=[KEY],
+        examples=[
+            OpenApiExample("Pause", {"suspended": True, "reason": "makes room for a demonstration"}, request_only=True),
+            OpenApiExample("Behind others", {"cpu_weight": 20, "queue_class": "long"}, request_only=True),
+        ],
+    )
+    @idempotent
+    def post(self, request: Request, name: uuid.UUID) -> Response:
+        """Changes the running processes in place: the same pids, nothing restarts. The agent applies it within two
+        seconds; ``seen_rev`` of a part tells that it has, and ``notes`` what it could not. More than the stage has
+        asked for, and a place before others, only staff may give."""
+        user = signed_in(request)
+        attempt = found(user, name)
+        job = attempt.stage.job
+        if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+            who = f"{job.user.get_username()}, a lead of project {job.project.name}"
+            raise Refused(403, "permission_denied", f"only {who} or staff may adjust this attempt")
+        given, reason, ranks = _wish(request)
+        if not permissions.is_staff(user) and (field := adjust.beyond(attempt, given)):
+            detail = (
+                f"{field} would give it more than its stage has asked for, or a place before others: only staff may"
+            )
+            raise Refused(403, "permission_denied", detail, errors=[Refusal(f"/{field}", detail, "permission_denied")])
+        try:
+            with transaction.atomic():
+                adjust.adjust(attempt.id, user.get_username(), reason=reason, ranks=ranks, **given)
+        except adjust.Unadjustable as error:
+            if error.field:
+                raise _wrong(error.field, str(error)) from None
+            raise Refused(409, "not_adjustable", str(error)) from None
+        return Response(shown([found(user, attempt.id)])[0])

@@ -1,0 +1,135 @@
+"""What would have to be otherwise for a waiting job to start: every answer was tried by the engine."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.access import permissions
+from controlplane.access.models import User
+from controlplane.api.jobs import found
+from controlplane.api.problem import Problem
+from controlplane.api.resource import Resource, signed_in
+from controlplane.jobs import models as rows
+from controlplane.live import otherwise
+from scheduler.core.counterfactual import Change, Counterfactual, Findings
+
+HIDDEN = "another project's stage"
+_NUMBER = re.compile(r"#([0-9]+)/")
+
+
+class OneChange(msgspec.Struct, frozen=True):
+    """One thing made otherwise. ``who`` can make it: user, lead or admin."""
+
+    kind: str
+    text: str
+    who: str
+    params: dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """With all of ``changes`` the stage starts *now*, or *after* those in ``preempts`` have made room.
+
+    ``instead_of`` would not start now then, though they do otherwise. ``allowed`` tells whether you may make them.
+    """
+
+    starts: str
+    changes: list[OneChange]
+    preempts: list[str]
+    instead_of: list[str]
+    allowed: bool
+
+
+class StageCounterfactuals(msgspec.Struct, frozen=True):
+    """The answers for one stage. ``cut`` tells that there was more to try."""
+
+    stage: str
+    id: str
+    tries: int
+    cut: bool
+    answers: list[Answer]
+
+
+class JobCounterfactuals(msgspec.Struct, frozen=True):
+    """The answers for the job's first waiting stages. ``too_large``: too many stages wait to try anything now."""
+
+    number: int
+    evaluated_at: datetime
+    too_large: bool
+    stages: list[StageCounterfactuals]
+
+
+class CounterfactualsOfJob(Resource):
+    """What would let a job start."""
+
+    @extend_schema(operation_id="jobs_counterfactuals", responses={200: JobCounterfactuals, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """Changes with which the waiting stages of this job would start, least first. Each was tried on the world as
+        it is, so it is true until that changes; nothing is changed by asking."""
+        user = signed_in(request)
+        job = found(user, name)
+        tried = otherwise.tried(job)
+        seen = _visible(tried, user)
+        may = _powers(user, job)
+        names = dict(job.stages.values_list("id", "name"))
+        stages = [
+            _stage(stage_id, {str(i): name for i, name in names.items()}, findings, tried.names, seen, may)
+            for stage_id, findings in tried.found.items()
+        ]
+        at = datetime.fromtimestamp(tried.at, UTC)
+        return Response(JobCounterfactuals(job.number, at, tried.too_large, stages))
+
+
+def _stage(
+    stage_id: str,
+    own: dict[str, str],
+    findings: Findings,
+    names: dict[str, str],
+    seen: set[int] | None,
+    may: set[str],
+) -> StageCounterfactuals:
+    answers = [_answer(one, names, seen, may) for one in findings.answers]
+    return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
+
+
+def _answer(one: Counterfactual, names: dict[str, str], seen: set[int] | None, may: set[str]) -> Answer:
+    return Answer(
+        starts="after" if one.preempts else "now",
+        changes=[_change(change) for change in one.changes],
+        preempts=[_label(names.get(name, "?"), seen) for name in one.preempts],
+        instead_of=[_label(names.get(name, "?"), seen) for name in one.instead_of],
+        allowed=all(change.who in may for change in one.changes),
+    )
+
+
+def _change(change: Change) -> OneChange:
+    return OneChange(change.kind, change.text, change.who, dict(change.params))
+
+
+def _label(name: str, seen: set[int] | None) -> str:
+    number = _NUMBER.match(name)
+    return name if seen is None or (number and int(number[1]) in seen) else HIDDEN
+
+
+def _visible(tried: otherwise.Tried, user: User) -> set[int] | None:
+    """The numbers of jobs that may be named; None means all."""
+    if permissions.is_staff(user):
+        return None
+    ids = {i for each in tried.found.values() for one in each.answers for i in (*one.preempts, *one.instead_of)}
+    numbers = {int(m[1]) for i in ids if (m := _NUMBER.match(tried.names.get(i, "")))}
+    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
+    return set(visible.values_list("number", flat=True))
+
+
+def _powers(user: User, job: rows.Job) -> set[str]:
+    """Whose changes this user may make for the job."""
+    if permissions.is_staff(user):
+        return {"user", "lead", "admin"}
+    may = {"user"} if permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id) else set()
+    return may | ({"lead"} if permissions.led(user).filter(pk=job.project_id).exists() else set())

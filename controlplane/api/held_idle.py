@@ -1,0 +1,32 @@
+"""Which accelerators are held for long and hardly used all that time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.db import connection
+from django.utils import timezone
+
+# A device that somebody holds and nobody uses is idle: below this share for so long.
+IDLE_BELOW = 0.02
+IDLE_FOR = timedelta(minutes=15)
+
+
+def held_idle(among: Iterable[uuid.UUID] | None = None) -> set[uuid.UUID]:
+    """The row ids of these devices, of all or of some. One that nobody measured is not idle: unknown is not 0."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT c.device_id FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id AND d.kind <> 'cpu'
+               WHERE c.closed_at IS NULL AND c.opened_at < %(since)s
+               AND (%(among)s::uuid[] IS NULL OR c.device_id = ANY(%(among)s::uuid[])) AND (
+                   SELECT max(s.utilisation) < %(below)s FROM fleet_device_sample s
+                   WHERE s.device_id = c.device_id AND s.at > %(since)s)""",
+            {
+                "since": timezone.now() - IDLE_FOR,
+                "below": IDLE_BELOW,
+                "among": None if among is None else list(among),
+            },
+        )
+        return {row[0] for row in cursor.fetchall()}

@@ -1,0 +1,75 @@
+"""Takes what agents tell of their hosts beside the devices: interfaces, disks, file systems, and how they are used.
+
+Only the newest measurement is kept. Agents send counters since the host started; what they grew by in a second is found
+here, against the measurement before.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+
+from agents.protocol import HostSample, Inventory
+from controlplane.fleet.models import Host, Node
+
+MOST: Final = 64
+LONGEST_NAME: Final = 200
+# Over a longer silence a mean says nothing of now.
+LONGEST_S: Final = 120.0
+
+Counters = dict[str, dict[str, int]]
+
+
+def listed(node: Node, found: Inventory) -> None:
+    """Takes what a host has, from its inventory."""
+    values = {
+        name: [_bounded(msgspec.to_builtins(each)) for each in getattr(found, name)[:MOST]]
+        for name in ("interfaces", "disks", "file_systems")
+    }
+    Host.objects.update_or_create(node=node, defaults=values)
+
+
+def measured(node: Node, sample: HostSample, at: datetime) -> None:
+    """Takes how a host is. One that is older than what is known changes nothing."""
+    at -= timedelta(seconds=min(max(sample.age_s, 0.0), 3_600.0))
+    counters: Counters = {
+        "received": _counts(sample.received_bytes),
+        "sent": _counts(sample.sent_bytes),
+        "read": _counts(sample.read_bytes),
+        "written": _counts(sample.written_bytes),
+    }
+    with transaction.atomic():
+        host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
+        if host.at is not None and at <= host.at:
+            return
+        host.per_s = _per_s(host.counters, counters, (at - host.at).total_seconds()) if host.at else {}
+        host.at, host.counters = at, counters
+        host.free_bytes = _counts(sample.free_bytes)
+        host.pressure = {name[:40]: value for name, value in sample.pressure.items() if math.isfinite(value)}
+        host.save(update_fields=["at", "counters", "per_s", "free_bytes", "pressure"])
+
+
+def _per_s(before: Counters, now: Counters, span_s: float) -> dict[str, dict[str, float]]:
+    """What each counter grew by in a second; without those that are new or began anew (a host that was rebooted)."""
+    if not 0 < span_s <= LONGEST_S:
+        return {}
+    return {
+        what: {
+            name: round((value - before[what][name]) / span_s, 1)
+            for name, value in counts.items()
+            if value >= before.get(what, {}).get(name, math.inf)
+        }
+        for what, counts in now.items()
+    }
+
+
+def _counts(told: dict[str, int]) -> dict[str, int]:
+    return {name[:LONGEST_NAME]: value for name, value in list(told.items())[:MOST] if 0 <= value < 1 << 63}
+
+
+def _bounded(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[:LONGEST_NAME] if isinstance(value, str) else value for name, value in told.items()}

@@ -1,0 +1,109 @@
+"""Maintenance windows: planned and cancelled here, and told to whoever decides what may start."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from controlplane import changes
+from controlplane.fleet.models import MaintenanceWindow, Node
+from controlplane.fleet.service import Refusal
+from controlplane.pools.models import Pool
+from scheduler.core import types
+
+LONGEST_S = 366 * 86_400.0
+# Id, node and pool (one of the two), start and end in seconds since the epoch, and why.
+Row = tuple[int, str | None, str | None, float, float, str]
+
+
+def ahead(now: datetime) -> QuerySet[MaintenanceWindow]:
+    """The windows that have not ended, the first to begin first."""
+    return MaintenanceWindow.objects.filter(cancelled_at=None, ends_at__gt=now).select_related("node", "pool")
+
+
+def by_node(nodes: Collection[Node], now: datetime) -> dict[str, list[MaintenanceWindow]]:
+    """The windows that have not ended of each of these nodes, by its name; their pools must be prefetched."""
+    pools = {pool.pk for node in nodes for pool in node.pools.all()}
+    found: dict[str, list[MaintenanceWindow]] = defaultdict(list)
+    for window in ahead(now).filter(Q(node__in=[node.pk for node in nodes]) | Q(pool__in=pools)):
+        for node in nodes:
+            if window.node_id == node.pk or any(window.pool_id == pool.pk for pool in node.pools.all()):
+                found[node.name].append(window)
+    return found
+
+
+def plan(
+    *,
+    node: Node | None = None,
+    pool: Pool | None = None,
+    starts_at: datetime,
+    ends_at: datetime,
+    reason: str,
+    actor: str,
+    only_tried: bool = False,
+) -> MaintenanceWindow:
+    """A new window for one node, or for all nodes of one pool; where it is ``only_tried`` it has the id 0 and is not
+    kept. Raises Refusal with what would be accepted."""
+    if fault := unfit(node, pool, starts_at, ends_at, reason):
+        raise Refusal(fault[1])
+    window = MaintenanceWindow(
+        node=node, pool=pool, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor
+    )
+    if only_tried:
+        window.pk = 0
+        return window
+    with transaction.atomic():
+        window.save()
+        announce()
+    return window
+
+
+def unfit(
+    node: Node | None, pool: Pool | None, starts_at: datetime, ends_at: datetime, reason: str
+) -> tuple[str, str] | None:
+    """The field of a window that cannot be as it is, with a sentence; None where all is well."""
+    if (node is None) == (pool is None):
+        return "node", "name either a node or a pool, and not both"
+    if ends_at <= starts_at:
+        return "ends_at", "it must end after it starts"
+    if ends_at <= timezone.now():
+        return "ends_at", "it lies in the past; give an end that is still to come"
+    if (ends_at - starts_at).total_seconds() > LONGEST_S:
+        return "ends_at", "it lasts longer than 366 days; drain what is away for good"
+    if not reason.strip():
+        return "reason", "a maintenance needs a reason: others will ask"
+    return None
+
+
+def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
+    """Calls a window off, also one that has begun. Raises Refusal where it has ended or was cancelled before."""
+    now = timezone.now()
+    with transaction.atomic():
+        changed = MaintenanceWindow.objects.filter(pk=window.pk, cancelled_at=None, ends_at__gt=now).update(
+            cancelled_at=now, cancelled_by=actor
+        )
+        if not changed:
+            raise Refusal(f"the maintenance of {window.of} has ended or was cancelled before")
+        announce()
+    window.refresh_from_db()
+    return window
+
+
+def announce() -> None:
+    """Lets the scheduler and the browsers look again once the transaction is through."""
+    transaction.on_commit(changes.wake)
+    transaction.on_commit(lambda: changes.announce("fleet"))
+
+
+def as_seen(rows: Iterable[Row], nodes: Sequence[types.Node]) -> tuple[types.Maintenance, ...]:
+    """The windows as the engine sees them: each with the nodes of its snapshot that it is about."""
+    seen = []
+    for window, node_id, pool, starts_at, ends_at, reason in rows:
+        about = tuple(sorted(node.id for node in nodes if node.id == node_id or (pool and pool in node.pools)))
+        seen.append(types.Maintenance(str(window), about, starts_at, ends_at, reason))
+    return tuple(seen)

@@ -1,0 +1,190 @@
+"""Changes what the running processes of an attempt get, at the same pid: a new revision of its parts.
+
+No claim opens or closes. Cores beyond the claims are a loan, and end with the next revision that says so. A stage all
+of whose parts are suspended is SUSPENDED, and RUNNING again with the first that goes on; no other state moves. The
+agent applies a revision within two seconds and reports what it could not.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from django.db import transaction
+from django.utils import timezone
+
+from agents.protocol import Phase, Share
+from controlplane import changes
+from controlplane.jobs import service
+from controlplane.jobs.models import Attempt, Part
+from controlplane.jobs.service import Note
+from controlplane.jobs.values import nearest
+from scheduler.core import price
+from scheduler.core.lifecycle import Event as What
+from scheduler.core.lifecycle import State
+
+LEAST_MEMORY_BYTES: Final = 1 << 20
+# The weight of disks of a stage that says nothing of its phase (see ``agents.protocol.Share``).
+USUAL_WEIGHT: Final = 100
+_FIELDS: Final = tuple(sorted(Share.__struct_fields__))
+_WHOLE: Final = {
+    "cpus_milli": (10, 4_096_000),
+    "cpu_weight": (1, 10_000),
+    "io_weight": (1, 10_000),
+    "memory_bytes": (LEAST_MEMORY_BYTES, 1 << 60),
+}
+_SHORTEST_S, _LONGEST_S = 0.05, 60.0
+_CLASSES: Final = ("short", "long")
+
+
+class Unadjustable(ValueError):
+    """Raised where an attempt cannot be changed in place; the text says why, and what would be accepted.
+
+    ``field`` names what is wrong with the wish; it is empty where it is the attempt that cannot be changed any more.
+    """
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
+
+
+def adjust(
+    attempt_id: uuid.UUID, actor: str, *, reason: str = "", ranks: Iterable[int] | None = None, **given: Any
+) -> int:
+    """Gives the live parts of an attempt (those of ``ranks`` only, where given) a new revision.
+
+    ``given`` are fields of :class:`agents.protocol.Share`; what is not named stays as the revision before had it, and
+    ``None`` takes it back to how the part started. Returns how many parts changed; a revision that would change
+    nothing is none. Raises Unadjustable.
+    """
+    check(given)
+    with transaction.atomic():
+        job_id = Attempt.objects.values_list("stage__job_id", flat=True).get(id=attempt_id)
+        job = service.lock([job_id])[job_id]
+        attempt = Attempt.objects.select_related("stage").get(id=attempt_id)
+        if attempt.ended_at is not None or attempt.stop_why:
+            was = "has ended" if attempt.ended_at else f"was asked to stop ({attempt.stop_why})"
+            raise Unadjustable(f"{attempt} {was}; only an attempt that runs, or is about to, can be adjusted")
+        live = list(attempt.parts.filter(ended_at=None, phase__lt=Phase.STOPPING))
+        changed = [part for part in _chosen(live, ranks) if _revise(part, given)]
+        if not changed:
+            return 0
+        service.touch_nodes(part.node_id for part in changed)
+        Part.objects.bulk_update(changed, ["spec_rev", "share"])
+        stage = attempt.stage
+        text = f"{stage.name} adjusted in place: {_spoken(given)}" + (f" ({reason})" if reason else "")
+        params = {"share": given, "parts": len(changed)}
+        facts = [Note(job, "adjusted", text, actor, stage.name, attempt.number, params)]
+        follow([attempt], {attempt.id: live})
+        service.settle([job], facts, timezone.now(), [stage])
+        transaction.on_commit(lambda: changes.announce("jobs", f"job:{job.number}"))
+    return len(changed)
+
+
+def follow(attempts: Sequence[Attempt], parts: Mapping[uuid.UUID, Sequence[Part]]) -> None:
+    """Moves the stages of these attempts to SUSPENDED, or back, as their live parts are. Their jobs are locked."""
+    moves: dict[What, list[Any]] = {What.SUSPEND: [], What.RESUME: []}
+    for attempt in attempts:
+        live = [part for part in parts[attempt.id] if part.ended_at is None]
+        suspended = bool(live) and all((part.share or {}).get("suspended") for part in live)
+        state = State(attempt.stage.state)
+        if suspended and state == State.RUNNING:
+            moves[What.SUSPEND].append(attempt.stage)
+        elif not suspended and state == State.SUSPENDED:
+            moves[What.RESUME].append(attempt.stage)
+    for what, stages in moves.items():
+        service.move(stages, what)
+
+
+def weight(priority: int) -> int:
+    """The CPU weight of a priority: what its cores are worth beside those of others."""
+    return min(max(round(100 * price.weight(priority)), 10), 1000)
+
+
+def beyond(attempt: Attempt, given: Mapping[str, Any]) -> str:
+    """The field of a wish that asks for more than the stage has asked for, or for a place before others; else empty.
+
+    Whoever may end a job may have it take less. To take from others is for those who answer for them.
+    """
+    asked = attempt.stage.request
+    most = {
+        "cpus_milli": asked["cpus_milli"],
+        "memory_bytes": asked["memory_bytes"] or None,
+        "cpu_weight": weight(attempt.stage.job.priority),
+        "io_weight": USUAL_WEIGHT,
+    }
+    for name, value in given.items():
+        if value is None:
+            continue
+        bound = most.get(name)
+        if name in {"cpus", "quantum_s"} or (name, value) == ("queue_class", "short"):
+            return name
+        if bound is not None and value > bound:
+            return name
+    return ""
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Raises Unadjustable for what no agent could apply."""
+    if unknown := sorted(set(given) - set(_FIELDS)):
+        raise Unadjustable(f"a running part has no {unknown[0][:60]}; {nearest(unknown[0], _FIELDS)}", unknown[0])
+    if not given:
+        raise Unadjustable(f"say what is to change: some of {', '.join(_FIELDS)}")
+    for name, value in given.items():
+        if value is not None and (wants := _wants(name, value)):
+            raise Unadjustable(f"{name} must be {wants}, not {str(value)[:60]!r}", name)
+
+
+def _wants(name: str, value: Any) -> str:
+    """What this field accepts, where it does not accept this value."""
+    if name in _WHOLE:
+        least, most = _WHOLE[name]
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return "" if is_whole and least <= value <= most else f"a whole number from {least} to {most}"
+    if name == "cpus":
+        is_list = isinstance(value, list | tuple) and bool(value) and len(value) <= 4096
+        fits = is_list and all(isinstance(each, int) and not isinstance(each, bool) for each in value)
+        return "" if fits and all(0 <= each < 65_536 for each in value) else "a list of numbers of one core or more"
+    if name == "queue_class":
+        return "" if value in _CLASSES else f"{' or '.join(_CLASSES)}, or null"
+    if name == "quantum_s":
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        fits = is_number and _SHORTEST_S <= value <= _LONGEST_S
+        return "" if fits else f"a number of seconds from {_SHORTEST_S} to {_LONGEST_S:g}"
+    return "" if isinstance(value, bool) else "true or false"
+
+
+def _chosen(live: list[Part], ranks: Iterable[int] | None) -> list[Part]:
+    if ranks is None:
+        return live
+    wanted, here = set(ranks), {part.rank for part in live}
+    if missing := sorted(wanted - here):
+        known = ", ".join(map(str, sorted(here))) or "none"
+        raise Unadjustable(f"there is no live rank {missing[0]}; those that run are {known}", "ranks")
+    return [part for part in live if part.rank in wanted]
+
+
+def _revise(part: Part, given: dict[str, Any]) -> bool:
+    """Sets the next revision of a part; tells whether it differs from the one before."""
+    former = msgspec.convert(part.share or {}, Share)
+    clean = {name: (False if name == "suspended" and value is None else value) for name, value in given.items()}
+    share = msgspec.structs.replace(former, **clean)
+    if share == former:
+        return False
+    part.share = msgspec.to_builtins(share)
+    part.spec_rev += 1
+    return True
+
+
+def _spoken(given: dict[str, Any]) -> str:
+    words = []
+    for name, value in sorted(given.items()):
+        if name == "suspended":
+            words.append("suspended" if value else "resumed")
+        elif value is None:
+            words.append(f"{name} as it started")
+        else:
+            words.append(f"{name} {value}")
+    return ", ".join(words)

@@ -1,0 +1,114 @@
+"""What a stage reads and leaves by digest, as its job file says it: ``inputs`` and ``outputs``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from controlplane.jobs.section import Section
+from controlplane.jobs.values import Unacceptable, flag, matching, nearest, shown, text
+
+MOST: Final = 64
+_SHA256 = matching(re.compile(r"[0-9a-f]{64}"), "a SHA-256: 64 hexadecimal digits")
+_OUTPUT = matching(
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"), "1 to 63 letters, digits, . _ - that begin with a letter or digit"
+)
+_PATH = matching(
+    re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}"),
+    "a relative path such as raw/corpus.txt, of letters, digits and . _ -",
+)
+
+
+def outputs(section: Section) -> list[str]:
+    """The names below the output folder that are kept by digest when the stage has completed."""
+    names: list[str] = []
+    for index, each in enumerate(section.each("outputs", MOST)):
+        try:
+            name = _OUTPUT(each)
+        except Unacceptable as error:
+            section.refuse(f"/outputs/{index}", f"an output's name {error}", error.code)
+            continue
+        if name in names:
+            section.refuse(f"/outputs/{index}", f"{shown(name)} is named twice; once is enough", "duplicate")
+        names.append(name)
+    return names
+
+
+def inputs(section: Section) -> list[dict[str, Any]]:
+    """What the stage reads: outputs of other stages, and files or folders by source and digest."""
+    found: list[dict[str, Any]] = []
+    for index, each in enumerate(section.each("inputs", MOST)):
+        at = section.at(f"/inputs/{index}")
+        part = Section(each, at, section.refusals, ("from", "output", "source", "sha256", "path", "shard"))
+        if not isinstance(each, dict):
+            continue
+        one = _of_stage(part) if part.has("from") else _of_source(part)
+        if one is None:
+            continue
+        if part.read("shard", flag, False):
+            one["shard"] = True
+        if any(one["name"] == other["name"] for other in found):
+            part.refuse("path", f"two inputs are called {shown(one['name'])}; give one another path", "duplicate")
+        found.append(one)
+    return found
+
+
+def _of_stage(part: Section) -> dict[str, Any] | None:
+    for key in ("source", "sha256"):
+        if part.has(key):
+            part.refuse(key, f"give from (a stage's output) or {key}, not both", "exclusive")
+    stage, output = part.read("from", text(63), ""), part.read("output", _OUTPUT, "")
+    if not part.has("output"):
+        part.refuse("output", "output is missing: say which output of the stage", "missing")
+    if not stage or not output:
+        return None
+    return {"name": part.read("path", _PATH, f"{stage}/{output}"), "from": stage, "output": output}
+
+
+def _of_source(part: Section) -> dict[str, Any] | None:
+    source = part.read("source", _source, "")
+    if not part.has("source"):
+        part.refuse("source", "say from (a stage) and output, or source (a path or an address) and sha256", "missing")
+    digest = part.read("sha256", _SHA256, "")
+    if part.has("source") and not part.has("sha256"):
+        part.refuse("sha256", "sha256 is missing: by it a changed source is noticed and never served stale", "missing")
+    base = source.rstrip("/").rpartition("/")[2].partition("?")[0]
+    name = part.read("path", _PATH, base or "input")
+    if source and not part.has("path"):
+        try:
+            _PATH(name)
+        except Unacceptable:
+            part.refuse("path", f"path is missing: {shown(base)} cannot be the name of the input", "missing")
+    if not source or not digest:
+        return None
+    return {"name": name, "source": source, "digest": digest, "kind": "tree" if source.endswith("/") else "file"}
+
+
+def _source(value: object) -> str:
+    word = text(2000)(value)
+    if word.startswith("/") and ".." not in word.split("/"):
+        return word
+    if re.fullmatch(r"https?://[^\s/]+/\S*[^\s/]", word):
+        return word
+    raise Unacceptable(
+        f"must be an absolute path (a folder ends with /) or the https:// address of a file, not {shown(word)}"
+    )
+
+
+def check(job: Section, stages: Sequence[Any]) -> None:
+    """Refuses inputs from stages that are not needed, or that leave no such output."""
+    by_name = {stage.name: stage for stage in stages}
+    for index, stage in enumerate(stages):
+        for place, one in enumerate(stage.request.get("inputs", [])):
+            at, source = f"/stages/{index}/inputs/{place}", by_name.get(one.get("from"))
+            if "from" not in one:
+                continue
+            if source is None or one["from"] not in stage.needs:
+                where = nearest(one["from"], stage.needs)
+                detail = f"{shown(one['from'])} is not among the stages that it needs; {where}"
+                job.refuse(f"{at}/from", detail, "unknown_stage")
+            elif one["output"] not in source.request.get("outputs", []):
+                where = nearest(one["output"], source.request.get("outputs", []))
+                detail = f"{source.name} has no output {shown(one['output'])}; {where}"
+                job.refuse(f"{at}/output", detail, "unknown_output")

@@ -1,0 +1,108 @@
+"""A plan becomes rows: starts are placed, and whoever is told to stop is told."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from django.db import DataError, IntegrityError, transaction
+
+from controlplane import changes
+from controlplane.jobs import service
+from controlplane.jobs.models import Stage as StageRow
+from scheduler.core.elastic import faster
+from scheduler.core.lifecycle import Event as What
+from scheduler.core.lifecycle import State, sources
+from scheduler.core.ports import Applied
+from scheduler.core.speed import speed_of
+from scheduler.core.types import Device, Plan, Resize, Snapshot, Stage, Start, Stop
+
+
+def make_true(snapshot: Snapshot, plan: Plan, now: float) -> Applied:
+    """Does what the plan says in one transaction; a gang is placed whole or not at all."""
+    if not plan.starts and not plan.stops:
+        return Applied()
+    at = datetime.fromtimestamp(now, UTC)
+    try:
+        with transaction.atomic():
+            return _act(snapshot, plan, at)
+    except (IntegrityError, DataError):
+        # Something of it cannot be any more: once again, and this time one by one.
+        with transaction.atomic():
+            return _act(snapshot, plan, at, carefully=True)
+
+
+def _act(snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False) -> Applied:
+    stages = {stage.id: stage for stage in snapshot.waiting}
+    victims = {run.id: run for run in snapshot.running}
+    touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
+    jobs = service.lock(uuid.UUID(job) for job in touched)
+    service.touch_nodes(
+        uuid.UUID(node)
+        for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.stops]
+        for node in placement.nodes
+    )
+    ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
+    rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
+    devices = {device.id: device for node in snapshot.nodes for device in node.devices}
+    placings = [
+        _placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds)
+        for start in plan.starts
+        if start.stage in rows and rows[start.stage].state == State.PENDING
+    ]
+    notes: list[service.Note] = []
+    placed: set[str] = set()
+    for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
+        try:
+            # Without care there is no savepoint: a refusal then ends the whole transaction.
+            with transaction.atomic(savepoint=carefully):
+                notes += service.place(jobs, group, at)
+            placed |= {str(placing.stage.id) for placing in group}
+        except (IntegrityError, DataError):
+            if not carefully:
+                raise
+    stopped: list[str] = []
+    for stop in plan.stops:
+        row = rows.get(stop.victim)
+        if row is None or row.state not in sources(What.STOP):
+            continue
+        notes += service.stop(
+            [jobs[row.job_id]],
+            [row],
+            stop.cause,
+            at,
+            stop_for=uuid.UUID(stop.stage) if stop.stage else None,
+            note=_note(stop),
+            resized_to=stop.size if isinstance(stop, Resize) else None,
+        )
+        stopped.append(stop.victim)
+    service.settle(jobs.values(), notes, at, [rows[i] for i in (*placed, *stopped)])
+    keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
+    transaction.on_commit(lambda: changes.announce(*keys))
+    skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
+    return Applied(tuple(sorted(placed)), tuple(stopped), skipped)
+
+
+def _note(stop: Stop) -> str:
+    return f"resized {stop.was} -> {stop.size}: {stop.why}" if isinstance(stop, Resize) else stop.why
+
+
+def _placing(
+    start: Start, stage: Stage, row: StageRow, devices: Mapping[str, Device], measured: Mapping[tuple[str, str], float]
+) -> service.Placing:
+    ranks = tuple(
+        (uuid.UUID(node), grants) for node, grants in zip(start.placement.nodes, start.placement.grants, strict=True)
+    )
+    held = (grant for grants in start.placement.grants for grant in grants)
+    # What history learns from the run is the work, so it must know for how fast the devices were taken.
+    assumed = speed_of(stage.kind, stage.precision, held, devices, measured)
+    if stage.most_nodes:
+        assumed *= faster(stage.nodes, len(ranks), stage.scaling)
+    estimate = {
+        "p50_s": start.lasts.p50_s * assumed,
+        "p90_s": start.lasts.p90_s * assumed,
+        "basis": start.lasts.basis,
+        "speed": assumed,
+    }
+    return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)

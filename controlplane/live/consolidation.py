@@ -1,0 +1,81 @@
+"""What moving running stages together would make room for, on the world as it is; and doing it when asked."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane import changes
+from controlplane.jobs import service
+from controlplane.jobs.models import Stage
+from controlplane.live.questions import MOST_WAITING, Answers
+from scheduler import profiles
+from scheduler.core.consolidate import Advice, advise
+from scheduler.core.lifecycle import Cause, State
+from scheduler.core.types import Snapshot
+from scheduler.decisions import difference
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """All advice in the order of the queue, the names of stages and of nodes by their ids, and when it was.
+
+    ``too_large`` says that nothing was thought of because too many stages wait.
+    """
+
+    at: float
+    advice: tuple[Advice, ...]
+    stages: Mapping[str, str]
+    nodes: Mapping[str, str]
+    where: Mapping[str, tuple[str, ...]]
+    too_large: bool = False
+
+
+def think(world: Snapshot, now: float, _key: str = "") -> Thought:
+    """The advice for a world."""
+    nodes = {node.id: node.name for node in world.nodes}
+    where = {one.id: one.placement.nodes for one in world.running}
+    if len(world.waiting) > MOST_WAITING:
+        return Thought(now, (), {}, nodes, where, too_large=True)
+    chosen = profiles.of(world.pools)
+    return Thought(now, advise(world, chosen, now), difference.named(world), nodes, where)
+
+
+_answers = Answers(think)
+
+
+def thought() -> Thought:
+    """The advice as of now; what was found a moment ago is given again."""
+    return _answers.of()
+
+
+def follow(stage_id: str, actor: str) -> tuple[Advice, Thought] | None:
+    """Tells those who stand in the way of this stage to go on elsewhere; what they free is kept for it. ``None``, and
+    nothing is done, where there is no such advice now."""
+    found = _answers.of(anew=True)
+    advice = next((one for one in found.advice if one.stage == stage_id), None)
+    if advice is None:
+        return None
+    ids = [uuid.UUID(move.victim) for move in advice.moves]
+    whys = {move.victim: move.why for move in advice.moves}
+    at = timezone.now()
+    with transaction.atomic():
+        jobs = service.lock(set(Stage.objects.filter(id__in=ids).values_list("job_id", flat=True)))
+        rows = list(Stage.objects.filter(id__in=ids))
+        if any(row.state != State.RUNNING for row in rows):
+            return None
+        notes: list[service.Note] = []
+        for row in rows:
+            note = f"{whys[str(row.id)]}, as {actor} asked"
+            notes += service.stop(
+                [jobs[row.job_id]], [row], Cause.MOVE, at, stop_for=uuid.UUID(advice.stage), note=note
+            )
+        service.settle(jobs.values(), notes, at, rows)
+        transaction.on_commit(changes.wake)
+        keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in jobs.values())]
+        transaction.on_commit(lambda: changes.announce(*keys))
+    return advice, found

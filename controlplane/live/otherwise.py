@@ -1,0 +1,57 @@
+"""What would have to be otherwise for a job's waiting stages to start, tried by the engine on the world as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.jobs.models import Job
+from controlplane.live.questions import MOST_WAITING, Answers
+from controlplane.pools.models import PriorityClass
+from scheduler import profiles
+from scheduler.core import counterfactual, planning
+from scheduler.core.counterfactual import Findings
+from scheduler.core.types import Snapshot
+from scheduler.decisions import difference
+
+TRIES = 32
+MOST_STAGES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The findings for each waiting stage of a job by the stage's id, the names of all stages, and when it was.
+
+    ``too_large`` says that nothing was tried because too many stages wait.
+    """
+
+    at: float
+    found: dict[str, Findings]
+    names: dict[str, str]
+    too_large: bool = False
+
+
+def search(world: Snapshot, now: float, job_id: str) -> Tried:
+    """The findings for the first few waiting stages of a job."""
+    waiting = [stage for stage in world.waiting if stage.job == job_id][:MOST_STAGES]
+    if not waiting:
+        return Tried(now, {}, {})
+    if len(world.waiting) > MOST_WAITING:
+        return Tried(now, {}, {}, too_large=True)
+    chosen = profiles.of(world.pools)
+    plan = planning.plan(world, chosen, now)
+    classes = dict(PriorityClass.objects.values_list("name", "value"))
+    left, found = TRIES, {}
+    for stage in waiting:
+        if left <= 0:
+            break
+        found[stage.id] = counterfactual.search(world, chosen, now, stage.id, plan=plan, classes=classes, tries=left)
+        left -= found[stage.id].tries
+    return Tried(now, found, difference.named(world))
+
+
+_answers = Answers(search)
+
+
+def tried(job: Job) -> Tried:
+    """The counterfactuals of a job's waiting stages; what was found a moment ago is given again."""
+    return _answers.of(str(job.id))

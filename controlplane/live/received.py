@@ -1,0 +1,60 @@
+"""What stages have received in earlier attempts: policies of attained service go by it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from django.db import connection
+
+# Per attempt: how long it held its devices, how many of them (accelerators where it had any, else cores), the model of
+# the first, and whether it saved its work after it was told to stop.
+_RECEIVED = """
+SELECT a.stage_id, coalesce(h.model, ''), a.ran_s, a.ran_s * coalesce(h.milli, 0) / 1000, a.ended_at, a.saved
+FROM (SELECT b.id, b.stage_id, extract(epoch FROM b.ended_at)::float8 AS ended_at,
+             extract(epoch FROM b.ended_at - coalesce(b.started_at, b.created_at))::float8 AS ran_s,
+             CASE WHEN b.stop_at IS NOT NULL THEN
+                 EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.attempt_id = b.id AND c.at >= b.stop_at) END AS saved
+      FROM jobs_attempt b WHERE b.stage_id = ANY(%s) AND b.ended_at IS NOT NULL) a
+CROSS JOIN LATERAL (
+    SELECT (array_agg(d.model ORDER BY d.kind = 'cpu', d.id))[1] AS model,
+           coalesce(sum(c.milli) FILTER (WHERE d.kind <> 'cpu'), sum(c.milli))::float8 AS milli
+    FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
+    WHERE t.attempt_id = a.id) h
+ORDER BY a.ended_at
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Service of the attempts that have ended: devices times seconds, seconds by device model, and when the last of
+    them ended. ``saves`` tells whether the last of them that was told to stop saved its work then."""
+
+    device_s: float = 0.0
+    by_model_s: tuple[tuple[str, float], ...] = ()
+    stopped_at: float | None = None
+    saves: bool = False
+
+
+NOTHING = Received()
+
+
+def received(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, Received]:
+    """The service of these stages; one without an attempt that has ended is left out."""
+    if not stages:
+        return {}
+    found: dict[uuid.UUID, Received] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_RECEIVED, [list(stages)])
+        for stage, model, ran_s, device_s, ended_at, saved in cursor.fetchall():
+            had = found.get(stage, NOTHING)
+            by_model = dict(had.by_model_s)
+            by_model[model] = by_model.get(model, 0.0) + ran_s
+            found[stage] = Received(
+                device_s=had.device_s + device_s,
+                by_model_s=tuple(sorted(by_model.items())),
+                stopped_at=ended_at,
+                saves=had.saves if saved is None else saved,
+            )
+    return found

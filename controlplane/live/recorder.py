@@ -1,0 +1,221 @@
+"""Writes down what the scheduler decided, off its way: a row for people and lists, a record in the log for replays.
+
+A cycle hands its outcome over and goes on; a thread writes a moment later. What is lost with the process between the
+two is a record of what happened, never what happened: that was applied before.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import close_old_connections
+from django.utils import timezone
+
+from controlplane.jobs.models import Decision
+from controlplane.pools.models import Pool
+from scheduler import profiles
+from scheduler.core import planning
+from scheduler.core.cycle import Cycle
+from scheduler.core.types import Resize, Stop, Wait
+from scheduler.decisions import canonical, code, difference, log, replay
+
+logger = logging.getLogger(__name__)
+
+# Long enough that what a cycle caused to happen has happened before the writing takes its share of the core.
+LAG_S = 0.25
+MOST = 500
+KEEP_ROWS_DAYS = 30
+SHADOW_EVERY_S = 10.0
+THINK_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A cycle as it ended."""
+
+    cycle: Cycle
+    took_s: float
+    at: float
+
+
+class Recorder:
+    """Takes notes from one process. Only what is news is kept: most cycles find a world that needs nothing."""
+
+    def __init__(self) -> None:
+        self._notes: deque[Noted] = deque()
+        self._news = threading.Event()
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._known: dict[str, Any] = {}
+        self._writer = log.Writer(settings.DECISIONS)
+        self._shadowed_at = self._thought_at = 0.0
+        self.lost = 0
+
+    def note(self, cycle: Cycle, took_s: float, now: float) -> None:
+        """Takes the outcome of a cycle. Costs its caller nothing but this."""
+        while len(self._notes) >= MOST:
+            self._notes.popleft()
+            self.lost += 1
+        self._notes.append(Noted(cycle, took_s, now))
+        self._news.set()
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            threading.Thread(target=self._work, name="recorder", daemon=True).start()
+
+    def flush(self) -> list[Decision]:
+        """Writes what was noted so far; returns the rows."""
+        with self._lock:
+            noted = []
+            while self._notes:
+                noted.append(self._notes.popleft())
+            fresh = [one for one in map(self._whole, noted) if one is not None and self._is_news(one)]
+            rows = Decision.objects.bulk_create([_row(one) for one in fresh])
+            for one, row in zip(fresh, rows, strict=True):
+                self._keep(one, row)
+        return rows
+
+    def _work(self) -> None:
+        while True:
+            self._news.wait()
+            time.sleep(LAG_S)
+            self._news.clear()
+            try:
+                rows = self.flush()
+                if rows and self._shadow_due():
+                    from controlplane.live import tasks
+
+                    tasks.shadow.apply_async((rows[-1].pk,), expires=60, retry=False)
+            except Exception:
+                logger.exception("a decision could not be written down; deciding goes on")
+            finally:
+                close_old_connections()
+
+    def _whole(self, one: Noted) -> Noted | None:
+        """The note with the whole plan. A planner that names only changes is asked nothing: the same engine plans once
+        more here, beside its way; where nothing was decided that is done now and then only."""
+        snapshot, plan = one.cycle.snapshot, one.cycle.plan
+        if len(plan.starts) + len(plan.waits) == len(snapshot.waiting):
+            return one
+        if not _decided(one) and one.at - self._thought_at < THINK_EVERY_S:
+            return None
+        self._thought_at = one.at
+        whole = planning.plan(snapshot, profiles.of(snapshot.pools), one.at)
+        if {start.stage for start in whole.starts} != {start.stage for start in plan.starts}:
+            logger.warning("planning from scratch would have started other stages than the planner did")
+        return replace(one, cycle=replace(one.cycle, plan=whole))
+
+    def _is_news(self, one: Noted) -> bool:
+        """Whether anything was decided, or anybody waits otherwise than when this was last asked."""
+        known, self._known = self._known, {wait.stage: _standing(wait) for wait in one.cycle.plan.waits}
+        # Who left the queue by another way than a start (cancelled, say) changes nothing for the others by itself.
+        return _decided(one) or any(known.get(stage) != standing for stage, standing in self._known.items())
+
+    def _keep(self, one: Noted, row: Decision) -> None:
+        cycle = one.cycle
+        names = {pool.name: pool.profile for pool in cycle.snapshot.pools}
+        record = log.Record(
+            id=row.pk,
+            at=one.at,
+            code=code.version(),
+            profiles=names,
+            specs=replay.specs_of(names),
+            snapshot=cycle.snapshot,
+            plan=cycle.plan,
+            digest=canonical.digest(cycle.plan),
+            started=cycle.applied.started,
+            stopped=cycle.applied.stopped,
+            skipped=cycle.applied.skipped,
+            took_s=round(one.took_s, 6),
+        )
+        try:
+            self._writer.append(record)
+        except OSError as error:
+            logger.warning("decision %s has a row but no record: %s", row.pk, error)
+
+    def _shadow_due(self) -> bool:
+        now = time.monotonic()
+        if now - self._shadowed_at < SHADOW_EVERY_S:
+            return False
+        self._shadowed_at = now
+        return Pool.objects.exclude(shadow_profile="").exists()
+
+
+def _decided(one: Noted) -> bool:
+    """Whether the cycle changed anything, or tried to."""
+    applied = one.cycle.applied
+    return bool(applied.started or applied.stopped or applied.skipped or one.cycle.plan.replanned)
+
+
+def _standing(wait: Wait) -> Any:
+    """For what and until when a stage waits, as far as a change of it is news."""
+    planned = wait.planned
+    return (
+        wait.reasons[0].code if wait.reasons else "",
+        planned and (round(planned.start_at), planned.placement),
+    )
+
+
+def _row(one: Noted) -> Decision:
+    """What lists show of a cycle."""
+    snapshot, plan, applied = one.cycle.snapshot, one.cycle.plan, one.cycle.applied
+    numbers = difference.named(snapshot)
+    whys = {start.stage: start.why for start in plan.starts}
+    stops = {stop.victim: stop for stop in plan.stops}
+    first = plan.waits[0] if plan.waits else None
+    counts = Counter(wait.reasons[0].code for wait in plan.waits if wait.reasons)
+    return Decision(
+        at=datetime.fromtimestamp(one.at, UTC),
+        profile="+".join(sorted({pool.profile for pool in snapshot.pools}))[:100],
+        code=code.version(),
+        duration_ms=round(one.took_s * 1000, 3),
+        waiting=len(snapshot.waiting),
+        started=[{"stage": numbers[i], "why": whys[i]} for i in applied.started],
+        evicted=[_told(stops[i], numbers) for i in applied.stopped],
+        skipped=[numbers[i] for i in applied.skipped],
+        waits=dict(counts.most_common()),
+        head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
+        replanned=plan.replanned[:300],
+    )
+
+
+def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
+    """Who was told to stop, for whom, at what price."""
+    told: dict[str, Any] = {
+        "stage": numbers[stop.victim],
+        "for": numbers.get(stop.stage or stop.victim),
+        "price": stop.price,
+        "gain": stop.gain,
+    }
+    if stop.why:
+        told["why"] = stop.why
+    if isinstance(stop, Resize):
+        told["sizes"] = [stop.was, stop.size]
+    return told
+
+
+def forget_old() -> None:
+    """Throws away records beyond their age and size, and rows beyond theirs."""
+    log.prune(settings.DECISIONS, time.time(), settings.DECISIONS_KEEP_S, settings.DECISIONS_KEEP_BYTES)
+    Decision.objects.filter(at__lt=timezone.now() - timedelta(days=KEEP_ROWS_DAYS)).delete()
+
+
+recorder = Recorder()
+
+
+@atexit.register
+def _last_words() -> None:
+    if recorder._notes:
+        try:
+            recorder.flush()
+        except Exception:  # noqa: BLE001  the database may be gone before this process
+            logger.warning("the last decisions of this process were not written down")

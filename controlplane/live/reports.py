@@ -1,0 +1,107 @@
+"""What each cycle says of the stages that wait, written where it is news."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.db import connection
+
+from controlplane import changes
+from scheduler.core.reasons import CATALOGUE, sentence
+from scheduler.core.types import Plan, Snapshot, Wait
+
+ACTS = {entry.code: entry.acts for entry in CATALOGUE}
+# What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
+REFRESH_S = 5.0
+WRITES_PER_CYCLE = 400
+
+_REPORT = """
+UPDATE jobs_stage s SET reasons = v.reasons, funnel = v.funnel, expected = v.expected, planned = v.planned,
+    promise = v.promise, evaluated_at = %s
+FROM unnest(%s::uuid[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[])
+    AS v(id, reasons, funnel, expected, planned, promise)
+WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
+"""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What was last written of a waiting stage, and when."""
+
+    urgent: Any
+    whole: bytes
+    at: float
+
+
+def moment(at: float) -> str:
+    """An engine time as the API shows it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Reports:
+    """Remembers what was written last. One per store."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, _Written] = {}
+
+    def write(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        """Writes what the cycle says of each stage that waits, where that is news."""
+        stages = {stage.id: stage for stage in snapshot.waiting}
+        names = {node.id: node.name for node in snapshot.nodes}
+        news: list[tuple[str, ...]] = []
+        for wait in plan.waits:
+            was, urgent = self._written.get(wait.stage), _urgent(wait)
+            same = was is not None and was.urgent == urgent
+            if same and was is not None and now - was.at < REFRESH_S:
+                continue
+            row = _row(wait, names)
+            whole = hashlib.blake2b("".join(row[1:]).encode(), digest_size=16).digest()
+            if same and was is not None and was.whole == whole and now - was.at < 30:
+                continue
+            self._written[wait.stage] = _Written(urgent, whole, now)
+            news.append(row)
+            if len(news) >= WRITES_PER_CYCLE:
+                break
+        for gone in [i for i in self._written if i not in stages] if len(self._written) > len(stages) else ():
+            del self._written[gone]
+        if not news:
+            return
+        columns = [[None if value == "null" else value for value in column] for column in zip(*news, strict=True)]
+        with connection.cursor() as cursor:
+            cursor.execute(_REPORT, [datetime.fromtimestamp(now, UTC), *columns])
+        keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
+        changes.announce("jobs", "timeline", *keys)
+
+
+def _row(wait: Wait, names: dict[str, str]) -> tuple[str, ...]:
+    reasons = [
+        {"code": r.code, "params": dict(r.params), "text": sentence(r), "acts": ACTS[r.code]} for r in wait.reasons
+    ]
+    expected = wait.expected and {
+        "low_at": moment(wait.expected.low_at),
+        "high_at": moment(wait.expected.high_at),
+        "basis": wait.expected.basis,
+    }
+    planned = wait.planned and {
+        "start_at": moment(wait.planned.start_at),
+        "late_at": moment(wait.planned.late_at),
+        "end_at": moment(wait.planned.end_at),
+        "nodes": [names.get(node, "?") for node in wait.planned.placement.nodes],
+        "devices": sorted({grant.device for grants in wait.planned.placement.grants for grant in grants}),
+    }
+    promise = msgspec.to_builtins(wait.planned) if wait.planned else None
+    values = (reasons, [list(step) for step in wait.funnel], expected, planned, promise)
+    return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
+
+
+def _urgent(wait: Wait) -> Any:
+    """What must be written at once when it changes: the first reason, and the entry that people were promised."""
+    planned = wait.planned
+    return (
+        wait.reasons[0].code if wait.reasons else "",
+        planned and (round(planned.start_at), planned.placement),
+    )

@@ -1,0 +1,40 @@
+"""What waiting stages read, and on which nodes it lies already: data that need not travel."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from django.db import connection
+
+from controlplane.jobs import inputs
+from scheduler.core.types import Node, Stage
+
+# Only what somebody waits for is asked: a node may keep thousands of digests.
+_WHERE = """
+SELECT k.node_id::text, d.digest
+FROM unnest(%s::text[]) AS d(digest) JOIN fleet_kept k ON k.digests @> to_jsonb(d.digest)
+"""
+
+
+def read_by(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[str, ...]]:
+    """The digests that these stages read and that lie on no shared disk, as far as they are known by now."""
+    return {
+        stage: tuple(sorted({one.digest for one in reads if not one.path}))
+        for stage, reads in inputs.resolved(stages).items()
+    }
+
+
+def with_cached(nodes: tuple[Node, ...], waiting: Iterable[Stage]) -> tuple[Node, ...]:
+    """The nodes, each with what it has of what ``waiting`` stages read."""
+    wanted = {digest for stage in waiting for digest in stage.inputs}
+    if not wanted:
+        return nodes
+    here: dict[str, list[str]] = defaultdict(list)
+    with connection.cursor() as cursor:
+        cursor.execute(_WHERE, [sorted(wanted)])
+        for node, digest in cursor.fetchall():
+            here[node].append(digest)
+    return tuple(replace(node, cached=tuple(sorted(here[node.id]))) if node.id in here else node for node in nodes)

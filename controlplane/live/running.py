@@ -1,0 +1,147 @@
+"""The rows of stages that hold devices, as the engine sees them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+from controlplane.fleet.world import parsed
+from controlplane.jobs import demand
+from controlplane.live.history import History
+from controlplane.live.known import Known, pinned
+from controlplane.live.scaling import Scaling
+from scheduler.core.cycles import in_circles
+from scheduler.core.elastic import hastened
+from scheduler.core.lifecycle import State
+from scheduler.core.partitions import Part
+from scheduler.core.types import SCALING, Grant, Placement, Running
+
+_RUNNING = """
+SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class, s.state,
+       a.id, a.alternative, extract(epoch FROM coalesce(a.started_at, a.created_at))::float8, a.estimate, s.progress,
+       a.stop_for::text, extract(epoch FROM a.stop_at)::float8, s.preemptions,
+       (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.attempt_id = a.id),
+       EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.stage_id = s.id), a.number,
+       extract(epoch FROM j.submitted_at)::float8, a.resized_to,
+       CASE WHEN s.request ? 'least_nodes' THEN (
+           SELECT array_agg(extract(epoch FROM b.ended_at)::float8 ORDER BY b.ended_at) FROM jobs_attempt b
+           WHERE b.stage_id = s.id AND b.cause = 'RESIZE' AND b.stop_for <> s.id
+             AND b.ended_at > now() - interval '1 day') END
+FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
+     JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
+     JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
+WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')
+"""
+# Who was stopped for whom, among those that are not done yet.
+_STOPS = """
+SELECT DISTINCT a.stage_id::text, a.stop_for::text
+FROM jobs_attempt a JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_stage t ON t.id = a.stop_for
+WHERE a.cause = 'PREEMPTED' AND a.stop_for <> a.stage_id AND s.preemptions > 0
+  AND s.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND t.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED')
+"""
+_GRANTS = """
+SELECT t.attempt_id, t.rank, t.node_id::text, c.device_id::text, c.milli, c.memory_bytes, c.partition, lower(c.slots)
+FROM jobs_claim c JOIN jobs_part t ON t.id = c.part_id
+WHERE c.closed_at IS NULL ORDER BY t.attempt_id, t.rank, c.device_id
+"""
+
+
+class Holders:
+    """Reads the stages that hold devices, with what they hold."""
+
+    def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
+        self._known, self._history, self._scaling = known, history, scaling
+
+    def read(self, cursor: Any, now: float, waiting: Collection[uuid.UUID], *, pinning: bool) -> tuple[Running, ...]:
+        """All that hold devices; of others than these and those ``waiting`` nothing is remembered."""
+        cursor.execute(_GRANTS)
+        ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
+        for attempt, rank, node, device, milli, memory, profile, slot in cursor:
+            part = Part(slot, profile) if profile else None
+            ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory, part))
+        cursor.execute(_RUNNING)
+        rows = cursor.fetchall()
+        ids = [row[0] for row in rows]
+        self._known.learn(ids)
+        self._known.forget(but={*ids, *waiting})
+        self._known.receive({row[0]: row[21] - 1 for row in rows})
+        elastic = [i for i in ids if pinning and demand.most_nodes(self._known.requests[i])]
+        bound = pinned("s.id = ANY(%s)", elastic) if elastic else {}
+        found = tuple(self._one(row, ranks[row[11]], now, bound.get(row[0], ())) for row in rows)
+        if not any(one.preemptions for one in found):
+            return found
+        cursor.execute(_STOPS)
+        circles = in_circles(cursor.fetchall())
+        return tuple(replace(one, in_circle=True) if one.id in circles else one for one in found)
+
+    def _one(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]) -> Running:
+        (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
+        (
+            alternative,
+            started,
+            estimate,
+            progress,
+            stop_for,
+            stop_at,
+            preemptions,
+            checkpoint_at,
+            checkpoints,
+            attempt_number,
+            submitted,
+            resized_to,
+            gave_back_at,
+        ) = row[12:]
+        request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
+        least, most = demand.least_nodes(request), demand.most_nodes(request)
+        scaling = self._scaling.of(i, now) if most else SCALING
+        progress, estimate = parsed(progress), parsed(estimate)
+        done = None
+        # A resumed attempt begins in the middle: its share done says nothing about how fast it is.
+        if attempt_number == 1 and progress and progress.get("total") and progress.get("step") is not None:
+            done = min(1.0, progress["step"] / progress["total"])
+        return Running(
+            id=str(i),
+            job=job,
+            number=number,
+            name=name,
+            project=project,
+            user=user,
+            pool=pool,
+            kind=kind,
+            priority=priority,
+            state=State(state),
+            attempt=str(attempt),
+            placement=Placement(
+                alternative=alternative,
+                nodes=tuple(ranks[rank][0] for rank in order),
+                grants=tuple(tuple(ranks[rank][1]) for rank in order),
+            ),
+            started_at=started,
+            estimate=hastened(self._history.as_estimate(estimate), least, len(order) if most else least, scaling),
+            scaling=scaling,
+            priority_class=priority_class,
+            precision=request.get("precision", ""),
+            preemptible=request["preemptible"],
+            time_limit_s=request["time_limit_s"],
+            checkpoint_at=checkpoint_at,
+            checkpoints=checkpoints,
+            progress=done,
+            least_nodes=least if most else 0,
+            most_nodes=most,
+            pinned=bound,
+            gave_back_at=tuple(gave_back_at or ()),
+            keeps=min(len(order), resized_to) if resized_to else 0,
+            evicted_for=stop_for,
+            stop_by_at=stop_at + request["grace_s"] if stop_at else None,
+            preemptions=preemptions,
+            grace_s=request["grace_s"],
+            submitted_at=submitted,
+            alternatives=self._known.ways(request),
+            attained_device_s=had.device_s,
+            received_s=had.by_model_s,
+            deadline_at=demand.deadline_at(request, submitted),
+            saves_on_stop=had.saves,
+        )

@@ -1,0 +1,31 @@
+"""Whom moving would make room for a stage that fits nowhere, and a button to do it."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from controlplane.pages.decisions import stage_of
+from controlplane.pages.reading import read
+from controlplane.pages.shell import page, title_of
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    body = read(request, "/consolidation").body
+    advice = [
+        {
+            **one,
+            "who": stage_of(one["stage"]),
+            "moves": [{**move, "who": stage_of(move["stage"])} for move in one["moves"]],
+        }
+        for one in body["advice"]
+    ]
+    return page(
+        request,
+        "consolidation.html",
+        {"found": body, "advice": advice},
+        place="decisions",
+        crumbs=[(title_of("decisions"), "/decisions"), (_("What could move"), "")],
+    )

@@ -1,0 +1,144 @@
+"""What the scheduler decided, cycle by cycle, and one decision with its whole plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from controlplane.access.permissions import is_staff
+from controlplane.pages.reading import read
+from controlplane.pages.shell import page, title_of
+from scheduler.profiles import PROFILES
+
+FILTERS = ("did", "job", "cursor")
+PER_PAGE = 50
+NAMED = 3
+_STAGE = re.compile(r"#([0-9]+)/(.+)")
+
+
+def stage_of(label: Any) -> dict[str, Any]:
+    """A stage's name as people read it, and its job where it may be seen: ``#12/train`` is ``#12 train``."""
+    found = _STAGE.fullmatch(str(label))
+    if found is None:
+        return {"text": _("another project's stage"), "job": None}
+    return {"text": f"#{found[1]} {found[2]}", "job": int(found[1])}
+
+
+def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision as a line of the list: the first few names, and how many more."""
+
+    def few(entries: list[Any]) -> dict[str, Any]:
+        names = [stage_of(one["stage"] if isinstance(one, Mapping) else one) for one in entries]
+        return {"names": names[:NAMED], "more": max(0, len(names) - NAMED)}
+
+    head = decision["head"]
+    return {
+        **decision,
+        "did_start": few(decision["started"]),
+        "did_evict": few(decision["evicted"]),
+        "did_skip": few(decision["skipped"]),
+        "codes": list(decision["waits"].items())[:3],
+        "first": {**stage_of(head["stage"]), "code": head.get("code", "")} if head.get("stage") else None,
+    }
+
+
+def _cursor(url: str | None) -> str:
+    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
+    if not asked.get("job", "1").isdigit():
+        del asked["job"]
+    answer = read(request, "/decisions?" + urlencode({**asked, "limit": PER_PAGE}))
+    filters = {key: value for key, value in asked.items() if key != "cursor"}
+    rows = [_row(one) for one in answer.body["results"]]
+    return page(
+        request,
+        "decisions.html",
+        {
+            "decisions": rows,
+            "asked": asked,
+            "filters": filters,
+            "views": [
+                {"title": title, "query": query, "here": urlencode(filters) == query}
+                for title, query in (
+                    (_("All"), ""),
+                    (_("Started"), "did=start"),
+                    (_("Preempted"), "did=evict"),
+                    (_("Only waited"), "did=wait"),
+                )
+            ],
+            "next": _cursor(answer.body.get("next")),
+            "previous": _cursor(answer.body.get("previous")),
+            "shadowed": any(one["shadow"] for one in rows),
+            "may_move": is_staff(request.user),  # type: ignore[arg-type]
+        },
+        place="decisions",
+        topics=[answer],
+        every_s=4,
+        crumbs=[(title_of("decisions"), "")],
+    )
+
+
+@login_required
+def one(request: HttpRequest, number: int) -> HttpResponse:
+    answer = read(request, f"/decisions/{number}")
+    body = answer.body
+    other = request.GET.get("with", "")
+    under = None
+    if other in PROFILES and body["recorded"]:
+        under = _under(read(request, f"/decisions/{number}/difference?{urlencode({'profile': other})}").body)
+    decision = body["decision"]
+    shadow = decision["shadow"]
+    return page(
+        request,
+        "decision.html",
+        {
+            "body": body,
+            "decision": _row(decision),
+            "starts": [{**start, "who": stage_of(start["stage"])} for start in body["starts"]],
+            "evicted": [
+                {**each, "who": stage_of(each["stage"]), "whom": stage_of(each.get("for"))}
+                for each in decision["evicted"]
+            ],
+            "skipped": [stage_of(each) for each in decision["skipped"]],
+            "waits": [{**wait, "who": stage_of(wait["stage"])} for wait in body["waits"]],
+            "shadow": _under(shadow) if shadow else None,
+            "under": under,
+            "other": other,
+            "profiles": list(PROFILES),
+            "may_take": is_staff(request.user),  # type: ignore[arg-type]
+        },
+        place="decisions",
+        crumbs=[(title_of("decisions"), "/decisions"), (str(number), "")],
+    )
+
+
+def _under(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The difference under another profile, group by group, with what each group says."""
+    groups = (
+        ("only_active", _("started only as decided")),
+        ("only_other", _("would start only under the other")),
+        ("elsewhere", _("would start on other devices")),
+        ("spared", _("would not be stopped")),
+        ("evicted", _("would be stopped")),
+    )
+    difference = found["difference"]
+    return {
+        "profile": found["profile"],
+        "differs": found["differs"],
+        "earlier_s": difference.get("earlier_s"),
+        "groups": [
+            {"title": title, "stages": [{**each, "who": stage_of(each["stage"])} for each in difference.get(key, [])]}
+            for key, title in groups
+            if difference.get(key)
+        ],
+    }

@@ -1,0 +1,19 @@
+"""The part of a job's page that tells what would let it start; fetched after the page, because each answer is tried."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.pages.reading import read
+
+
+@login_required
+def show(request: HttpRequest, number: int) -> HttpResponse:
+    body = read(request, f"/jobs/{number}/counterfactuals").body
+    wanted = request.GET.get("stage", "")
+    stage = next((one for one in body["stages"] if one["id"] == wanted), None)
+    response = render(request, "parts/otherwise.html", {"stage": stage, "found": body})
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,48 @@
+"""Simulations that people asked for: what is asked, how far it is, and what came of it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Phase(models.TextChoices):
+    """How far a simulation is."""
+
+    WAITING = "WAITING", _("waiting")
+    RUNNING = "RUNNING", _("running")
+    DONE = "DONE", _("done")
+    FAILED = "FAILED", _("failed")
+    CANCELLED = "CANCELLED", _("cancelled")
+
+
+OPEN = (Phase.WAITING, Phase.RUNNING)
+
+
+class Simulation(models.Model):
+    """One scenario of one user, lived through by a process of its own.
+
+    ``seen_at`` is when that process last showed that it lives; ``stopping`` tells it to end.
+    """
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="simulations")
+    name = models.CharField(max_length=100)
+    scenario = models.JSONField()
+    source = models.CharField(max_length=20, blank=True)
+    phase = models.CharField(max_length=12, choices=Phase, default=Phase.WAITING)
+    progress = models.FloatField(default=0.0)
+    doing = models.CharField(max_length=200, blank=True)
+    fault = models.TextField(blank=True)
+    result = models.JSONField(null=True)
+    stopping = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True)
+    seen_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.pk})"

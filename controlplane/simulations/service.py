@@ -1,0 +1,107 @@
+"""Accepts simulations, starts a process for each, stops them, and notices when one is gone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane import changes
+from controlplane.access.models import User
+from controlplane.access.permissions import visible_jobs
+from controlplane.simulations import history
+from controlplane.simulations.models import OPEN, Phase, Simulation
+from scheduler.scenario.scenario import Limits, ScenarioError, build
+
+log = logging.getLogger(__name__)
+
+LIMITS = Limits(arrivals=20_000, devices=20_000, cells=24)
+MOST_AT_ONCE = 2
+LONGEST_S = 900.0
+GONE_S = 60.0
+KEPT = 50
+
+
+class TooMany(Exception):
+    """Raised where as many simulations run as this installation lets run at once."""
+
+
+def submit(body: dict[str, Any], user: User) -> Simulation:
+    """Accepts a scenario and starts its process once the row is there.
+
+    ``trace.history`` (``{"days": 7}``) stands for the finished stages that the user may see. Raises ``ScenarioError``
+    for what cannot be and :class:`TooMany` where too many run.
+    """
+    scenario, source = _resolved(body, user)
+    checked = build(scenario, limits=LIMITS)
+    settle_lost()
+    if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
+        raise TooMany(f"{MOST_AT_ONCE} simulations run already; wait for one, or cancel one")
+    row = Simulation.objects.create(
+        user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
+    )
+    old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
+    Simulation.objects.filter(pk__in=list(old)).delete()
+    transaction.on_commit(lambda: launch(row.pk))
+    return row
+
+
+def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
+    """The scenario with the user's own history in the place of ``trace.history``; and what its trace comes from."""
+    trace = body.get("trace") or {"generate": {}}
+    if not isinstance(trace, dict):
+        raise ScenarioError("trace", "must be a mapping with one of text, generate and history")
+    if "history" not in trace:
+        return {**body, "trace": trace}, next((name for name in ("text", "generate", "file") if name in trace), "")
+    asked = trace["history"] or {}
+    days = asked.get("days", 7) if isinstance(asked, dict) else None
+    if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0 < days <= history.MOST_DAYS:
+        raise ScenarioError("trace.history", f"must be like {{days: 7}}, at most {history.MOST_DAYS} days")
+    text = history.text(days, visible_jobs(user, "job__"), int(LIMITS.arrivals))
+    if not text:
+        raise ScenarioError("trace.history", f"no stage that you may see was completed in the last {days:g} days")
+    rest = {key: value for key, value in trace.items() if key == "first"}
+    return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
+
+
+def launch(simulation_id: int) -> None:
+    """Starts the process. It ends with this one, so that a stopped server leaves nothing behind."""
+    command = [sys.executable, "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
+    environment = {**os.environ, "YARD_DB_POOL": "0"}
+    try:
+        process = subprocess.Popen(command, cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, env=environment)
+    except OSError as error:
+        end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
+        return
+    threading.Thread(target=process.wait, name=f"simulation {simulation_id}", daemon=True).start()
+
+
+def cancel(simulation: Simulation) -> None:
+    """Asks the process to end; it does within a second. Doing it twice is the same as once."""
+    Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True)
+    changes.announce("simulations")
+
+
+def end(simulation_id: int, phase: Phase, fault: str = "", result: Any = None) -> bool:
+    """Writes down how it ended, once; False where that was written before."""
+    fields: dict[str, Any] = {"phase": phase, "fault": fault, "ended_at": timezone.now()}
+    if phase == Phase.DONE:
+        fields |= {"result": result, "progress": 1.0}
+    changed = Simulation.objects.filter(pk=simulation_id, phase__in=OPEN).update(**fields)
+    changes.announce("simulations")
+    return bool(changed)
+
+
+def settle_lost() -> None:
+    """Gives up those whose process has not been seen for a while."""
+    since = timezone.now() - timedelta(seconds=GONE_S)
+    for row in Simulation.objects.filter(phase__in=OPEN, seen_at__lt=since).only("pk"):
+        end(row.pk, Phase.FAILED, "its process is gone")

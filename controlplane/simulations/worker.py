@@ -1,0 +1,101 @@
+"""The process of one simulation: ``python -m controlplane.simulations.worker ID PARENT``.
+
+Works at low priority. A watcher beside it says every second that it lives, and ends the process where it was cancelled,
+takes too long, or the server that started it is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+import django
+
+LOOK_S = 1.0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Live through the scenario of a row. Returns 0 where its end was written down, whatever it was."""
+    simulation_id, parent = (int(word) for word in (argv or sys.argv[1:]))
+    os.nice(10)
+    django.setup()
+    threading.Thread(target=_watch, args=(simulation_id, parent), name="watch", daemon=True).start()
+    run(simulation_id)
+    return 0
+
+
+def run(simulation_id: int) -> None:
+    """Do the work of the row and write its result."""
+    from django.utils import timezone
+
+    from controlplane import changes
+    from controlplane.simulations import service
+    from controlplane.simulations.models import Phase, Simulation
+    from scheduler.scenario import report
+    from scheduler.scenario.scenario import Cell, build
+
+    row = Simulation.objects.get(pk=simulation_id)
+    now = timezone.now()
+    if not Simulation.objects.filter(pk=row.pk, phase=Phase.WAITING).update(
+        phase=Phase.RUNNING, started_at=now, seen_at=now
+    ):
+        return
+    told_at = 0.0
+
+    def progress(number: int, done: int, total: int, cell: Cell) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at < LOOK_S:
+            return
+        told_at = time.monotonic()
+        share = (number + done / max(total, 1)) / len(scenario.cells)
+        doing = f"{cell.profile} x{cell.load:g}, seed {cell.seed}: {done:,} / {total:,}"
+        Simulation.objects.filter(pk=row.pk).update(progress=round(share, 4), doing=doing[:200])
+        changes.announce("simulations")
+
+    try:
+        scenario = build(row.scenario, limits=service.LIMITS)
+        result = report.live(scenario, progress)
+    except Exception as error:  # whatever it is, its owner has to hear of it
+        service.end(row.pk, Phase.FAILED, f"{type(error).__name__}: {error}")
+        raise
+    service.end(row.pk, Phase.DONE, result=result)
+
+
+def _watch(simulation_id: int, parent: int) -> None:
+    """Never returns; ends the process where there is no more reason for it."""
+    from django.db import close_old_connections
+    from django.utils import timezone
+
+    from controlplane.simulations import service
+    from controlplane.simulations.models import Phase, Simulation
+
+    began = time.monotonic()
+    while True:
+        time.sleep(LOOK_S)
+        try:
+            Simulation.objects.filter(pk=simulation_id).update(seen_at=timezone.now())
+            row = Simulation.objects.filter(pk=simulation_id).values_list("stopping", flat=True).first()
+            if row is None:
+                os._exit(0)
+            if row:
+                service.end(simulation_id, Phase.CANCELLED)
+                os._exit(0)
+            if time.monotonic() - began > service.LONGEST_S:
+                service.end(simulation_id, Phase.FAILED, f"it took longer than {service.LONGEST_S / 60:.0f} minutes")
+                os._exit(0)
+            if os.getppid() != parent:
+                service.end(simulation_id, Phase.FAILED, "the server that ran it was stopped")
+                os._exit(0)
+        except Exception:  # noqa: BLE001  a database that is away for a moment is no reason to lose the work
+            close_old_connections()
+            if os.getppid() != parent:
+                os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Every bar of a chart says what it lies on, also where its lane is split into tracks or the axis names nodes only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.pages import simulations
+from controlplane.pages.timeline import chart
+
+NOW = "2026-03-01T10:00:00+00:00"
+
+
+def lane(node: str, kind: str, index: int) -> dict[str, Any]:
+    return {"device": f"{node}-{kind}{index}", "node": node, "kind": kind, "index": index, "capacity_milli": 1000}
+
+
+def segment(lane: str, job: int, start: int, end: int | None, milli: int = 1000) -> dict[str, Any]:
+    at = "2026-03-01T{:02}:00:00+00:00".format
+    return {
+        "lane": lane,
+        "job": job,
+        "name": f"job{job}",
+        "stage": "main",
+        "attempt": 1,
+        "user": "ada",
+        "project": "lab",
+        "state": "RUNNING" if end is None else "COMPLETED",
+        "cause": "",
+        "milli": milli,
+        "planned": False,
+        "start_at": at(start),
+        "end_at": None if end is None else at(end),
+        "expected_end_at": at(12) if end is None else None,
+    }
+
+
+def drawn(lanes: list[dict[str, Any]], segments: list[dict[str, Any]]) -> dict[str, Any]:
+    body = {"lanes": lanes, "segments": segments, "now": NOW, "from_at": NOW, "to_at": NOW, "truncated": 0}
+    return chart(body)
+
+
+def on(found: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(bar["tip"].partition(" ")[0], bar["on"]) for bar in found["items"]}
+
+
+def test_a_bar_in_a_track_lies_on_the_lane_that_was_split() -> None:
+    lanes = [lane("a", "cpu", 0), lane("a", "gpu", 0), lane("b", "gpu", 0)]
+    shares = [segment("a-gpu0", job, 8, None, milli=300) for job in (1, 2, 3)]
+    found = drawn(lanes, [*shares, segment("a-cpu0", 1, 8, 9), segment("b-gpu0", 4, 8, 9)])
+    assert on(found) == {("#1", "a cpu0"), ("#1", "a gpu0"), ("#2", "a gpu0"), ("#3", "a gpu0"), ("#4", "b gpu0")}
+
+
+def test_a_bar_over_several_devices_names_the_first_and_the_last() -> None:
+    lanes = [lane("a", "gpu", index) for index in range(4)]
+    found = drawn(lanes, [segment(f"a-gpu{index}", 1, 8, None) for index in (1, 2, 3)])
+    assert on(found) == {("#1", "a gpu1–gpu3")}
+
+
+def test_where_the_axis_names_nodes_a_bar_still_names_its_device() -> None:
+    lanes = [lane(node, "gpu", index) for node in "abcd" for index in range(8)]
+    found = drawn(lanes, [segment("a-gpu7", 1, 8, 9), segment("c-gpu0", 2, 8, 9)])
+    assert found["lanes"] == ["a", "b", "c", "d"]
+    assert on(found) == {("#1", "a gpu7"), ("#2", "c gpu0")}
+
+
+def test_bars_of_a_simulation_name_their_node() -> None:
+    bars = [
+        {"lane": "n1", "from": 0.0, "to": 60.0, "stage": f"s{i}", "project": "p", "devices": 1, "done": True}
+        for i in range(5)
+    ]
+    bars.append({"lane": "n2", "from": 0.0, "to": 60.0, "stage": "s9", "project": "p", "devices": 1, "done": True})
+    found = simulations._gantt({"lanes": ["n1", "n2"], "bars": bars, "span_s": 60.0, "cut": 0})
+    assert [(bar["tip"].partition(" ")[0], bar["on"]) for bar in found["items"]] == [
+        *((f"s{i}", "n1") for i in range(5)),
+        ("s9", "n2"),
+    ]

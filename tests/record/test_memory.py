@@ -1,0 +1,47 @@
+"""The dry run warns of too little memory and tells what would do, from the peaks of finished stages like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.live import preview
+from controlplane.live.memory import Memory
+from tests.record.yard import Agent, Yard, cpu, stage, states
+
+GIB = 2**30
+
+
+def ran(yard: Yard, agent: Agent, peak_gib: float, **end: Any) -> None:
+    """A stage like the others ended, and held so much at most."""
+    job = yard.submit(name="tune", memory="8GiB")
+    yard.cycle()
+    assert agent.start() == ["main"]
+    agent.end(stage(job), peak_memory_bytes=int(peak_gib * GIB), **end)
+    assert states(job)["main"] in {"COMPLETED", "FAILED"}
+
+
+def told(yard: Yard, memory: str) -> Any:
+    (shown,) = preview.dry_run({"name": "tune", "run": "true", "memory": memory}, yard.user)["stages"]
+    return shown["memory"]
+
+
+def test_what_nobody_used_is_offered_back_and_what_was_too_little_is_warned_of(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a", cores=8, memory_gib=64))
+    for peak in (1.0, 2.0):
+        ran(yard, agent, peak)
+    assert told(yard, "8GiB") is None, "two say nothing about the third"
+    ran(yard, agent, 1.5)
+    preview._advisor = Memory()
+    advice = told(yard, "8GiB")
+    assert (advice["verdict"], advice["largest_bytes"], advice["asked_bytes"]) == ("generous", 2 * GIB, 8 * GIB)
+    assert advice["suggested_bytes"] == 2.5 * GIB
+    assert advice["basis"] == "peaks of 3 finished stages like it"
+    assert told(yard, "3GiB") is None, "that fits"
+    assert told(yard, "2GiB")["verdict"] == "tight"
+
+
+def test_who_ran_out_of_memory_needs_more_than_it_asked(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a", cores=8, memory_gib=64))
+    ran(yard, agent, 7.9, code=137, cause="OUT_OF_MEMORY")
+    advice = told(yard, "8GiB")
+    assert (advice["verdict"], advice["suggested_bytes"], advice["ran_out"]) == ("tight", 16 * GIB, 1)

@@ -1,0 +1,24 @@
+"""The live scheduler learns from what becomes of its promises."""
+
+from __future__ import annotations
+
+from controlplane.live.store import LiveStore, clock
+from scheduler.predict.lateness import ENOUGH
+from tests.record.yard import Yard, stage
+
+
+def test_promises_that_came_late_make_the_next_ranges_wide(yard: Yard) -> None:
+    """One node for which all queue; everybody ends an hour later than was thought when the next one was promised."""
+    agent = yard.agent("a")
+    jobs = [yard.submit(cpus=2, time_limit="10m") for _ in range(ENOUGH + 3)]
+    now = clock() - 3_600.0 * (ENOUGH + 3)
+    yard.cycle(now)
+    assert not yard.store.load(now).lateness
+    for job in jobs[: ENOUGH + 1]:
+        agent.start()
+        agent.end(stage(job))
+        now += 3_600.0
+        yard.cycle(now)
+    seen = yard.store.load(now + 60.0).lateness
+    assert seen["default", ""] > 3_000
+    assert not LiveStore().load(now).lateness, "a new process has seen none"
