@@ -10,7 +10,7 @@ import math
 import random
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -21,8 +21,17 @@ from agents.protocol import Phase
 from controlplane.access.models import Member, Project, User
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import service
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Decision, Event, Job, LogChunk, Part, Stage
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Event, Job, LogChunk, Part, Stage
+from controlplane.live import shadow
+from controlplane.live.recorder import Noted, Recorder
+from controlplane.live.store import LiveStore
 from controlplane.pools.models import Pool
+from controlplane.simulations import worker
+from controlplane.simulations.models import Simulation
+from scheduler import profiles
+from scheduler.core import engine
+from scheduler.core.cycle import Cycle
+from scheduler.core.ports import Applied
 
 GIB = 2**30
 HOSTILE = '<img src=x onerror="alert(1)">'
@@ -418,8 +427,45 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     _waiting(yard)
     _trouble(yard)
     yard.measure()
-    Decision.objects.create(at=yard.now, profile="hybrid", duration_ms=7.4, waiting=5)
+    _decided(yard)
+    _simulated(yard)
     return yard
+
+
+def _decided(yard: Yard) -> None:
+    """Two cycles on what is true now, written down and never applied; the second has a shadow profile beside it."""
+    recorder = Recorder()
+    for late in (0.0, 2.0):
+        world = LiveStore().load(yard.now.timestamp() + late)
+        stages = world.waiting if late else world.waiting[:3]
+        world = replace(world, waiting=stages)
+        profiles_of = {pool.name: profiles.named(pool.profile) for pool in world.pools}
+        plan = engine.plan(world, profiles_of, yard.now.timestamp() + late)
+        applied = Applied(tuple(start.stage for start in plan.starts), tuple(one.victim for one in plan.preempts))
+        recorder._notes.append(Noted(Cycle(world, plan, applied), 0.0074, yard.now.timestamp() + late))
+        rows = recorder.flush()
+    Pool.objects.update(shadow_profile="fifo")
+    for row in rows:
+        shadow.think_beside(row.pk)
+    Pool.objects.update(shadow_profile="")
+
+
+def _simulated(yard: Yard) -> None:
+    """A small simulation that is done."""
+    row = Simulation.objects.create(
+        user=User.objects.get(username="admin"),
+        name="hybrid or first come",
+        source="generate",
+        scenario={
+            "name": "hybrid or first come",
+            "trace": {"generate": {"jobs": 60, "per_hour": 40, "seed": 4}},
+            "world": {"nodes": "4x8", "error": 0.3},
+            "profiles": ["hybrid", "fifo"],
+            "loads": [1.0, 1.5],
+            "seeds": [0],
+        },
+    )
+    worker.run(row.pk)
 
 
 def _history(yard: Yard) -> None:

@@ -14,7 +14,10 @@ from tests.browser.site import Site
 pytestmark = pytest.mark.browser
 
 HOSTILE = '<img src=x onerror="alert(1)">'
-PAGES = ("/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new")
+PAGES = (
+    "/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions", "/decisions/2",
+    "/simulations", "/simulations/1",
+)  # fmt: skip
 
 
 _CHARTS_DRAWN = """[...document.querySelectorAll("[data-chart]")]
@@ -80,6 +83,15 @@ def test_a_chart_is_a_table_too(open_page: Open) -> None:
     rows = page.locator("#panel-timeline .y-figtable tbody tr")
     expect(rows.first).to_be_visible()
     assert "moe-router" in page.locator("#panel-timeline .y-figtable").inner_text()
+    # The axis of so many devices names nodes; the table names the device of every bar.
+    rows_told, bars, axis = page.evaluate("""async () => {
+        const chart = JSON.parse(document.getElementById("chart-timeline").textContent);
+        const rows = [...document.querySelectorAll("#panel-timeline .y-figtable tbody tr")];
+        const found = rows.map(row => [...row.cells].slice(0, 2).map(cell => cell.textContent));
+        return [found, chart.items.map(item => [item.on, item.t || item.tip]), chart.lanes];
+    }""")
+    assert rows_told == bars[: len(rows_told)]
+    assert not {on for on, _ in rows_told} & set(axis)
     page.click("#panel-timeline [data-table-for]")
     expect(page.locator("#panel-timeline .y-figtable")).to_be_hidden()
 
@@ -175,6 +187,30 @@ def test_a_job_is_cancelled_through_its_dialog(open_page: Open, site: Site) -> N
     page.click("#ask-cancel button[type=submit]")
     expect(page.locator(".y-head .y-badge").first).to_have_text("CANCELLED", timeout=20_000)
     expect(page.locator(".y-list.scroll")).to_contain_text("not needed")
+    assert witness.complaints() == []
+
+
+def test_a_running_attempt_is_paused_adjusted_and_let_go_on(open_page: Open, site: Site) -> None:
+    page, witness = open_page(f"/jobs/{site.number('qwen3-32b-sft')}")
+    _drawn(page)
+    panel = page.locator("#panel-running")
+    panel.locator("text=Pause…").first.click()
+    page.fill("#ask-pause [name=reason]", "a demonstration")
+    page.click("#ask-pause button[type=submit]")
+    expect(panel.locator(".y-badge").first).to_have_text("SUSPENDED", timeout=20_000)
+    expect(page.locator(".y-list.scroll")).to_contain_text("suspended (a demonstration)")
+    panel.locator("text=Adjust…").first.click()
+    page.fill("#ask-adjust [name=cpu_weight]", "0")
+    page.click("#ask-adjust button[type=submit]")
+    # The browser itself refuses what is out of range; what it does not know is told by the server.
+    page.fill("#ask-adjust [name=cpu_weight]", "40")
+    page.fill("#ask-adjust [name=memory_bytes]", "2.5")
+    page.select_option("#ask-adjust [name=queue_class]", label="long: after others")
+    page.click("#ask-adjust button[type=submit]")
+    expect(panel).to_contain_text("CPU weight 40, memory up to 2.5 GiB, queue class long", timeout=20_000)
+    panel.locator("text=Let it go on…").first.click()
+    page.click("#ask-go-on button[type=submit]")
+    expect(panel.locator(".y-badge")).to_have_count(0, timeout=20_000)
     assert witness.complaints() == []
 
 

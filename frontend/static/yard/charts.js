@@ -54,7 +54,7 @@ function gantt(d, el) {
     const items = d.items.filter(item => item.s === name).map(item => ({ ...item, a: Math.max(from, Date.parse(item.from)), b: item.to ? Date.parse(item.to) : now })).filter(item => item.b > from && item.a < to);
     if (!items.length) continue;
     traces.push({
-      type: "bar", orientation: "h", name, y: items.map(i => -(i.lane + (i.h || 1) / 2 - 0.5)), width: items.map(i => (i.h || 1) - (d.tight ? 0.14 : 0.4)),
+      type: "bar", orientation: "h", name, y: items.map(i => -(i.lane + (i.h || 1) / 2 - 0.5)), width: items.map(i => (i.h || 1) - (d.tight ? Math.min(0.14, 0.3 * (i.h || 1)) : 0.4)),
       base: items.map(i => wall(i.a)), x: items.map(i => Math.max(i.b - i.a, 1.5 / pixels)),
       text: items.map(i => fit(i.t, (Math.min(i.b, to) - i.a) * pixels)), textposition: "inside", insidetextanchor: "start", textangle: 0,
       constraintext: "none", textfont: { size: 11, color: tok(ink), family: font() }, customdata: items.map(i => [safe(i.tip || i.t), i.href || ""]), hovertemplate: "%{customdata[0]}<extra></extra>",
@@ -85,7 +85,7 @@ function gantt(d, el) {
     shapes: [...bands, ...(inside ? [line] : [])], annotations: inside ? [label] : [], dragmode: "zoom",
   })];
 }
-gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.items.map(i => [d.lanes[d.at ? d.at.findIndex(a => a >= i.lane) : i.lane] ?? "", i.t, i.s, wall(i.from), i.to ? wall(i.to) : t("now")])];
+gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.items.map(i => [i.on ?? d.lanes[i.lane] ?? "", i.t || i.tip, i.s, wall(i.from), i.to ? wall(i.to) : t("now")])];
 
 // ---- heat: node × device; what is not a measurement is a mark, not a colour ----
 const CELL = { free: ["square-open", "line-strong"], idle: ["square-open", "warn"], bad: ["x-thin-open", "failed"], na: ["line-ne-open", "line-strong"], drain: ["triangle-se", "line-strong"] };
@@ -118,12 +118,15 @@ heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], d.rows
 
 // ---- strip: device × time ----
 function strip(d) {
+  const widest = Math.max(0, ...d.rows.map(row => row.length)), left = Math.min(160, 12 + widest * 6);
+  const every = Math.ceil(d.rows.length / 12), ticks = d.rows.map((_, i) => i).filter(i => i % every === 0);
+  const clip = name => (name.length > 24 ? "…" + name.slice(-23) : name);
   return [[{
     type: "heatmap", x: d.x.map(wall), y: d.rows.map((_, i) => i), z: d.z, zmin: 0, zmax: d.max ?? 100, colorscale: ramp(), showscale: false, hoverongaps: false, ygap: d.rows.length > 40 ? 0 : 1,
     customdata: d.rows.map(row => d.x.map(() => safe(row))), hovertemplate: "%{customdata} · %{x|%H:%M:%S} · %{z:.0f} " + (d.unit || "%") + "<extra></extra>",
   }], layout({
-    margin: { l: 92, r: 8, t: 2, b: 24 }, xaxis: axis({ type: "date", nticks: 5 }),
-    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: d.rows.map((_, i) => i).filter(i => i % Math.ceil(d.rows.length / 12) === 0), ticktext: d.rows.filter((_, i) => i % Math.ceil(d.rows.length / 12) === 0).map(safe) }),
+    margin: { l: left, r: 8, t: 2, b: 24 }, xaxis: axis({ type: "date", nticks: 5 }),
+    yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(clip(d.rows[i]))) }),
   })];
 }
 strip.table = d => [[t("Device"), t("Now"), t("Mean"), t("Most")], d.rows.map((row, i) => {

@@ -34,7 +34,10 @@ function measured({ at, devices, parts }) {
   const [from, to] = [Math.min(...seen.map(list => list.findIndex(v => v !== null))), Math.max(...seen.map(list => list.findLastIndex(v => v !== null))) + 1];
   const line = (p, list, unit) => ({ name: name(p), x: x.slice(from, to), y: held(list).slice(from, to).map(v => (v === null ? null : v / unit)) });
   feed("chart-cpu", { x_kind: "time", unit: t("cores"), zero: true, series: known.map(p => line(p, p.cpu, 1)) });
-  feed("chart-memory", { x_kind: "time", unit: "GiB", zero: true, series: known.map(p => line(p, p.rss_bytes, 2 ** 30)) });
+  const [unit, size] = Math.max(0, ...known.flatMap(p => p.rss_bytes)) < 2 ** 30 ? ["MiB", 2 ** 20] : ["GiB", 2 ** 30];
+  const told = document.querySelector("#panel-memory header .sub");
+  if (told) told.textContent = unit;
+  feed("chart-memory", { x_kind: "time", unit, zero: true, series: known.map(p => line(p, p.rss_bytes, size)) });
   for (const [id, empty] of [["panel-devices", !shown.length], ["panel-cpu", !known.length], ["panel-memory", !known.length]]) {
     const panel = document.getElementById(id);
     if (!panel) continue;
@@ -66,6 +69,22 @@ function reported() {
 }
 reported();
 onRefresh(reported);
+
+/** Each answer is a plan that the server makes: asked for once the page stands, and again while it is looked at. */
+const TRY_AGAIN = 30_000;
+const tried = new WeakMap();
+async function otherwise() {
+  for (const place of document.querySelectorAll("[data-otherwise]")) {
+    if (document.hidden || Date.now() - (tried.get(place) || 0) < TRY_AGAIN) continue;
+    tried.set(place, Date.now());
+    try {
+      const answer = await fetch(place.dataset.otherwise, { headers: { Accept: "text/html" } });
+      if (answer.ok) place.innerHTML = await answer.text();
+    } catch { /* the reasons above stand without it; it is asked again */ }
+  }
+}
+otherwise();
+onRefresh(otherwise);
 
 if (holder) watch(holder.dataset.topic, data => data && measured(data), { data: true });
 

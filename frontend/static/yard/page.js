@@ -65,13 +65,21 @@ document.addEventListener("click", event => {
   const opener = event.target.closest("[data-dialog]");
   if (opener && opener.getAttribute("aria-disabled") !== "true") {
     const dialog = document.getElementById(opener.dataset.dialog);
+    if (opener.dataset.to) dialog.querySelector("form").dataset.call = opener.dataset.to; // one dialog, several addresses
     dialog?.showModal();
-    dialog?.querySelector("input, button")?.focus();
+    dialog?.querySelector("input:not([type=hidden]), button")?.focus();
   }
   if (event.target.closest("[data-close]")) event.target.closest("dialog")?.close();
   const copy = event.target.closest("[data-copy]");
   if (copy) navigator.clipboard?.writeText(copy.dataset.copy === "link" ? location.href : document.querySelector(copy.dataset.copy)?.textContent || "").then(() => toast(t("Copied")));
 });
+
+/** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
+const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * 2 ** 30) };
+function told(form) {
+  const fields = [...new FormData(form)].map(([name, value]) => [name, value, AS[form.elements[name].dataset?.as]]);
+  return Object.fromEntries(fields.filter(([, value, as]) => !as || value !== "").map(([name, value, as]) => [name, as ? as(value) : value]));
+}
 
 document.addEventListener("submit", async event => {
   const form = event.target.closest("form[data-call]");
@@ -81,7 +89,7 @@ document.addEventListener("submit", async event => {
   const buttons = form.querySelectorAll("button");
   buttons.forEach(b => (b.disabled = true));
   try {
-    await call(form.dataset.call, { json: Object.fromEntries(new FormData(form)) });
+    await call(form.dataset.call, { json: told(form) });
     dialog?.close();
     form.reset();
     if (said) said.textContent = "";

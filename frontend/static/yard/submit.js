@@ -40,7 +40,7 @@ const typed = (input, value) => (input.type === "number" ? (value === "" ? "" : 
 
 function device(devices) {
   if (!devices) return "";
-  if (typeof devices !== "object" || devices.any_of || Array.isArray(devices) || devices.vendor || devices.run || devices.env || devices.memory) return "custom";
+  if (typeof devices !== "object" || devices.any_of || Array.isArray(devices) || devices.vendor || devices.run || devices.env || devices.memory || devices.partition) return "custom";
   if (devices.model) return [...find("device").options].map(o => o.value).find(v => v.split("|")[1]?.toLowerCase() === String(devices.model).toLowerCase()) || "custom";
   return [...find("device").options].some(o => o.value === devices.kind) ? devices.kind : "custom";
 }
@@ -188,6 +188,12 @@ function basisOf(text) {
   return n ? t("{n} finished stages like {stage} in {project}", { n, stage, project }) : t(text);
 }
 
+const gib = bytes => `${num(Math.round(bytes / 2 ** 30 * 100) / 100)} GiB`;
+function memory(said) {
+  const sizes = { asked: gib(said.asked_bytes), largest: gib(said.largest_bytes), suggested: gib(said.suggested_bytes) };
+  return t(said.verdict === "tight" ? "{asked} of memory may not do: stages like it needed {largest}; ask {suggested}" : "{suggested} of memory would do: the most that stages like it used is {largest}", sizes);
+}
+
 function show(answer) {
   faults([]);
   find("verdict-short").textContent = t("Valid");
@@ -198,16 +204,18 @@ function show(answer) {
   else verdict("running", when ? t("Starts about {from}", { from: `${clock(when.low_at)}–${clock(when.high_at)}` }) : t("Would wait"), first?.reasons[0]?.text || "");
   find("preview-stages").replaceChildren(...answer.stages.map(s => {
     const rows = [el("h3", "", s.name), el("div", "y-parts", ...Object.entries(s.devices.reduce((all, d) => ({ ...all, [`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`]: [...(all[`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`] || []), d] }), {})).map(([where, list]) => {
-      const size = list[0].kind === "cpu" ? coresOf(list.reduce((sum, d) => sum + d.milli, 0) / 1000) : list.length + (list[0].milli < 1000 ? ` × ${num(list[0].milli / 1000)}` : "");
+      const size = list[0].kind === "cpu" ? coresOf(list.reduce((sum, d) => sum + d.milli, 0) / 1000) : list[0].partition ? `${list.length} × ${list[0].partition}` : list.length + (list[0].milli < 1000 ? ` × ${num(list[0].milli / 1000)}` : "");
       return el("span", "y-ask", `${where} · ${size}`);
     }))];
     const needs = (spec.stages || []).find(own => own.name === s.name)?.needs;
     const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
     if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${basisOf(s.expected_s.basis)}`));
+    if (s.memory) rows.push(el("p", "y-3", memory(s.memory)));
     return el("div", "y-sect", ...rows);
   }));
-  if (answer.preempts?.length) find("preview-stages").append(el("div", "y-sect", el("h3", "", t("Preempts")), ...answer.preempts.map(p => el("p", "y-3", p.stage))));
+  const stopped = [...(answer.preempts ?? []), ...(answer.resizes ?? [])].map(p => p.sizes ? `${p.stage}: ${p.sizes.join(" → ")}` : p.stage);
+  if (stopped.length) find("preview-stages").append(el("div", "y-sect", el("h3", "", t("Preempts")), ...stopped.map(text => el("p", "y-3", text))));
 }
 
 /** Each fault at the field that its pointer names; all of them in a list too. */
