@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -43,6 +44,8 @@ class Client:
         self.wire = Wire(url, token, timeout_s=timeout_s, tries=tries)
         self.jobs = Jobs(self.wire)
         self.nodes = Nodes(self.wire)
+        self.maintenance = Maintenance(self.wire)
+        self.consolidation = Consolidation(self.wire)
         self.project = ""
 
     @classmethod
@@ -242,9 +245,34 @@ class Jobs:
     def release(self, job: Ref, reason: str = "") -> JobRecord:
         return self._act(job, "release", reason)
 
+    def adjust(
+        self,
+        job: Ref,
+        *,
+        stage: str | None = None,
+        ranks: Sequence[int] | None = None,
+        reason: str = "",
+        **share: Any,
+    ) -> Rows:
+        """Changes in place what its running attempts get, those of one stage or of all; returns these attempts.
+
+        ``share`` are fields of the REST interface: ``suspended``, ``cpus_milli``, ``cpus``, ``cpu_weight``,
+        ``io_weight``, ``memory_bytes``, ``queue_class``, ``quantum_s``; None takes one back to how it started.
+        """
+        body: dict[str, Any] = {**share, "reason": reason} | ({"ranks": list(ranks)} if ranks is not None else {})
+        return [
+            self._wire.post(f"/attempts/{attempt['id']}/adjust", body)
+            for attempt in self.attempts(job)
+            if not attempt.get("ended_at") and not attempt.get("stop_why") and stage in (None, attempt.get("stage"))
+        ]
+
     def why(self, job: Ref) -> dict[str, Any]:
         """Why its stages wait, or why they run where they do."""
         return dict(self._wire.get(self._path(job) + "/why"))
+
+    def counterfactuals(self, job: Ref) -> dict[str, Any]:
+        """Changes with which its waiting stages would start; each was tried by the engine."""
+        return dict(self._wire.get(self._path(job) + "/counterfactuals"))
 
     def events(self, job: Ref) -> Rows:
         return list(pages(self._wire, self._path(job) + "/events", {}))
@@ -363,6 +391,52 @@ class Nodes:
     def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
         answer = self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})
         return answer if isinstance(answer, dict) else self.get(node)
+
+
+class Maintenance:
+    """The windows in which nodes of a control plane do not serve."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, *, everything: bool = False) -> Iterator[dict[str, Any]]:
+        """The windows that have not ended; all there ever were with ``everything``."""
+        return pages(self._wire, "/maintenance-windows", {"limit": 500, "all": "true" if everything else None})
+
+    def plan(
+        self,
+        starts_at: datetime,
+        ends_at: datetime,
+        reason: str,
+        *,
+        node: str = "",
+        pool: str = "",
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """A window for a node or for all nodes of a pool, and what may run into it. Times have a zone."""
+        window = {"starts_at": starts_at.isoformat(), "ends_at": ends_at.isoformat(), "reason": reason}
+        named = {name: value for name, value in (("node", node), ("pool", pool)) if value}
+        params = {"dry_run": "true"} if dry_run else None
+        return dict(self._wire.post("/maintenance-windows", {**window, **named}, params=params))
+
+    def cancel(self, window: int) -> dict[str, Any]:
+        """Calls a window off, also one that has begun."""
+        return dict(self._wire.post(f"/maintenance-windows/{window}/cancel", {}))
+
+
+class Consolidation:
+    """Whom moving would make room for a stage that fits nowhere."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def get(self) -> dict[str, Any]:
+        """All advice there is now, in the order of the queue."""
+        return dict(self._wire.get("/consolidation"))
+
+    def follow(self, stage: str) -> dict[str, Any]:
+        """Follows the advice for the stage with this id."""
+        return dict(self._wire.post("/consolidation", {"stage": stage}))
 
 
 def reference(job: Ref) -> str:

@@ -20,7 +20,8 @@ Span = str | int | float
 class Devices:
     """What each node must give: ``Devices("H100", 8)``, ``Devices(kind="npu", milli=500, memory="8GiB")``.
 
-    ``milli`` is the share of each device in thousandths. ``command`` replaces and ``env`` extends the stage's own where
+    ``milli`` is the share of each device in thousandths, ``partition`` asks for a partition of it by its kind
+    (``3g.40gb``), or for the ``smallest`` that suffices. ``command`` replaces and ``env`` extends the stage's own where
     this is one of several alternatives, so that an NPU may run another script than a GPU.
     """
 
@@ -32,6 +33,8 @@ class Devices:
     memory: Size | None = None
     command: str | Sequence[str] | None = None
     env: Mapping[str, str] | None = None
+    image: str | None = None
+    partition: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,24 +42,27 @@ class Demand:
     """The keys that a job and a stage share; those of the job are the defaults of its stages.
 
     ``command`` as a text is a shell script, as a list the exact arguments. Several ``devices`` are alternatives: the
-    one with the earliest predicted finish is taken.
+    one with the earliest predicted finish is taken. ``nodes`` as ``{"min": 1, "max": 4}`` makes it elastic.
     """
 
     name: str | None = None
     command: str | Sequence[str] | None = None
     env: Mapping[str, Any] | None = None
-    nodes: int | None = None
+    nodes: int | Mapping[str, int] | None = None
     devices: Devices | Mapping[str, Any] | Sequence[Devices | Mapping[str, Any]] | None = None
     cpus: float | None = None
     memory: Size | None = None
     time_limit: Span | None = None
     expected: Span | None = None
+    deadline: Span | None = None
+    topology: Mapping[str, Any] | None = None
     begin: str | None = None
     retry: Mapping[str, Any] | None = None
     on_node_lost: str | None = None
     preemption: Mapping[str, Any] | None = None
     checkpoint: Mapping[str, Any] | None = None
     precision: str | None = None
+    image: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

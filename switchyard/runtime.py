@@ -17,7 +17,8 @@ are the current one, ``should_stop()`` is false and reports go nowhere.
             sys.exit(runtime.EXIT_CHECKPOINTED)
 
 No function here raises into that loop because a disk is full or a file is gone: it warns once on stderr and goes on.
-In a run of many processes every rank may read; rank 0 reports and confirms.
+In a run of many processes every rank may read; rank 0 reports and confirms. The notice to stop reaches the nodes of a
+gang at different moments: let one rank ask ``should_stop()`` and tell the others, so that all leave at the same step.
 """
 
 from __future__ import annotations
@@ -237,17 +238,19 @@ def checkpoint(step: int, path: str) -> bool:
 def latest_checkpoint() -> str | None:
     """The path of the newest confirmed checkpoint, or ``None`` if there is none to resume from.
 
-    What Switchyard names comes first, then the marker in the checkpoint directory. A path that is gone is skipped.
+    What Switchyard names comes first, then the marker in the checkpoint directory. A path that is gone is skipped, and
+    so is one that was written to after it was confirmed: whoever wrote may have been killed in the middle.
     """
     named = os.environ.get("YARD_RESUME_FROM")
     if named and os.path.exists(named):
         return named
-    directory = checkpoint_dir()
-    path = _read_object(os.path.join(directory, MARKER)).get("path")
+    marker = os.path.join(checkpoint_dir(), MARKER)
+    told = _read_object(marker)
+    path = told.get("path")
     if not isinstance(path, str):
         return None
-    found = os.path.join(directory, path)
-    return found if os.path.exists(found) else None
+    found = os.path.join(os.path.dirname(marker), path)
+    return found if os.path.exists(found) and _is_as_confirmed(found, marker, told) else None
 
 
 # ---------------------------------------------------------------------------------------------------- inside
@@ -294,7 +297,24 @@ def _marker(step: int, path: str, directory: str) -> dict[str, Any]:
         **_identity(),
         "attempt": _number("YARD_ATTEMPT"),
         "epoch": _number("YARD_EPOCH"),
+        "bytes": _weight(path)[0],
     }
+
+
+def _weight(path: str) -> tuple[int, int]:
+    """Bytes of a file or of all files in a folder, but for a marker, and when the last of them was written."""
+    names = [path] if os.path.isfile(path) else [name for name in _files_below(path) if not os.path.islink(name)]
+    found = [os.stat(name) for name in names if os.path.basename(name) != MARKER]
+    return sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)
+
+
+def _is_as_confirmed(path: str, marker: str, told: dict[str, Any]) -> bool:
+    try:
+        size, written_ns = _weight(path)
+        confirmed_ns = os.stat(marker).st_mtime_ns
+    except OSError:
+        return False
+    return written_ns <= confirmed_ns and told.get("bytes", size) == size
 
 
 def _identity() -> dict[str, str | None]:

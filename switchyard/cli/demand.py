@@ -31,7 +31,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="ASK",
         help="gpu, gpu:2, H100:8, npu:0.5, model=A100,count=2; repeat for alternatives",
     )
-    job.add_argument("--nodes", type=int, metavar="N", help="how many nodes; the other demands are per node")
+    job.add_argument(
+        "--nodes",
+        type=_nodes,
+        metavar="N",
+        help="how many nodes, or a range such as 1-4; the other demands are per node",
+    )
     job.add_argument("--cpus", type=float, metavar="N", help="cores per node; fractions are fine")
     job.add_argument("--memory", metavar="SIZE", help="memory per node, such as 8GiB")
     job.add_argument(
@@ -55,6 +60,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     code.add_argument("--workdir", metavar="DIR", help="send this folder along; the job starts inside its copy")
     code.add_argument("--no-workdir", action="store_true", help="send nothing")
     parser.add_argument("--idempotency-key", metavar="KEY", help="submitting twice under one key queues one job")
+
+
+def _nodes(text: str) -> int | dict[str, int]:
+    """Reads a number of nodes, or a range of them."""
+    least, dash, most = text.partition("-")
+    return {"min": int(least), "max": int(most)} if dash else int(least)
 
 
 def spec_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -111,6 +122,9 @@ def pack(spec: dict[str, Any], *, quiet: bool = False) -> Bundle | None:
     return packed
 
 
+ASK_KEYS = ("kind", "vendor", "model", "count", "milli", "memory", "partition")
+
+
 def devices(text: str) -> dict[str, Any]:
     """An ask from its short form: ``gpu:2``, ``H100:8``, ``npu:0.5``, ``vendor=huawei,kind=npu,memory=16GiB``.
 
@@ -120,8 +134,8 @@ def devices(text: str) -> dict[str, Any]:
     for at, part in enumerate(text.split(",")):
         key, equals, value = (word.strip() for word in part.partition("="))
         if equals:
-            if key not in ("kind", "vendor", "model", "count", "milli", "memory") or not value:
-                raise SpecError(f"--devices {text!r}: {part!r} is none of kind, vendor, model, count, milli, memory")
+            if key not in ASK_KEYS or not value:
+                raise SpecError(f"--devices {text!r}: {part!r} is none of {', '.join(ASK_KEYS)}")
             ask[key] = _whole(value, text) if key in ("count", "milli") else value
         elif at == 0 and key:
             name, colon, count = key.rpartition(":") if re.search(r":[0-9.]+$", key) else (key, "", "")

@@ -56,6 +56,7 @@ COLUMNS = (
     Column("SIMULATED", lambda n: "yes" if n.get("simulated") else ""),
     Column("RUNS AS", lambda n: n.get("runs_as"), wide=True),
     Column("ISOLATION", lambda n: n.get("isolation"), wide=True),
+    Column("CONTAINERS", lambda n: n.get("container_engine"), wide=True),
     Column("AGENT", lambda n: n.get("agent_version"), wide=True),
     Column(
         "REPORTED",

@@ -49,6 +49,18 @@ def waiting(found: Mapping[str, Any]) -> Iterator[str]:
         yield row("Looked at", f"{units.span(units.since(found['evaluated_at']))} ago")
 
 
+def otherwise(found: Mapping[str, Any]) -> Iterator[str]:
+    """The changes with which the stage would start: tried by the server, least first."""
+    for answer in found.get("answers") or []:
+        text = ", ".join(str(change.get("text", "")) for change in answer.get("changes") or [])
+        preempts, instead = answer.get("preempts") or [], answer.get("instead_of") or []
+        then = f"starts after {', '.join(map(str, preempts))} made room" if preempts else "starts now"
+        then += f", instead of {', '.join(map(str, instead))}" if instead else ""
+        who = sorted({str(change.get("who", "")) for change in answer.get("changes") or []} - {"user"})
+        note = "" if answer.get("allowed") else f"  ({' and '.join(who) or 'its owner'} can do this)"
+        yield row("Faster", f"{text}: {then}{note}")
+
+
 def _next(found: Mapping[str, Any]) -> str:
     """The predicted start as a range with its basis; never a guess where there is none."""
     expected = found.get("expected_start")

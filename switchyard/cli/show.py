@@ -47,6 +47,7 @@ def _text(client: Client, job: JobRecord) -> Iterator[str]:
         mine = [a for a in attempts if a.get("stage") in (stage.get("name"), stage.get("id"))]
         for attempt in mine if len(mine) > 1 else []:
             yield f"  attempt {attempt.get('number'):<2}{clean.line(_attempt(attempt))}"
+        yield from _gets(mine)
 
 
 def _facts(job: JobRecord) -> Iterator[tuple[str, str]]:
@@ -76,6 +77,19 @@ def _work(stage: dict[str, Any]) -> Iterator[str]:
         yield panel.row("Saved", f"step {saved.get('step')}, {age} ago, {saved.get('path')}")
     if stage.get("needs"):
         yield panel.row("Needs", ", ".join(stage["needs"]))
+
+
+def _gets(attempts: list[dict[str, Any]]) -> Iterator[str]:
+    """What the parts that run were given since they started, and what of it, or of their start, could not be."""
+    for attempt in attempts:
+        for part in (attempt.get("parts") or []) if not attempt.get("ended_at") else []:
+            where = f"rank {part.get('rank')} on {part.get('node')}"
+            if share := part.get("share"):
+                given = ", ".join(f"{name} {value}" for name, value in sorted(share.items()))
+                late = "" if part.get("seen_rev", 0) >= part.get("spec_rev", 0) else ", not applied yet"
+                yield panel.row("Gets", f"{where}: {given}{late}")
+            for note in part.get("notes") or []:
+                yield panel.row("Note", f"{where}: {note}")
 
 
 def _attempt(attempt: dict[str, Any]) -> str:

@@ -72,10 +72,26 @@ def preview(found: dict[str, Any]) -> Iterator[str]:
         if lasts := stage.get("expected_s"):
             spans = f"{units.span(lasts.get('p50'))} to {units.span(lasts.get('p90'))}"
             yield panel.row("Lasts", f"probably {spans} ({lasts.get('basis')})")
+        if memory := stage.get("memory"):
+            yield panel.row("Memory", _memory(memory))
     for other in found.get("preempts") or []:
         yield clean.line(f"would stop {other.get('stage')}: {other.get('price'):.0f} weighted device-seconds are lost")
+    for other in found.get("resizes") or []:
+        was, size = other.get("sizes") or (0, 0)
+        lost = f"{other.get('price'):.0f} weighted device-seconds are lost"
+        yield clean.line(f"{other.get('stage')} would go on with {size} of its {was} nodes: {lost}")
     for warning in found.get("warnings") or []:
         yield clean.line(f"warning: {warning.get('pointer')}: {warning.get('detail')}")
+
+
+def _memory(advice: dict[str, Any]) -> str:
+    """What past runs say of the memory that is asked."""
+    sizes = {name: units.size(advice.get(f"{name}_bytes")) for name in ("asked", "largest", "suggested")}
+    if advice.get("verdict") == "tight":
+        said = f"{sizes['asked']} may not do; stages like it needed {sizes['largest']}: ask {sizes['suggested']}"
+    else:
+        said = f"{sizes['suggested']} would do instead of {sizes['asked']}; at most {sizes['largest']} was used"
+    return f"{said} ({advice.get('basis')})"
 
 
 def _print(args: argparse.Namespace, thing: dict[str, Any], text: Iterator[str]) -> None:

@@ -81,10 +81,18 @@ def reason(found: object) -> str:
 
 
 def placed(stage: Mapping[str, Any]) -> str:
-    """Where a stage runs: ``g07 gpu0,gpu1`` for each rank."""
+    """Where a stage runs: ``g07 gpu0,gpu1`` for each rank, a partition as ``g07 gpu2 1g.10gb@3``."""
     parts = []
     for part in stage.get("placed") or []:
         devices = [d for d in part.get("devices") or [] if d.get("kind") != "cpu"] or part.get("devices") or []
-        names = ",".join(f"{d.get('kind', '?')}{d.get('index', '')}" for d in devices)
+        names = ",".join(f"{d.get('kind', '?')}{d.get('index', '')}{_partition(d)}" for d in devices)
         parts.append(f"{part.get('node', '?')} {names}".strip())
     return "; ".join(parts)
+
+
+def _partition(device: Mapping[str, Any]) -> str:
+    """The partition that is held of a device and its first slot, where it is one."""
+    profile, slot = device.get("partition"), device.get("slot")
+    if not profile:
+        return ""
+    return f" {profile}" if slot is None else f" {profile}@{slot}"

@@ -20,6 +20,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "show what a job printed",
         "events": "list what happened to a job",
         "wait": "wait for jobs to end",
+        "adjust": "change what a running job gets, in place",
         "cancel": "end jobs",
         "hold": "keep jobs from starting",
         "release": "let held jobs start",
@@ -30,6 +31,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "top": "watch devices live",
         "drain": "let a node finish and give it nothing new",
         "resume": "give a drained node work again",
+        "maintenance": "plan when nodes do not serve",
+        "consolidate": "tell who could move so that a job fits",
     },
     "This command": {
         "login": "remember a control plane and a token",

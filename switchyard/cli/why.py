@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits, output, panel
 from switchyard.cli.session import connect
+from switchyard.problem import ApiProblem
 
 if TYPE_CHECKING:
     import argparse
@@ -52,6 +53,17 @@ def _text(client: Client, args: argparse.Namespace, found: dict[str, Any]) -> It
     chosen = [stage for stage in stages if args.stage in (None, stage.get("name"))]
     if not chosen:
         yield f"  no stage {clean.line(args.stage)}; it has {', '.join(clean.line(s.get('name')) for s in stages)}"
+    tried = _tried(client, args) if any(stage.get("state") in ("PENDING", "HELD") for stage in chosen) else {}
     for stage in chosen:
         yield ""
         yield from panel.stage(stage)
+        yield from panel.otherwise(tried.get(str(stage.get("name")), {}))
+
+
+def _tried(client: Client, args: argparse.Namespace) -> dict[str, Any]:
+    """What would let its stages start, by stage; nothing where the server does not know such answers."""
+    try:
+        found = client.jobs.counterfactuals(args.job)
+    except ApiProblem:
+        return {}
+    return {str(stage.get("stage")): stage for stage in found.get("stages") or []}

@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from switchyard.cli.main import main
+
 
 @dataclass
 class Asked:
@@ -179,3 +181,17 @@ def as_problem() -> Callable[..., Said]:
 @pytest.fixture
 def as_job() -> Callable[..., dict[str, Any]]:
     return job
+
+
+@pytest.fixture
+def yard(server, monkeypatch, capsys):
+    """Runs the command in this process; returns (exit code, standard output, standard error)."""
+    monkeypatch.setenv("YARD_URL", server.url)
+    monkeypatch.setenv("YARD_TOKEN", "t")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

@@ -114,6 +114,8 @@ def test_set_refuses_a_path_that_leads_nowhere(text):
             "kind=npu,vendor=huawei,milli=250,memory=16GiB",
             {"kind": "npu", "vendor": "huawei", "milli": 250, "memory": "16GiB"},
         ),
+        ("H100,partition=1g.10gb", {"model": "H100", "partition": "1g.10gb"}),
+        ("partition=3g.40gb", {"partition": "3g.40gb"}),
         ("H100:8,memory=40GiB", {"model": "H100", "count": 8, "memory": "40GiB"}),
         ("model=NVIDIA H100 80GB HBM3,count=2", {"model": "NVIDIA H100 80GB HBM3", "count": 2}),
     ],
@@ -151,6 +153,13 @@ def test_a_command_line_becomes_a_job():
         "retry": {"max": 3},
         "hold": True,
     }
+
+
+def test_nodes_may_be_a_range():
+    assert spec("--nodes", "1-4", "--", "x")["nodes"] == {"min": 1, "max": 4}
+    for text in ("-", "1-", "a-b", "1.5"):
+        with pytest.raises(SystemExit):
+            spec(f"--nodes={text}", "--", "x")
 
 
 def test_options_change_a_job_file(tmp_path):

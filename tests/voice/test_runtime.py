@@ -332,3 +332,23 @@ def test_folders_that_cannot_be_made_warn_and_do_not_raise(
     assert runtime.latest_checkpoint() is None
     assert runtime.latest_checkpoint() is None
     assert capfd.readouterr().err.count("cannot be made") == 1
+
+
+def test_a_checkpoint_that_was_written_to_after_it_was_confirmed_is_not_resumed_from(
+    runtime: ModuleType, job: Path
+) -> None:
+    path = saved(job, "weights.bin")
+    assert runtime.checkpoint(5, path)
+    assert runtime.latest_checkpoint() == path
+    Path(path).write_text("weig")
+    assert runtime.latest_checkpoint() is None
+    Path(path).write_text("weights")
+    later = os.stat(job / "checkpoints" / runtime.MARKER).st_mtime_ns + 1
+    os.utime(path, ns=(later, later))
+    assert runtime.latest_checkpoint() is None
+
+
+def test_a_folder_may_hold_its_own_marker(runtime: ModuleType, job: Path) -> None:
+    saved(job, "weights.bin")
+    assert runtime.checkpoint(5, runtime.checkpoint_dir())
+    assert os.path.samefile(runtime.latest_checkpoint(), job / "checkpoints")

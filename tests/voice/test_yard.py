@@ -13,24 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from switchyard.cli.main import main
 from switchyard.cli.verbs import SUMMARY
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def yard(server, monkeypatch, capsys):
-    """Runs the command in this process; returns (exit code, standard output, standard error)."""
-    monkeypatch.setenv("YARD_URL", server.url)
-    monkeypatch.setenv("YARD_TOKEN", "t")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        code = main(list(words))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def process(server, *words: str, **more) -> subprocess.Popen:
@@ -413,6 +398,9 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
         "stages": [{"stage": "main", "state": "PENDING", **told}],
     }
     server.on("GET", "/jobs/12/why", said(200, why))
+    tried = {"text": "with a time limit of 3 h", "who": "user"}
+    answer = {"changes": [tried], "preempts": [], "instead_of": ["#9/fit"], "allowed": True}
+    server.on("GET", "/jobs/12/counterfactuals", said(200, {"stages": [{"stage": "main", "answers": [answer]}]}))
     _, out, _ = yard("why", "12")
     lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
     assert "needs 8 gpu" in lines["Primary"]
@@ -420,6 +408,7 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
     assert "3 stages are ahead" in lines["Also"]
     assert "64 nodes → 12 ready" in lines["Filters"]
     assert "declared limits" in lines["Next"]
+    assert lines["Faster"].endswith("with a time limit of 3 h: starts now, instead of #9/fit")
     assert json.loads(yard("why", "12", "--json")[1]) == why
 
 
@@ -474,6 +463,60 @@ def test_the_live_screens_draw_every_device(no_config):
         assert "g1" in text
         assert "owned" not in text
     assert "x" in text.splitlines()[1]
+
+
+def attempts(*rows):
+    found = [
+        {"id": f"a{n}", "stage": "main", "number": n, "ended_at": None, "stop_why": "", "parts": [], **row}
+        for n, row in enumerate(rows, 1)
+    ]
+    return {"results": found, "next": None}
+
+
+def test_what_runs_is_adjusted_and_nothing_else(yard, server, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING", stages=[{"name": "main", "state": "SUSPENDED"}])))
+    server.on(
+        "GET", "/jobs/12/attempts", said(200, attempts({"ended_at": "x"}, {"stop_why": "MOVE"}, {}, {"stage": "other"}))
+    )
+    server.on(
+        "POST", "/attempts/a3/adjust", said(200, {"id": "a3", "stage": "main", "number": 3, "parts": [{"spec_rev": 2}]})
+    )
+    words = ("--stage", "main", "--pause", "--cpus", "0.5", "--memory", "1.5GiB", "--queue", "auto", "--quantum", "2s")
+    code, out, _ = yard("adjust", "12", *words, "--rank", "1", "--cpu-weight", "20", "--reason", "demo")
+    assert (code, out) == (0, "main attempt 3: SUSPENDED, revision 2\n")
+    (asked,) = [each for each in server.asked if each.method == "POST"]
+    assert asked.path == "/api/v1/attempts/a3/adjust"
+    assert asked.headers["idempotency-key"]
+    assert asked.json == {
+        "suspended": True,
+        "cpus_milli": 500,
+        "memory_bytes": 3 << 29,
+        "queue_class": None,
+        "quantum_s": 2.0,
+        "cpu_weight": 20,
+        "ranks": [1],
+        "reason": "demo",
+    }
+
+
+def test_an_adjustment_that_says_nothing_or_meets_nothing_is_told(yard, server, said):
+    assert yard("adjust", "12")[0] == 2
+    assert yard("adjust", "12", "--pause", "--go-on")[0] == 2
+    assert "write it like 512MiB" in yard("adjust", "12", "--memory", "much")[2]
+    server.on("GET", "/jobs/12/attempts", said(200, attempts()))
+    code, out, err = yard("adjust", "12", "--go-on")
+    assert (code, out) == (5, "")
+    assert "nothing of job 12 runs" in err
+
+
+def test_show_tells_what_a_running_part_gets_and_what_could_not_be(yard, server, said, as_job):
+    part = {"rank": 0, "node": "g7", "spec_rev": 3, "seen_rev": 2, "share": {"cpu_weight": 50}, "notes": ["no\x1b way"]}
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING")))
+    server.on("GET", "/jobs/12/attempts", said(200, attempts({"parts": [part]})))
+    out = yard("show", "12")[1]
+    assert "rank 0 on g7: cpu_weight 50, not applied yet" in out
+    assert "rank 0 on g7: no" in out
+    assert "\x1b" not in out
 
 
 def test_a_drain_needs_a_reason(yard, server, said):

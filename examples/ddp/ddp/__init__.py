@@ -1,0 +1,1 @@
+"""Data-parallel training on several nodes that any of them may leave."""

@@ -1,0 +1,102 @@
+"""``yard maintenance``: when nodes do not serve: lists windows, plans one, calls one off."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from switchyard.cli import clean, exits, output, spans
+from switchyard.cli.output import Column, Row
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    from switchyard.client import Client
+
+EXAMPLES = """
+  yard maintenance --node g07 --in 2d --for 4h --reason "fan swap, ticket 311"
+  yard maintenance --pool train --from 2027-01-31T18:00:00Z --for 1d --reason "power" --dry-run
+  yard maintenance --cancel 12 && yard maintenance
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--node", help="plan a window for this node")
+    what.add_argument("--pool", help="plan a window for all nodes of this pool")
+    what.add_argument("--cancel", metavar="ID", type=int, help="call this window off")
+    begins = parser.add_mutually_exclusive_group()
+    begins.add_argument("--from", dest="begins", metavar="TIME", type=moment, help="when it begins (now if not told)")
+    begins.add_argument("--in", dest="wait_s", metavar="SPAN", type=spans.seconds, help="it begins so long from now")
+    parser.add_argument("--for", dest="lasts_s", metavar="SPAN", type=spans.seconds, help="how long it lasts")
+    parser.add_argument("--reason", default="", help="why; others will ask, and it is shown on the node")
+    parser.add_argument("--dry-run", action="store_true", help="tell what it would meet, and plan nothing")
+    parser.add_argument("-a", "--all", action="store_true", help="list what has ended or was cancelled, too")
+    output.options(parser)
+
+
+def moment(text: str) -> datetime:
+    """A date and time; without a zone it is this computer's. Raises ``ArgumentTypeError``."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no date and time; write it like 2027-01-31T18:00:00Z or 2027-01-31T18:00"
+        ) from None
+
+
+def run(args: argparse.Namespace) -> int:
+    planned = args.node or args.pool
+    if planned and (args.lasts_s is None or not args.reason.strip()):
+        print("error: a window needs --for, how long it lasts, and --reason; others will ask", file=sys.stderr)
+        return exits.USAGE
+    if not planned and (args.lasts_s is not None or args.begins or args.wait_s is not None or args.dry_run):
+        print("error: say with --node or --pool what the window is for", file=sys.stderr)
+        return exits.USAGE
+    with connect(args) as client:
+        if args.cancel is not None:
+            window = client.maintenance.cancel(args.cancel)
+            output.one(args, window, lambda: [f"window {window.get('id')} is cancelled"], name=window.get("id"))
+        elif planned:
+            found = _plan(args, client)
+            output.one(args, found, lambda: _met(found), name=found["window"]["id"])
+        else:
+            output.many(args, client.maintenance.list(everything=args.all), COLUMNS, name=lambda row: row["id"])
+    return exits.OK
+
+
+def _plan(args: argparse.Namespace, client: Client) -> dict[str, Any]:
+    begins = args.begins or datetime.now(UTC) + timedelta(seconds=args.wait_s or 0.0)
+    ends = begins + timedelta(seconds=args.lasts_s)
+    return client.maintenance.plan(
+        begins, ends, args.reason, node=args.node or "", pool=args.pool or "", dry_run=args.dry_run
+    )
+
+
+def _met(found: dict[str, Any]) -> Iterable[str]:
+    """The window, and each stage that may run into it."""
+    window = found["window"]
+    planned = f"window {window['id']} is planned" if window["id"] else "nothing was planned"
+    yield f"{planned}: {_of(window)} from {window['starts_at']} to {window['ends_at']}"
+    for one in found.get("affects") or []:
+        until = f"until {one['ends_by']} at most" if one.get("ends_by") else "without a time limit"
+        yield clean.line(f"  job {one['job']} {one['stage']} of {one['user']} runs on {one['node']} {until}")
+    if found.get("hidden"):
+        yield f"  and {found['hidden']} stages of jobs that you may not see"
+
+
+def _of(window: Row) -> str:
+    return clean.line(f"node {window['node']}" if window.get("node") else f"pool {window.get('pool')}")
+
+
+COLUMNS = (
+    Column("ID", lambda w: w["id"], right=True),
+    Column("OF", _of),
+    Column("STARTS", lambda w: w.get("starts_at")),
+    Column("ENDS", lambda w: w.get("ends_at")),
+    Column("BY", lambda w: w.get("made_by")),
+    Column("CANCELLED BY", lambda w: w.get("cancelled_by"), wide=True),
+    Column("REASON", lambda w: w.get("reason")),
+)
