@@ -11,7 +11,7 @@ from pathlib import Path
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo", "agent")
+NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine")
 
 
 def main() -> int:
@@ -19,10 +19,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description="Measure Switchyard on this machine.")
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
+    parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
     arguments = parser.parse_args()
+    if arguments.only and arguments.name != "engine":
+        parser.error("--only chooses rows of the engine; the other measurements are one row each")
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
-    figures: Figures = module.measure()
+    chosen = {"only": [row for row in arguments.only.split(",") if row]} if arguments.name == "engine" else {}
+    figures: Figures = module.measure(**chosen)
     print(f"\n{machine.describe()}")
     print(figures.table())
     if arguments.json:

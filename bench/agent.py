@@ -1,6 +1,9 @@
-"""One real agent against a model control plane: start latency, throughput, memory, rest and adoption.
+"""One real agent against a model control plane: start overhead, throughput, memory, rest, adoption and logs.
 
-``start_ms_*`` counts from the moment Desired is handed to the socket until the user's command (``date``) reads a clock.
+``start_overhead_*`` counts from the moment Desired is handed to the socket until the user's command (``date``) reads a
+clock. ``shim_rss_mib`` is the resident memory of supervision for each live attempt. ``log_mib_per_s`` counts from the
+order to print until the control plane holds the last byte. What telemetry costs, how soon a lost device is known and
+what the feedback queue does for short stages are measured after it, by modules of their own.
 """
 
 from __future__ import annotations
@@ -18,38 +21,45 @@ from pathlib import Path
 
 from agents import procfs
 from agents.protocol import Phase
-from agents.record import read_whole
+from agents.record import shim_record
+from bench import feedback_queue, telemetry
 from bench.figures import Figures
 from tests.agents.yard import TOKEN, Yard, order, yard
 
 ROOT = Path(__file__).parents[1]
 NAME = "bench"
+LOG_MIB = 128
 
 
 def measure() -> Figures:
-    """Start, load, rest and restart one agent; no figure is judged."""
+    """Start, load, rest and restart one agent, then two more with eight cards, then the queue; no figure is judged."""
+    queue = feedback_queue.measure()
+    shared = "adoption counts from the start of the agent's process; the model control plane shares the cores"
+    return Figures({**one_agent(), **telemetry.measure(), **queue.values}, [shared, *queue.remarks])
+
+
+def one_agent() -> dict[str, float]:
+    """What one agent does with many parts."""
     folder = Path(tempfile.mkdtemp(prefix="yard-bench-"))
     with yard() as model:
         agent = start(model, folder)
         try:
-            values = latency(model) | throughput(model) | rest(agent.pid) | footprint(model, agent.pid, folder)
+            values = latency(model) | throughput(model, agent.pid) | logs(model) | rest(agent.pid)
+            values |= footprint(model, agent.pid, folder)
             agent.kill()
             agent.wait()
             began = time.monotonic()
             connections = model.side(NAME).connections
             agent = start(model, folder)
             model.wait(lambda: model.side(NAME).connections > connections and len(model.side(NAME).here) >= 100)
-            values["adopt_100_s"] = time.monotonic() - began
+            values["adoption_100_s"] = time.monotonic() - began
         finally:
             agent.terminate()
             agent.wait()
             stopped = [sys.executable, "-m", "agents", "stop-all", "--state", str(folder / "state"), "--grace", "0"]
             subprocess.run(stopped, cwd=ROOT, check=False, capture_output=True)
             shutil.rmtree(folder, ignore_errors=True)
-    return Figures(
-        {name: round(value, 2) for name, value in values.items()},
-        ["adoption counts from the start of the agent's process; the model control plane shares the cores"],
-    )
+    return values
 
 
 def start(model: Yard, folder: Path) -> subprocess.Popen[bytes]:
@@ -74,22 +84,36 @@ def latency(model: Yard, count: int = 100) -> dict[str, float]:
         model.wait(partial(model.logs.get, (name, 0, "out")))
         starts.append(float(model.logs[(name, 0, "out")]) - sent)
     return {
-        "start_ms_p50": statistics.median(starts) * 1000,
-        "start_ms_p95": sorted(starts)[int(count * 0.95)] * 1000,
-        "start_to_known_end_ms_p50": statistics.median(ends) * 1000,
+        "start_overhead_p50_ms": statistics.median(starts) * 1000,
+        "start_overhead_p95_ms": sorted(starts)[int(count * 0.95)] * 1000,
+        "start_to_known_end_p50_ms": statistics.median(ends) * 1000,
     }
 
 
-def throughput(model: Yard, count: int = 600, batch: int = 50) -> dict[str, float]:
-    """Parts started and reaped per second, ordered in batches as fast as they end."""
+def throughput(model: Yard, agent: int, count: int = 600, batch: int = 50) -> dict[str, float]:
+    """Parts started and reaped per second, ordered in batches as fast as they end; and what the agent spends on one."""
     names = [uuid.uuid4().hex for _ in range(count)]
+    before = procfs.cpu_s([agent])
     began = time.monotonic()
     for at in range(0, count, batch):
         model.want(NAME, *(order(name, "true") for name in names[at : at + batch]))
         if at >= batch:
             model.wait(partial(_have_ended, model, names[at - batch : at]), 60)
     model.wait(partial(_have_ended, model, names), 60)
-    return {"parts_per_s": count / (time.monotonic() - began)}
+    return {
+        "attempts_per_s": count / (time.monotonic() - began),
+        "agent_cpu_ms_per_attempt": (procfs.cpu_s([agent]) - before) / count * 1000,
+    }
+
+
+def logs(model: Yard) -> dict[str, float]:
+    """Output of one command, from its first byte to the last that the control plane acknowledged."""
+    name = uuid.uuid4().hex
+    size = LOG_MIB << 20
+    began = time.monotonic()
+    model.want(NAME, order(name, "head", "-c", str(size), "/dev/zero"))
+    model.wait(lambda: len(model.logs[(name, 0, "out")]) >= size, 120)
+    return {"log_mib_per_s": LOG_MIB / (time.monotonic() - began)}
 
 
 def _have_ended(model: Yard, names: list[str]) -> bool:
@@ -97,12 +121,12 @@ def _have_ended(model: Yard, names: list[str]) -> bool:
 
 
 def rest(pid: int, span_s: float = 15.0) -> dict[str, float]:
-    """The agent's share of a core when nothing runs, its vendor processes and its warm parent included."""
+    """The agent's share of a core when nothing runs, its vendor processes, its warm parent and idle shims included."""
     time.sleep(8.0)
-    family = [pid, *procfs.descendants(pid)]
-    before = procfs.cpu_s(family)
+    before = {each: procfs.cpu_s([each]) for each in [pid, *procfs.descendants(pid)]}
     time.sleep(span_s)
-    return {"rest_core_percent": (procfs.cpu_s(family) - before) / span_s * 100}
+    used_s = sum(max(0.0, procfs.cpu_s([each]) - then_s) for each, then_s in before.items())
+    return {"rest_core_percent": used_s / span_s * 100}
 
 
 def footprint(model: Yard, pid: int, folder: Path, count: int = 100) -> dict[str, float]:
@@ -116,7 +140,7 @@ def footprint(model: Yard, pid: int, folder: Path, count: int = 100) -> dict[str
     time.sleep(2)
     before = procfs.cpu_s([pid])
     time.sleep(5)
-    shims = [record["pid"] for name in names if (record := read_whole(f"{folder}/state/parts/{name}/shim.json"))]
+    shims = [record["pid"] for name in names if (record := shim_record(f"{folder}/state/parts/{name}"))]
     before_shims = procfs.cpu_s(shims)
     time.sleep(5)
     return {

@@ -76,17 +76,26 @@ def cpu_seconds(bench: Bench) -> dict[str, float]:
         for process in processes:
             try:
                 times = process.cpu_times()
+                # A shim outlives its part for a while, and what its commands used is counted with it.
+                whose = "shims" if name == "agent" and is_shim(process) else name
             except psutil.NoSuchProcess:
                 continue
-            used[name] = used.get(name, 0.0) + sum(times[:4])
-    # Parts belong to shims, and these to no process of the stack: the machine's own count shows them.
+            used[whose] = used.get(whose, 0.0) + sum(times[:4])
     machine = psutil.cpu_times()
     used["machine"] = sum(machine) - machine.idle - machine.iowait - machine.guest - machine.guest_nice
     return used
 
 
+def is_shim(process: psutil.Process) -> bool:
+    """Tell whether a process was forked by a nursery."""
+    parent = process.parent()
+    return parent is not None and any("agents.nursery" in word for word in parent.cmdline())
+
+
 def shares(before: dict[str, float], after: dict[str, float], took_s: float) -> list[str]:
-    """Say how much of a core each part used while the jobs ran."""
+    """Say what each part of the stack used for a job, and how much of a core while the jobs ran."""
     used = {name: after[name] - before.get(name, 0.0) for name in after}
-    ordered = sorted(used.items(), key=lambda item: -item[1])
-    return [f"{name:<10} {seconds:6.2f} CPU-s, {seconds / took_s:5.0%} of a core" for name, seconds in ordered]
+    return [
+        f"{name:<10} {seconds / JOBS * 1000:6.2f} ms a job, {seconds / took_s:5.0%} of a core"
+        for name, seconds in sorted(used.items(), key=lambda item: -item[1])
+    ]
