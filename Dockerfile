@@ -18,7 +18,8 @@ COPY switchyard switchyard
 
 ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static
 RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --create-home yard \
-    && install -d -o yard -g yard /var/lib/switchyard/shared /var/lib/switchyard/blobs /var/lib/switchyard/agent /run/yard \
+    && install -d -o yard -g yard /var/lib/switchyard/shared /var/lib/switchyard/blobs \
+       /var/lib/switchyard/decisions /var/lib/switchyard/agent /run/yard \
     && YARD_SECRET_KEY=only-to-collect-static-files-while-building python manage.py collectstatic --no-input --verbosity 0
 
 USER yard

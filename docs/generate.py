@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from scheduler.core import lifecycle, retry  # noqa: E402
+from scheduler.core import counterfactual, lifecycle, retry  # noqa: E402
 from scheduler.core.reasons import CATALOGUE  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code; change it there. -->"
@@ -75,17 +75,35 @@ def reasons() -> str:
         f"| {rank} | `{entry.code}` | {entry.template.replace('{', '*').replace('}', '*')} | {entry.acts} |"
         for rank, entry in enumerate(CATALOGUE, 1)
     )
+    changes = "\n".join(
+        f"| {text.replace('{', '*').replace('}', '*')} | {who} |" for text, who in counterfactual.SENTENCES.values()
+    )
     return f"""{NOTE}
 
 # Why a stage waits
 
 Every stage that waits has at least one reason, with the numbers behind it. Where several hold, the first of this list
 is the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
-(`yard why 12 -o json`). Not every code is produced yet; the table in the README says what is.
+(`yard why 12 -o json`). Each code has a world in `tests/core/test_counterfactual.py` in which it comes first.
+`ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` come from what the record tells the
+engine of images, sites, domains and maintenance; where it tells nothing, they do not occur.
 
 | | code | says | who can act |
 |---|---|---|---|
 {rows}
+
+## What would let it start
+
+Beside the reasons, `yard why`, the job page and `GET /api/v1/jobs/N/counterfactuals` tell changes with which the stage
+would start now, or as soon as named others have made room. They are true because they were tried: each is made on a
+copy of what is known, and the same engine plans once more. Whoever would then not start, though they do otherwise, is
+named. What gates the stage whatever is free (a hold, a stopped pool, a failed need) is opened first, and other changes
+come on top of it. At most {counterfactual.TRIES} plans are made for a job and kept for 15 seconds; above 5,000 waiting
+stages none are.
+
+| change | who can make it |
+|---|---|
+{changes}
 """
 
 

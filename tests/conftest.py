@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections import defaultdict
@@ -19,11 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from deploy.local.home import write_private
 from deploy.local.postgres import Cluster
 from deploy.local.service import Service, stop_all
 from deploy.local.valkey import Broker
+
+# A law holds or it does not: how long one example takes on a machine that others use too says nothing of it.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+# A shell that starts a suite in the background has it ignore Ctrl-C, and every process that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
 CLUSTER = Cluster(STATE / "postgres", STATE, durable=False)
@@ -31,7 +40,9 @@ BROKER = Broker(STATE, STATE)
 
 (STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
-for name in [name for name in os.environ if name.startswith("YARD_") and name not in {"YARD_CHROMIUM", "YARD_SKIPS"}]:
+# What a person says about the machine that tests run on.
+KEPT = {"YARD_CHROMIUM", "YARD_SKIPS", "YARD_TEST_CONTAINER_IMAGE", "YARD_TEST_TORCH", "YARD_VENDOR_SAMPLES"}
+for name in [name for name in os.environ if name.startswith("YARD_") and name not in KEPT]:
     del os.environ[name]
 os.environ |= {
     "DATABASE_URL": CLUSTER.url,

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Self
 
+from deploy.local.ears import STOP_SIGNALS
 from deploy.local.home import Home
 from deploy.local.options import Options
 from deploy.local.service import ROOT, open_log
@@ -50,8 +52,24 @@ def heed_signals() -> None:
 
 def ignore_signals() -> None:
     """From here on the launcher is on its way out."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let no signal cut the block short; one that came meanwhile raises :class:`Interrupted` at its end."""
+    came = []
+    heeded = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        ignore_signals()
+        raise Interrupted
 
 
 @dataclass(frozen=True)
@@ -75,9 +93,21 @@ class Stack:
 
     def __enter__(self) -> Self:
         self._home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            # Cut short between fork and assignment, it would leave a keeper that nobody waits for.
+            with uninterrupted():
+                self._keeper = self._start_keeper()
+            assert self._keeper.stdout is not None
+            threading.Thread(target=self._listen, args=(self._keeper.stdout,), daemon=True).start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start_keeper(self) -> subprocess.Popen[bytes]:
         log = open_log(self._home.path / "keeper.log")
         try:
-            self._keeper = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "deploy.local", "keep", json.dumps(asdict(self._options))],
                 env={**os.environ, "YARD_HOME": str(self._home.path)},
                 cwd=ROOT,
@@ -88,9 +118,6 @@ class Stack:
             )
         finally:
             os.close(log)
-        assert self._keeper.stdout is not None
-        threading.Thread(target=self._listen, args=(self._keeper.stdout,), daemon=True).start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         ignore_signals()

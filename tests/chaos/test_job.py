@@ -118,10 +118,10 @@ def yard() -> Iterator[Yard]:
     with pytest.MonkeyPatch.context() as environment, standing() as up:
         environment.setenv("YARD_TIMERS", TIMERS)
         up.started()
-        yield from _on(up)
+        yield from on(up)
 
 
-def _on(up: Up) -> Iterator[Yard]:
+def on(up: Up) -> Iterator[Yard]:
     token = next(
         line.split('"')[1] for line in (up.home / "client.toml").read_text().splitlines() if line.startswith("token")
     )

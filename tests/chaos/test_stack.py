@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import time
+import tomllib
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from switchyard.client import Client
 from tests.chaos.stack import Up, eventually, standing
 
 pytestmark = pytest.mark.chaos
@@ -89,6 +91,9 @@ def test_a_second_start_says_where_the_first_one_is(up: Up) -> None:
     assert second.returncode == 0, said
     assert f"http://127.0.0.1:{up.port}/sign-in/" in said
     assert first.poll() is None
+    known = tomllib.loads((up.home / "client.toml").read_text())
+    with Client(known["url"], known["token"]) as client:  # who works with it goes on
+        assert client.wire.get("/whoami")["user"] == "admin"
 
 
 def test_fresh_is_refused_while_it_runs(up: Up) -> None:
@@ -122,7 +127,9 @@ def test_only_loopback_is_listened_on(up: Up) -> None:
         for connection in process.net_connections(kind="inet")
         if connection.status == psutil.CONN_LISTEN
     ]
-    assert [connection.laddr for connection in listening] == [("127.0.0.1", up.port)]
+    # The dashboard, and the agent's door for other agents.
+    assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+    assert up.port in [connection.laddr.port for connection in listening]
 
 
 def test_everything_it_writes_is_private(up: Up) -> None:
