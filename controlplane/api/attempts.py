@@ -21,7 +21,7 @@ from controlplane.api.expected_end import expected_end
 from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import Placed, placed
 from controlplane.api.jobs import found
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.world import parsed
@@ -130,16 +130,6 @@ class JobFactPage(msgspec.Struct, frozen=True):
     results: list[JobFact]
     next: str | None
     previous: str | None
-
-
-class PageQuery(msgspec.Struct, frozen=True):
-    """Where a page begins and how long it is."""
-
-    limit: int | None = None
-    cursor: str = ""
-
-
-PAGE_DESCRIBED = {"limit": "At most so many, up to 500.", "cursor": "From next or previous of an earlier answer."}
 
 
 class JobAttempts(Resource):

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.job_rows import WaitReason
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
@@ -119,11 +119,9 @@ class DecisionDifference(msgspec.Struct, frozen=True):
     difference: dict[str, Any]
 
 
-class DecisionQuery(msgspec.Struct, frozen=True):
+class DecisionQuery(PageQuery, frozen=True):
     """Where a page begins, how long it is, and which decisions it holds."""
 
-    limit: int | None = None
-    cursor: str = ""
     did: str = ""
     job: int | None = None
 
@@ -135,8 +133,7 @@ class DifferenceQuery(msgspec.Struct, frozen=True):
 
 
 DESCRIBED = {
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
     "did": "Only decisions that did this: start, evict, skip or wait (nothing of the three).",
     "job": "Only decisions that started, stopped or skipped a stage of the job with this number.",
 }

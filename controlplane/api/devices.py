@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from agents import protocol
 from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet import models as rows
@@ -106,7 +106,7 @@ class DevicePage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class DeviceQuery(msgspec.Struct, frozen=True):
+class DeviceQuery(PageQuery, frozen=True):
     """What a list of devices may be narrowed by."""
 
     kind: str = ""
@@ -114,8 +114,6 @@ class DeviceQuery(msgspec.Struct, frozen=True):
     pool: str = ""
     health: str = ""
     q: str = ""
-    limit: int | None = None
-    cursor: str = ""
 
 
 DESCRIBED = {
@@ -124,8 +122,7 @@ DESCRIBED = {
     "pool": "Name of a pool.",
     "health": "Such as OK or UNHEALTHY.",
     "q": "A part of the model's name.",
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
 }
 
 

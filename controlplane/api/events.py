@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access import permissions
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
 
@@ -38,20 +38,17 @@ class FactPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class FactQuery(msgspec.Struct, frozen=True):
+class FactQuery(PageQuery, frozen=True):
     """What the facts may be narrowed by."""
 
     kind: str = ""
     project: str = ""
-    limit: int | None = None
-    cursor: str = ""
 
 
 DESCRIBED = {
     "kind": "Such as submitted, placed or completed.",
     "project": "Name of a project.",
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
 }
 
 

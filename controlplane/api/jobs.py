@@ -20,7 +20,7 @@ from controlplane.api import job_rows
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
 from controlplane.api.idempotency import idempotent
 from controlplane.api.job_rows import Job, WaitReason
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
 from controlplane.jobs import models as rows
@@ -43,7 +43,7 @@ class JobPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class JobQuery(msgspec.Struct, frozen=True):
+class JobQuery(PageQuery, frozen=True):
     """What a list of jobs may be narrowed by."""
 
     state: str = ""
@@ -53,8 +53,6 @@ class JobQuery(msgspec.Struct, frozen=True):
     q: str = ""
     label: str = ""
     sort: str = "-submitted_at"
-    limit: int | None = None
-    cursor: str = ""
 
 
 DESCRIBED = {
@@ -65,8 +63,7 @@ DESCRIBED = {
     "q": "A job's number, or a part of its name.",
     "label": "name or name=value.",
     "sort": "-submitted_at (newest first) or submitted_at.",
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
 }
 
 

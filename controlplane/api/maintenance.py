@@ -18,7 +18,7 @@ from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
 from controlplane.fleet import maintenance
@@ -82,14 +82,12 @@ class MaintenanceWindowPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class WindowQuery(msgspec.Struct, frozen=True):
+class WindowQuery(PageQuery, frozen=True):
     """What a list of windows may be narrowed by."""
 
     node: str = ""
     pool: str = ""
     all: bool = False
-    limit: int | None = None
-    cursor: str = ""
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -102,8 +100,7 @@ DESCRIBED = {
     "node": "Name of a node: windows of it and of its pools.",
     "pool": "Name of a pool.",
     "all": "Those that have ended or were cancelled, too.",
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
 }
 TRIED = {"dry_run": "Tell what the window would meet, and write nothing."}
 

@@ -21,7 +21,7 @@ from controlplane.api.devices import Device
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import Why
 from controlplane.api.maintenance import MaintenanceWindow
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
 from controlplane.fleet import maintenance as fleet_maintenance
@@ -69,22 +69,19 @@ class NodePage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class NodeQuery(msgspec.Struct, frozen=True):
+class NodeQuery(PageQuery, frozen=True):
     """What a list of nodes may be narrowed by."""
 
     state: str = ""
     pool: str = ""
     q: str = ""
-    limit: int | None = None
-    cursor: str = ""
 
 
 DESCRIBED = {
     "state": "Such as READY or LOST.",
     "pool": "Name of a pool.",
     "q": "A part of the name.",
-    "limit": "At most so many, up to 500.",
-    "cursor": "From next or previous of an earlier answer.",
+    **PAGE_DESCRIBED,
 }
 
 

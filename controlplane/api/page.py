@@ -28,6 +28,19 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     previous: str | None = None
 
 
+class PageQuery(msgspec.Struct, frozen=True):
+    """Where a page begins and how long it is; what else a list may be narrowed by is added by a subclass."""
+
+    limit: int | None = None
+    cursor: str = ""
+
+
+PAGE_DESCRIBED = {
+    "limit": f"At most so many, up to {LARGEST}.",
+    "cursor": "From next or previous of an earlier answer.",
+}
+
+
 class _Cursor(msgspec.Struct, array_like=True, frozen=True):
     backwards: bool
     after: int | str

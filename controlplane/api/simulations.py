@@ -15,7 +15,7 @@ from controlplane.access.models import User
 from controlplane.api.body import LARGEST_BATCH
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
-from controlplane.api.page import page_of
+from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
 from controlplane.jobs.section import Refusal
@@ -78,16 +78,6 @@ class SimulationPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
-class SimulationQuery(msgspec.Struct, frozen=True):
-    """Where a page begins and how long it is."""
-
-    limit: int | None = None
-    cursor: str = ""
-
-
-DESCRIBED = {"limit": "At most so many, up to 500.", "cursor": "From next or previous of an earlier answer."}
-
-
 class Simulations(Resource):
     """The list of simulations."""
 
@@ -96,11 +86,11 @@ class Simulations(Resource):
     @extend_schema(
         operation_id="simulations_list",
         responses={200: SimulationPage},
-        parameters=parameters(SimulationQuery, DESCRIBED),
+        parameters=parameters(PageQuery, PAGE_DESCRIBED),
     )
     def get(self, request: Request) -> Response:
         """Your simulations, newest first; staff see everybody's."""
-        query = asked(request, SimulationQuery)
+        query = asked(request, PageQuery)
         service.settle_lost()
         found = _visible(signed_in(request)).defer("result")
         page, links = page_of(found, request, "id", limit=query.limit, descending=True)
