@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agents.node import Node, Part
+from agents.node import Node
+from agents.part import Part
 from agents.patience import within
 from agents.protocol import LOGS_PATH, LogBatch, LogChunk, LogReceipt
 from agents.server import Channel, Server, ServerRefused

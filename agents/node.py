@@ -25,13 +25,12 @@ from agents.leftovers import Leftovers
 from agents.local import job_folder, localised
 from agents.loops import Loop, Loops
 from agents.manifest import Unfit
+from agents.part import Part
 from agents.patience import within
 from agents.procfs import boottime
-from agents.progress import ReportFile
-from agents.protocol import Checkpoint, Desired, DeviceError, Exit, Here, Output, PartSpec, Phase, Timers, Wanted
+from agents.protocol import Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.supply import INPUTS, Supply
 from agents.tuning import Tuner
-from agents.watch import CheckpointWatch
 
 log = logging.getLogger("switchyard.agent")
 
@@ -42,84 +41,6 @@ REST_TICK_S = 2.0
 async def _as_it_is(part: Part, end: Exit) -> Exit:
     """Nobody measures devices: the end stays as it is."""
     return end
-
-
-class Part:
-    """A part that was started here. Its phase only ever grows."""
-
-    def __init__(self, intent: Intent) -> None:
-        self.intent = intent
-        self.phase = Phase.ACKED
-        self.pid: int | None = None
-        self.pid_start: int | None = None
-        self.substate = ""
-        self.exit: Exit | None = None
-        self.stop: tuple[float, str] | None = None
-        self.signalled_rev = 0
-        self.wanted_rev = self.applied_rev = intent.spec_rev
-        self.notes: list[str] = []
-        self.launch_notes: tuple[str, ...] = ()
-        self.left: tuple[int, ...] = ()
-        self.is_launched = False
-        self.is_busy = False
-        self.is_forgotten = False
-        self._final_sizes: dict[str, int] | None = None
-        self.reports = ReportFile(Places(Path(intent.folder)).reports)
-        self.watch = CheckpointWatch(intent.folder)
-        self.outputs: list[Output] = []
-
-    @property
-    def is_live(self) -> bool:
-        return self.phase < Phase.ENDED
-
-    def known(self) -> core.Known:
-        return core.Known(
-            part=self.intent.part,
-            epoch=self.intent.epoch,
-            phase=self.phase,
-            spec_rev=self.wanted_rev,
-            devices=tuple(self.intent.devices),
-            lineage=self.intent.lineage,
-            stop_grace_s=self.stop[0] if self.stop else None,
-            signalled_rev=self.signalled_rev,
-        )
-
-    def log_sizes(self) -> dict[str, int]:
-        if self._final_sizes is not None:
-            return self._final_sizes
-        sizes = {}
-        for name in (f"{self.intent.rank}.out", f"{self.intent.rank}.err"):
-            try:
-                sizes[name] = os.stat(f"{self.intent.folder}/{name}").st_size
-            except OSError:
-                continue
-        if not self.is_live:
-            self._final_sizes = sizes
-        return sizes
-
-    def checkpoints(self) -> list[Checkpoint]:
-        """What it confirmed, and what was recognised as complete; each once."""
-        told = {(each.step, each.path): each for each in [*self.watch.checkpoints, *self.reports.checkpoints]}
-        return list(told.values())
-
-    def here(self) -> Here:
-        return Here(
-            part=self.intent.part,
-            attempt=self.intent.attempt,
-            epoch=self.intent.epoch,
-            phase=self.phase,
-            spec_rev=self.applied_rev,
-            pid=self.pid,
-            pid_start=self.pid_start,
-            substate=self.substate,
-            exit=self.exit,
-            logs=self.log_sizes(),
-            devices=[claim.uuid for claim in self.intent.devices],
-            checkpoints=self.checkpoints(),
-            progress=self.reports.progress,
-            outputs=self.outputs,
-            notes=[*self.launch_notes, *self.notes],
-        )
 
 
 class Node:

@@ -16,7 +16,8 @@ from agents import procfs, record
 from agents.energy import EnergyMeter
 from agents.host import HostView
 from agents.link import Link
-from agents.node import Node, Part
+from agents.node import Node
+from agents.part import Part
 from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
 from agents.returned import BLIND_S, PATIENCE_S, Returns, is_blind, waits_for
 from agents.server import Channel, Server, ServerRefused

@@ -27,7 +27,8 @@ from agents.record import read_whole, write_whole
 from agents.turns import PERIOD_S, Turns, wish
 
 if TYPE_CHECKING:
-    from agents.node import Node, Part
+    from agents.node import Node
+    from agents.part import Part
 
 SHARE_FILE: Final = "share.json"
 

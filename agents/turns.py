@@ -15,7 +15,7 @@ from agents.protocol import DeviceClaim, Share
 from agents.queue import Queue, Rules, Wish, turn
 
 if TYPE_CHECKING:
-    from agents.node import Part
+    from agents.part import Part
 
 PERIOD_S = 0.1
 # Classes of the queue by the level on which they stay.

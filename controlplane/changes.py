@@ -19,6 +19,7 @@ from django.conf import settings
 log = logging.getLogger(__name__)
 
 CYCLE_TASK = "scheduler.cycle"
+SHADOW_TASK = "decisions.shadow"
 WAKE_KEY = "yard:wake"
 
 
@@ -96,6 +97,13 @@ def _send_cycle() -> None:
     from controlplane.celery import app
 
     app.send_task(CYCLE_TASK, queue="cycle", retry=False, expires=10)
+
+
+def think_beside(decision_id: int) -> None:
+    """Asks a worker to let the shadow profiles think about this decision."""
+    from controlplane.celery import app
+
+    app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60, ignore_result=True)
 
 
 def clear_wake() -> None:

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
+from controlplane import changes
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
 from scheduler import profiles
@@ -92,9 +93,7 @@ class Recorder:
             try:
                 rows = self.flush()
                 if rows and self._shadow_due():
-                    from controlplane.live import tasks
-
-                    tasks.shadow.apply_async((rows[-1].pk,), expires=60, retry=False)
+                    changes.think_beside(rows[-1].pk)
             except Exception:
                 logger.exception("a decision could not be written down; deciding goes on")
             finally:

@@ -2,6 +2,7 @@
 
 from celery import shared_task
 
+from controlplane import changes
 from controlplane.live import shadow as beside
 from controlplane.live import watch as duties
 
@@ -18,7 +19,7 @@ def housekeeping() -> None:
     duties.housekeeping()
 
 
-@shared_task(name="decisions.shadow", ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(name=changes.SHADOW_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
 def shadow(decision_id: int) -> None:
     """Lets the shadow profiles think about one decision."""
     beside.think_beside(decision_id)
