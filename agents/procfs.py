@@ -13,6 +13,7 @@ from agents.small_file import content
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MARK = "YARD_PART_ID"
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD of the flags in /proc/PID/stat
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -104,6 +105,21 @@ def marked(part: str) -> list[int]:
         for pid in pids()
         if mark in (content(f"/proc/{pid}/environ") or b"").split(b"\0") and start_time(pid) is not None
     ]
+
+
+def nameless(born_after: int) -> list[int]:
+    """Live processes born at or after a tick that have no environment: in the middle of execve they bear no mark yet.
+
+    One that was given an empty environment on purpose stays listed; the kernel's own threads are not.
+    """
+    found = []
+    for pid in pids():
+        fields = _stat(pid)
+        if fields is None or fields[0] in (b"Z", b"X") or int(fields[19]) < born_after:
+            continue
+        if not int(fields[6]) & _KERNEL_THREAD and content(f"/proc/{pid}/environ") == b"":
+            found.append(pid)
+    return found
 
 
 def carries_mark(pid: int) -> bool:

@@ -33,6 +33,7 @@ from agents.warm_parent import WarmParent
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
+_EXEC_PATIENCE_S = 0.5
 _ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
 _decode_exit = msgspec.json.Decoder(Exit).decode
 
@@ -209,13 +210,22 @@ class ProcessExecutor:
         born = record.get("main_born") or 0
         group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
 
-        def survivors() -> list[int]:
+        def seen() -> list[int]:
             found = set(procfs.marked(intent.part))
             if record.get("main") and born:
                 found |= set(procfs.of_session(record["main"], born))
             if group:
                 found |= {pid for pid in cgroup.processes(group) if procfs.start_time(pid) is not None}
             return sorted(found - {os.getpid()})
+
+        def survivors() -> list[int]:
+            # One look can miss a process in execve, and the child of one that ended before the look came to it.
+            if found := seen():
+                return found
+            deadline = time.monotonic() + _EXEC_PATIENCE_S
+            while procfs.nameless(born) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            return seen()
 
         if group:
             cgroup.kill(group)
