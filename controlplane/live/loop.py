@@ -17,6 +17,7 @@ from controlplane import changes
 from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
+from scheduler.core import planning
 from scheduler.core.cycle import run
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
+_planner = planning.Planner()
 _mutex = threading.Lock()
 _last_at = 0.0
 _last_s = 0.0
@@ -63,7 +65,7 @@ def cycle() -> None:
             if not mine:
                 return
             began, _last_at = time.perf_counter(), clock()
-            done = run(_store, profiles.named, _last_at)
+            done = run(_store, profiles.named, _last_at, _planner)
             _last_s = time.perf_counter() - began
             recorder.note(done, _last_s, _last_at)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))

@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,8 +24,6 @@ from django.utils import timezone
 from controlplane import changes
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
-from scheduler import profiles
-from scheduler.core import planning
 from scheduler.core.cycle import Cycle
 from scheduler.core.types import Resize, Stop, Wait
 from scheduler.decisions import canonical, code, difference, log, replay
@@ -37,7 +35,6 @@ LAG_S = 0.25
 MOST = 500
 KEEP_ROWS_DAYS = 30
 SHADOW_EVERY_S = 10.0
-THINK_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class Recorder:
         self._pid = 0
         self._known: dict[str, Any] = {}
         self._writer = log.Writer(settings.DECISIONS)
-        self._shadowed_at = self._thought_at = 0.0
+        self._shadowed_at = 0.0
         self.lost = 0
 
     def note(self, cycle: Cycle, took_s: float, now: float) -> None:
@@ -79,7 +76,7 @@ class Recorder:
             noted = []
             while self._notes:
                 noted.append(self._notes.popleft())
-            fresh = [one for one in map(self._whole, noted) if one is not None and self._is_news(one)]
+            fresh = [one for one in noted if self._is_news(one)]
             rows = Decision.objects.bulk_create([_row(one) for one in fresh])
             for one, row in zip(fresh, rows, strict=True):
                 self._keep(one, row)
@@ -98,20 +95,6 @@ class Recorder:
                 logger.exception("a decision could not be written down; deciding goes on")
             finally:
                 close_old_connections()
-
-    def _whole(self, one: Noted) -> Noted | None:
-        """The note with the whole plan. A planner that names only changes is asked nothing: the same engine plans once
-        more here, beside its way; where nothing was decided that is done now and then only."""
-        snapshot, plan = one.cycle.snapshot, one.cycle.plan
-        if len(plan.starts) + len(plan.waits) == len(snapshot.waiting):
-            return one
-        if not _decided(one) and one.at - self._thought_at < THINK_EVERY_S:
-            return None
-        self._thought_at = one.at
-        whole = planning.plan(snapshot, profiles.of(snapshot.pools), one.at)
-        if {start.stage for start in whole.starts} != {start.stage for start in plan.starts}:
-            logger.warning("planning from scratch would have started other stages than the planner did")
-        return replace(one, cycle=replace(one.cycle, plan=whole))
 
     def _is_news(self, one: Noted) -> bool:
         """Whether anything was decided, or anybody waits otherwise than when this was last asked."""

@@ -14,13 +14,14 @@ from controlplane.fleet.world import parsed
 from controlplane.live import acts, residence
 from controlplane.live.history import History
 from controlplane.live.known import Known
+from controlplane.live.lasting import Lasting
 from controlplane.live.queue import Queue
 from controlplane.live.reports import Reports
 from controlplane.live.running import Holders
 from controlplane.live.scaling import Scaling
 from controlplane.live.usual import Usual
 from scheduler.core.ports import Applied
-from scheduler.core.types import Plan, Pool, Project, Quota, Snapshot
+from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.predict.lateness import Lateness
 
 _RULES = """
@@ -48,6 +49,7 @@ class LiveStore:
         self._queue = Queue(known, self.history, self.scaling)
         self._holders = Holders(known, self.history, self.scaling)
         self._reports = Reports()
+        self._nodes, self._waiting, self._running = Lasting[Node](), Lasting[Stage](), Lasting[Running]()
 
     def load(self, now: float) -> Snapshot:
         """Everything that one cycle may know."""
@@ -61,9 +63,9 @@ class LiveStore:
         nodes = residence.with_cached(nodes, waiting)
         used = self.history.usage(now)
         return Snapshot(
-            nodes=nodes,
-            waiting=waiting,
-            running=running,
+            nodes=self._nodes.of(nodes),
+            waiting=self._waiting.of(waiting),
+            running=self._running.of(running),
             projects=tuple(Project(p["name"], p["weight"], used.get(p["name"], 0.0)) for p in projects),
             quotas=tuple(
                 Quota(

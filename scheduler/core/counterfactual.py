@@ -108,7 +108,8 @@ def search(
     plan = plan or planning.plan(world, profiles, now)
     if any(start.stage == stage_id for start in plan.starts):
         return Findings((), 0, False)
-    world = _in_front(world, plan, stage)
+    # In a changed world anything may have been given back.
+    world = replace(_in_front(world, plan, stage), given_back=None, stirred=())
     started = {start.stage for start in plan.starts}
     evicted = {one.victim for one in plan.stops}
     gates = tuple(_gates(world, stage))

@@ -22,11 +22,15 @@ class Cycle:
 
 
 def run(
-    store: Store, profile_for: Callable[[str], Profile], now: float, planner: engine.Planner | None = None
+    store: Store,
+    profile_for: Callable[[str], Profile],
+    now: float,
+    planner: engine.Planner | planning.Planner | None = None,
 ) -> Cycle:
     """Look at the world, decide, and make it so. ``profile_for`` gives the profile of a name.
 
-    With a ``planner`` only what changed since its last cycle is worked out again, and the plan names only changes.
+    With a ``planner`` only what changed since its last cycle is worked out again; the plan of one of the engine alone
+    names only changes.
     """
     snapshot = store.load(now)
     profiles = {pool.name: profile_for(pool.profile) for pool in snapshot.pools}
@@ -34,6 +38,8 @@ def run(
         # To ask isinstance of a protocol costs more than all the rest of this function.
         news = cast(Remembers, store).news() if hasattr(store, "news") else None
         plan = planner.plan(snapshot, profiles, now, news)
+        if isinstance(planner, planning.Planner) and planner.seen is not None:
+            snapshot = planner.seen
     else:
         plan = planning.plan(snapshot, profiles, now)
     return Cycle(snapshot, plan, store.apply(snapshot, plan, now))

@@ -48,14 +48,25 @@ def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: floa
 class Planner:
     """Plans one cycle after another and keeps what did not change in between.
 
-    Its plans obey the same laws as :func:`plan`, and give the same starts and victims; but a plan names only those
-    waiting stages whose entry in the timetable changed, so that a cycle costs as much as has happened since the last
-    one and not as much as there is. :meth:`explained` gives the others too.
+    It decides as :func:`plan` does on the snapshot that :attr:`seen` gives; but its plan names only those waiting
+    stages whose entry in the timetable changed, so that a cycle costs as much as has happened since the last one and
+    not as much as there is. :meth:`explained` gives the others too.
     """
 
     def __init__(self) -> None:
         self._view: View | None = None
         self._queue: Queue | None = None
+        self._found: tuple[frozenset[int] | None, tuple[str, ...]] = (None, ())
+
+    @property
+    def seen(self) -> Snapshot:
+        """The snapshot of the last plan, and in it what the planner knew besides: :func:`plan` of it is the same."""
+        if self._view is None:
+            raise RuntimeError("nothing was planned yet; call plan() first")
+        freed, stirred = self._found
+        nodes = self._view.fleet.nodes
+        given_back = None if freed is None else tuple(sorted(nodes[row].id for row in freed))
+        return replace(self._view.snapshot, given_back=given_back, stirred=stirred)
 
     def plan(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
@@ -65,8 +76,10 @@ class Planner:
             self._view = View(snapshot, profile, now, news)
         else:
             self._view.look(snapshot, profile, now, news)
-        self._queue = decide(self._view)
-        return explain.changes(self._view)
+        view = self._view
+        self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.stirred)))
+        self._queue = decide(view)
+        return explain.changes(view)
 
     def explained(self) -> Plan:
         """The last plan, with every waiting stage in it."""

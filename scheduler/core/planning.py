@@ -13,7 +13,7 @@ from scheduler.core import engine, rotation
 from scheduler.core.lifecycle import State
 from scheduler.core.profile import Profile
 from scheduler.core.service import as_running
-from scheduler.core.types import Plan, Running, Snapshot, Stage, Start
+from scheduler.core.types import News, Plan, Running, Snapshot, Stage, Start
 
 
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
@@ -21,11 +21,10 @@ def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: floa
 
     ``profile`` is one for all pools, or one for each pool by name. Each waiting stage is in the plan exactly once.
     """
-    profiles = {pool.name: profile if isinstance(profile, Profile) else profile[pool.name] for pool in snapshot.pools}
-    turning = {name for name, one in profiles.items() if one.rotates != "none"}
+    turning = _turning(snapshot, profile)
     if not turning:
         return engine.plan(snapshot, profile, now)
-    if len(turning) == len(profiles):
+    if len(turning) == len(snapshot.pools):
         return rotation.plan(snapshot, profile, now)
     in_turns = tuple(stage for stage in snapshot.waiting if stage.pool in turning)
     others = tuple(stage for stage in snapshot.waiting if stage.pool not in turning)
@@ -41,6 +40,39 @@ def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: floa
         wake_at=min(wakes, default=None),
         swaps=first.swaps + second.swaps,
     )
+
+
+class Planner:
+    """Decides one cycle after another as :func:`plan` does, and remembers: what did not change is not worked out again.
+
+    ``seen`` is the snapshot of the last plan with what was remembered in it: :func:`plan` of it gives the same, byte
+    for byte. In turns nothing is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._engine = engine.Planner()
+        self.seen: Snapshot | None = None
+
+    def plan(
+        self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
+    ) -> Plan:
+        """What to do now, with every waiting stage in it."""
+        if _turning(snapshot, profile):
+            self._engine, self.seen = engine.Planner(), snapshot
+            return plan(snapshot, profile, now)
+        try:
+            self._engine.plan(snapshot, profile, now, news)
+            found, self.seen = self._engine.explained(), self._engine.seen
+        except BaseException:
+            self._engine = engine.Planner()  # whatever it knows by half
+            raise
+        return found
+
+
+def _turning(snapshot: Snapshot, profile: Profile | Mapping[str, Profile]) -> set[str]:
+    """The pools whose stages take turns."""
+    profiles = {pool.name: profile if isinstance(profile, Profile) else profile[pool.name] for pool in snapshot.pools}
+    return {name for name, one in profiles.items() if one.rotates != "none"}
 
 
 def _after(

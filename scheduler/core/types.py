@@ -341,6 +341,10 @@ class Snapshot:
 
     ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
     (:mod:`scheduler.core.lateness`); without it a promise rests on the durations of what runs before it alone.
+
+    ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
+    ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
+    cycle before, or where nobody knows (``None``), any node may be one.
     """
 
     nodes: tuple[Node, ...]
@@ -352,6 +356,8 @@ class Snapshot:
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     maintenance: tuple[Maintenance, ...] = ()
     lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    given_back: tuple[str, ...] | None = None
+    stirred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class View:
         """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
         last look was at the snapshot before."""
         follows = False
-        if self._is_new or not self._is_akin(snapshot, profiles):
+        if self._is_new or now < self.now or not self._is_akin(snapshot, profiles):
             self._begin(snapshot, profiles)
             self._is_new = False
         else:
@@ -210,7 +210,7 @@ class View:
         self.ahead: dict[str, int] = {}
         self.broken: list[Stage] = []
         self.lifted: set[str] = set()
-        self.stirred: set[str] = set()
+        self.stirred: set[str] = set(snapshot.stirred)
         self.evictable: dict[object, bool] = {}
         self._positions: Column | None = None
         self.refusals: dict[object, list[Reason]] = {}
@@ -233,6 +233,7 @@ class View:
                 self.free(option.grants)
         self.ledger.settle()
         self._see_waiting(waiting)
+        self._see_promises()
         self.fences = {
             device.id: device.fenced_for
             for node in self._fenced
@@ -288,8 +289,12 @@ class View:
         self.held: dict[tuple[str, str], int] = {}
         self.finish: dict[str, float] = {}
         self.booked: dict[str, Booking] = {}
+        # Whose entry was made, moved or taken out since the last look.
+        self._rewritten: set[str] = set()
         self.entries: dict[str, dict[int, int]] = {}
         self.freed: set[int] | None = None
+        if snapshot.given_back is not None:
+            self.freed = {row for name in snapshot.given_back if (row := self.fleet.node_row.get(name)) is not None}
         self.starts = {}
         self.doomed = set()
         self.gated: set[str] = set()
@@ -507,6 +512,20 @@ class View:
         for stage in came:
             self._note_waiting(stage)
 
+    def _see_promises(self) -> None:
+        """Let each entry stand as the record has it: what the last cycle decided may not have been written."""
+        for name in sorted(self._rewritten & self.waiting.keys()):
+            stage, booking = self.waiting[name], self.booked.get(name)
+            if booking is not None:
+                promise = booking.promise
+                is_kept = self.profile(stage.pool).timetable != "none" and promise.start_at == booking.option.start_at
+                if is_kept and stage.promise == promise:
+                    continue
+                self.free(self.unbook(name).option.grants)
+            if stage.promise is not None:
+                self._rebook(stage, stage.promise)
+        self._rewritten = set()
+
     def _note_waiting(self, stage: Stage) -> None:
         """Count a stage among those of its sort, and bring its entry up to date."""
         if stage.begin_at is not None or stage.retry_at is not None:
@@ -539,7 +558,11 @@ class View:
         profile = self.profile(stage.pool)
         shape = self.shape(stage)
         way = self.way_of(shape, promise)
-        if profile.timetable == "none" or way is None or promise.start_at <= self.now:
+        if profile.timetable == "none" or way is None:
+            return
+        if promise.start_at <= self.now:
+            self.free(one for rank in promise.placement.grants for one in rank)
+            self.lifted.add(stage.id)
             return
         end = promise.start_at + self.length_s(stage, way, profile.plan_with)
         self._book(Booking(stage, promise, Option(way, promise.start_at, end, promise.placement)))
@@ -652,6 +675,7 @@ class View:
         late_end = booking.promise.late_at + self.length_s(stage, option.way, "p90")
         self.table.take(stage.id, option.grants, option.start_at, option.end_at, late_end)
         self.booked[stage.id] = booking
+        self._rewritten.add(stage.id)
         self.finish[stage.id] = option.end_at
         entries = self.entries.setdefault(stage.pool, {})
         entries[stage.priority] = entries.get(stage.priority, 0) + 1
@@ -659,6 +683,7 @@ class View:
     def unbook(self, name: str) -> Booking:
         """Take an entry out again."""
         booking = self.booked.pop(name)
+        self._rewritten.add(name)
         self.table.drop(name)
         self.finish.pop(name, None)
         self.entries[booking.stage.pool][booking.stage.priority] -= 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -43,7 +43,7 @@ def shapes() -> Mapping[str, tuple[Any, bool]]:
     found = {}
     for name, shape in typing.get_type_hints(Snapshot).items():
         args = typing.get_args(shape)
-        many = typing.get_origin(shape) is tuple and len(args) == 2 and args[1] is Ellipsis
+        many = typing.get_origin(shape) is tuple and args[1:] == (Ellipsis,) and is_dataclass(args[0])
         found[name] = (args[0] if many else shape, many)
     return found
 

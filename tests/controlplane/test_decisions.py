@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as live
 
+from controlplane.jobs import service
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.live import recorder as recording
 from controlplane.live import shadow
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
-from scheduler import profiles
-from scheduler.core import engine
-from scheduler.core.cycle import run
 from scheduler.decisions import log, replay
 from tests.controlplane.people import Person, Town
 from tests.record.yard import cpu
@@ -66,16 +63,22 @@ def test_nothing_is_written_while_nothing_is_news(town: Town, recorder: Recorder
     assert len(list(log.read(live.DECISIONS))) == 2
 
 
-def test_a_plan_that_names_only_changes_is_thought_through_beside(town: Town, recorder: Recorder) -> None:
+def test_what_a_planner_remembered_is_in_the_record(town: Town, recorder: Recorder) -> None:
     town.agent("small", cpu("small", cores=1))
-    town.job(name="first", cpus=1, time_limit="1h")
-    town.job(name="second", cpus=1, time_limit="1h")
-    cycle = run(town.store, profiles.named, clock(), engine.Planner())
-    recorder._notes.append(recording.Noted(replace(cycle, plan=replace(cycle.plan, waits=())), 0.003, clock()))
+    town.agent("large", cpu("large", cores=4))
+    first = town.job(name="first", cpus=1, time_limit="1h")
+    town.job(name="second", cpus=4, time_limit="1h")
+    town.job(name="third", cpus=4, time_limit="1h")
+    decide(town, recorder)
+    service.cancel(first, "owner")
+    town.cycle()
+    town.job(name="fourth", cpus=4, time_limit="1h")
+    now = clock()
+    recorder._notes.append(recording.Noted(town.cycle(now), 0.003, now))
     (row,) = recorder.flush()
-    assert row.waits == {"CapacityInsufficient": 1}
     record = log.find(live.DECISIONS, row.pk)
     assert record is not None
+    assert record.snapshot.given_back is not None, "a cycle before had looked"
     assert replay.replay(record).same
 
 

@@ -1,16 +1,20 @@
-"""A planner that remembers decides as one that sees the world for the first time."""
+"""A planner that remembers decides as one that sees the world for the first time, and is told what it knew besides."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import engine
-from scheduler.core.types import Plan, Snapshot
+from scheduler.core.lifecycle import NodeState, State
+from scheduler.core.types import Node, Plan, Snapshot, Stage
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
+from tests.core.test_stretch_stories import Story
 from tests.core.worlds import NOW, begun, check_laws, ended, node, running, stage, starts, think, waits
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
@@ -54,3 +58,95 @@ def test_it_names_only_what_changed_and_explains_the_rest_on_demand() -> None:
     assert set(waits(planner.explained())) == {"s001", "s002"}
     world = ended(world, "r007")
     assert set(starts(planner.plan(world, named("hybrid"), NOW + 10))) == {"s001"}
+
+
+def forgetful(before: Snapshot, after: Snapshot, dice: random.Random) -> Snapshot:
+    """As if some of what a cycle said of those who wait had not been written."""
+    known = {one.id: one for one in before.waiting}
+    kept = tuple(known[one.id] if one.id in known and dice.random() < 0.1 else one for one in after.waiting)
+    return replace(after, waiting=kept)
+
+
+@pytest.mark.parametrize("profile", ["static", "dynamic", "hybrid", "fifo"])
+def test_what_it_knew_besides_is_told_and_makes_the_same_plan(profile: str) -> None:
+    preempted = 0
+    for seed in range(15):
+        story, planner = Story(seed), engine.Planner()
+        for _ in range(25):
+            story.come()
+            planner.plan(story.world, named(profile), story.now)
+            plan = planner.explained()
+            assert engine.plan(planner.seen, named(profile), story.now) == plan
+            preempted += len(plan.preempts) + len(plan.resizes)
+            before = story.world
+            story.obey(plan)
+            story.world = forgetful(before, story.world, story.dice)
+            story.go_on()
+    assert preempted > 5 or profile in {"static", "fifo"}, "or nothing was tried here"
+
+
+class Crowd:
+    """Many stages on a few dozen devices: they come, are held, go and end by dice, and nodes are lost and found."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice, self.now, self.number = random.Random(seed), NOW, 0
+        self.world = Snapshot(tuple(node(f"n{i}", 8) for i in range(self.dice.choice([3, 8]))))
+        self.come(60)
+
+    def come(self, count: int) -> None:
+        new = tuple(self._one() for _ in range(count))
+        self.world = replace(self.world, waiting=(*self.world.waiting, *new))
+
+    def _one(self) -> Stage:
+        self.number += 1
+        return stage(
+            self.number,
+            self.dice.choice([1, 1, 1, 2, 4, 8]),
+            p50=self.dice.choice([600.0, 3_600.0, 20_000.0]),
+            nodes=self.dice.choice([1] * 8 + [2]),
+            priority=self.dice.choice([300, 500, 500, 700]),
+            project=self.dice.choice(["lab", "shop", "hall"]),
+            begin_at=self.dice.choice([None] * 8 + [self.now + 1000]),
+            time_limit_s=self.dice.choice([None, None, 4_000.0]),
+            submitted_at=self.now,
+            eligible_at=self.now,
+        )
+
+    def go_on(self, plan: Plan) -> None:
+        dice, before = self.dice, self.world
+        told = {one.victim: one.stage for one in plan.preempts}
+        after = applied(before, plan, self.now)
+        self.now += dice.choice([0.5, dice.uniform(1, 400)])
+        going = []
+        for one in after.running:
+            if one.id in told:
+                one = replace(one, state=State.STOPPING, evicted_for=told[one.id], stop_by_at=self.now + 30)
+            elif one.state is State.RUNNING and dice.random() < 0.1:
+                one = replace(one, progress=dice.uniform(0.06, 1.0))
+            if dice.random() > (0.5 if one.state is State.STOPPING else 0.05):
+                going.append(one)
+        waiting = [self._moved(one) for one in after.waiting if dice.random() > 0.005]
+        nodes = tuple(self._found_or_lost(one) if dice.random() < 0.01 else one for one in after.nodes)
+        self.world = forgetful(before, replace(after, running=tuple(going), waiting=tuple(waiting), nodes=nodes), dice)
+        if dice.random() < 0.5:
+            self.come(dice.choice([1, 2, 5]))
+
+    def _moved(self, one: Stage) -> Stage:
+        if self.dice.random() > 0.01:
+            return one
+        return replace(one, state=State.PENDING if one.state is State.HELD else State.HELD)
+
+    @staticmethod
+    def _found_or_lost(one: Node) -> Node:
+        return replace(one, state=NodeState.LOST if one.state is NodeState.READY else NodeState.READY)
+
+
+@pytest.mark.parametrize("profile", ["static", "dynamic", "hybrid", "fifo"])
+def test_in_a_crowd_too(profile: str) -> None:
+    for seed in range(4):
+        crowd, planner = Crowd(seed), engine.Planner()
+        for _ in range(40):
+            planner.plan(crowd.world, named(profile), crowd.now)
+            plan = planner.explained()
+            assert engine.plan(planner.seen, named(profile), crowd.now) == plan
+            crowd.go_on(plan)

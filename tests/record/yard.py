@@ -18,7 +18,9 @@ from controlplane.live import desired
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool, PriorityClass
 from scheduler import profiles
+from scheduler.core import planning
 from scheduler.core.cycle import Cycle, run
+from scheduler.decisions import canonical
 
 GIB = 2**30
 
@@ -123,6 +125,7 @@ class Yard:
         for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):
             PriorityClass.objects.create(name=name, value=value)
         self.store = LiveStore()
+        self.planner = planning.Planner()
 
     def agent(self, name: str, *devices: protocol.Device) -> Agent:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
@@ -137,7 +140,12 @@ class Yard:
         return service.submit({"name": "job", **spec}, self.user)
 
     def cycle(self, now: float | None = None) -> Cycle:
-        return run(self.store, profiles.named, clock() if now is None else now)
+        """One cycle as the live loop has it; what it decided follows from the snapshot alone."""
+        now = clock() if now is None else now
+        done = run(self.store, profiles.named, now, self.planner)
+        anew = planning.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
+        assert canonical.digest(anew) == canonical.digest(done.plan)
+        return done
 
 
 def stage(job: Job, name: str = "main") -> Stage:
