@@ -21,9 +21,12 @@ class Lasting(Generic[T]):
     def of(self, found: Iterable[T]) -> tuple[T, ...]:
         """The same things in the same order, each the object of the last time where it equals it; where all are as they
         were, the tuple too."""
-        known = self._by_id
-        kept = tuple(old if (old := known.get(one.id)) is not None and old == one else one for one in found)
+        kept = tuple(self._kept(one) for one in found)
         if len(kept) == len(self._last) and all(map(is_, kept, self._last)):
             return self._last
         self._last, self._by_id = kept, {one.id: one for one in kept}
         return kept
+
+    def _kept(self, one: T) -> T:
+        old = self._by_id.get(one.id)
+        return old if old is not None and (old is one or old == one) else one

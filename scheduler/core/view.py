@@ -111,7 +111,7 @@ class View:
         now: float,
         news: News | None = None,
     ) -> None:
-        self.snapshot, self._profiles = snapshot, profiles
+        self.snapshot, self._profiles, self.now = snapshot, profiles, now
         self._is_new = True
         self._shares: dict[str, float] | None = None
         self._undone: dict[str, Running] = {}
