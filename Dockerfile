@@ -1,11 +1,14 @@
 # One image for web, workers, beat and agents; docker-compose.yml says which command each container runs.
-FROM python:3.13-slim
+# Behind a mirror: --build-arg PYTHON_IMAGE=... and PIP_INDEX_URL=...
+ARG PYTHON_IMAGE=python:3.13-slim
+FROM ${PYTHON_IMAGE}
 
 ENV PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /srv/switchyard
 
-# Requirements first: this layer stays while only the code changes.
+# Requirements first: this layer stays while only the code changes. Hashes are checked wherever packages come from.
 COPY requirements.txt .
+ARG PIP_INDEX_URL
 RUN pip install --require-hashes -r requirements.txt
 
 COPY manage.py pyproject.toml ./
@@ -16,11 +19,14 @@ COPY frontend frontend
 COPY scheduler scheduler
 COPY switchyard switchyard
 
+# Volumes that are new take owner and mode from these folders. Stages run as nobody: what nodes share is theirs.
 ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static
-RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --create-home yard \
-    && install -d -o yard -g yard /var/lib/switchyard/shared /var/lib/switchyard/blobs \
-       /var/lib/switchyard/decisions /var/lib/switchyard/agent /run/yard \
-    && YARD_SECRET_KEY=only-to-collect-static-files-while-building python manage.py collectstatic --no-input --verbosity 0
+RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home yard \
+    && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/join \
+    && install -d -m 0711 /var/lib/switchyard-agent \
+    && install -d -o 65534 -g 65534 -m 0700 /srv/shared \
+    && YARD_SECRET_KEY=only-to-collect-static-files-while-building python manage.py collectstatic --no-input --verbosity 0 \
+    && python -m compileall -q .
 
 USER yard
 EXPOSE 8470

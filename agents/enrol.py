@@ -30,9 +30,9 @@ def remembered(state: Path) -> Enrolled | None:
         return None
 
 
-def enrol(state: Path, url: str, name: str, token: str) -> Enrolled:
+def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
     """Join and remember. Raises ValueError, with what would help, when that cannot be done now."""
-    channel = Channel(Server(url))
+    channel, url = Channel(server), server.url
     try:
         answer = channel.call("POST", ENROL_PATH, msgspec.json.encode(Enrol(token=token, name=name)))
     except ServerRefused as error:

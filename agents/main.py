@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -119,9 +120,9 @@ def lock(state: Path) -> int:
     return descriptor
 
 
-def join(member: Member, url: str, token: Callable[[], str]) -> Enrolled:
+def join(member: Member, server: Server, token: Callable[[], str]) -> Enrolled:
     known = enrol.remembered(member.state)
-    return known if known is not None else enrol.enrol(member.state, url, member.name, token())
+    return known if known is not None else enrol.enrol(member.state, server, member.name, token())
 
 
 def listen(bell: Path, ring: Callable[[str], None]) -> None:
@@ -241,6 +242,9 @@ async def run(options: argparse.Namespace, state: Path) -> None:
             cached.append(enrol.read_token(options.join_token_file))
         return cached[0]
 
+    stranger = Server(options.url, plain_http=options.plain_http)
+    if stranger.is_readable_on_the_way:
+        log.warning("%s is plain HTTP: whoever is on the way can read and change what is sent", options.url)
     warm_parent = WarmParent(state / "shim.log")
     warm_parent.on_refusal = refuse
     warm_parent.start()
@@ -248,8 +252,8 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     try:
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
-            enrolled = await asyncio.to_thread(join, member, options.url, token)
-            server = Server(options.url, f"{enrolled.node}:{enrolled.credential}")
+            enrolled = await asyncio.to_thread(join, member, stranger, token)
+            server = replace(stranger, identity=f"{enrolled.node}:{enrolled.credential}")
             nodes.append(await serve(member, server, options, warm_parent))
         log.info("%d node(s) up, version %s", len(nodes), VERSION)
         await stopping.wait()
@@ -270,6 +274,11 @@ def label(text: str) -> tuple[str, str]:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m agents", description="Run this host's stages for a control plane.")
     top.add_argument("--url", required=True, help="address of the control plane; https:// unless it is on this host")
+    top.add_argument(
+        "--plain-http",
+        action="store_true",
+        help="accept an http:// address on another host; only on a private network, for nothing is encrypted then",
+    )
     top.add_argument("--state", required=True, help="folder that keeps identity, journal and run folders")
     top.add_argument("--name", default=os.uname().nodename, help="name of the node (default: the host's)")
     top.add_argument("--join-token-file", help="file with a join token, or - for standard input; needed once")

@@ -1,7 +1,7 @@
 """The control plane as an address: where it is, who we are to it, and plain HTTP calls on kept connections.
 
 ``http.client`` rather than a full client library: an agent makes three kinds of small calls, and every MiB counts that
-it takes from the jobs of a thousand hosts. TLS is required off loopback.
+it takes from the jobs of a thousand hosts. TLS is required off loopback, unless the operator answers for the way there.
 """
 
 from __future__ import annotations
@@ -34,20 +34,31 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Server:
-    """Where the control plane is. ``identity`` is ``<node-id>:<credential>``, empty before enrolment."""
+    """Where the control plane is. ``identity`` is ``<node-id>:<credential>``, empty before enrolment.
+
+    ``plain_http`` says that the operator trusts whoever is on the way: without it plain HTTP is for loopback only.
+    """
 
     url: str
     identity: str = ""
+    plain_http: bool = False
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f'"{self.url}" is not an address; give one like https://switchyard.example.org')
-        if parts.scheme == "http" and not is_loopback(parts.hostname):
+        if self.is_readable_on_the_way and not self.plain_http:
             raise ValueError(
                 f'"{self.url}" is plain HTTP to another host; an agent speaks to it only over https:// '
-                "(plain HTTP is accepted for 127.0.0.1, ::1 and localhost)"
+                "(plain HTTP is accepted for 127.0.0.1, ::1 and localhost; on a private network that nobody else can "
+                "listen on, --plain-http accepts it for every host)"
             )
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether others on the network could read what is sent, the node's credential included."""
+        parts = urlsplit(self.url)
+        return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
     @property
     def headers(self) -> dict[str, str]:

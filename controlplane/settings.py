@@ -65,10 +65,15 @@ def _list(name: str, default: str = "") -> list[str]:
 
 SECRET_KEY = _secret_key()
 DEBUG = _flag("YARD_DEBUG")
-ALLOWED_HOSTS = _list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
-CSRF_TRUSTED_ORIGINS = _list("YARD_TRUSTED_ORIGINS")
 PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
-BEHIND_TLS = PUBLIC_URL.startswith("https://")
+_PUBLIC = urlsplit(PUBLIC_URL)
+if _PUBLIC.scheme not in {"http", "https"} or not _PUBLIC.hostname:
+    raise ImproperlyConfigured(f'YARD_URL is "{PUBLIC_URL}"; it must be an address like https://yard.example.org')
+BEHIND_TLS = _PUBLIC.scheme == "https"
+# The address that people are told is answered and may post its own forms, whatever a proxy makes of the Host header.
+_PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
+ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
+CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
 
 INSTALLED_APPS = [
@@ -175,6 +180,10 @@ CELERY_BEAT_SCHEDULE = {
     "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
 }
 
+# Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's
+# half of the world to ask. Unset, nothing is written.
+ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
+
 # Timers of the link in seconds (see agents.protocol.Timers); tests and small clusters may shorten them:
 # YARD_TIMERS="report_s=1,suspect_s=3,lost_s=6,lease_s=8".
 LINK_TIMERS = {name: float(value) for name, _, value in (item.partition("=") for item in _list("YARD_TIMERS"))}
@@ -198,6 +207,9 @@ SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = BEHIND_TLS
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
+# A redirect saves no secret that came over plain HTTP already, and it would break what speaks it on purpose: a check of
+# health beside the server, and agents on a private network (--plain-http).
+SECURE_REDIRECT_EXEMPT = [r"^agent/v1/", r"^api/v1/version$"]
 if _flag("YARD_BEHIND_PROXY"):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # Over plain HTTP on loopback, which is the default, the checks that ask for TLS do not apply.

@@ -1,12 +1,14 @@
 """What the containers of docker-compose.yml do once: make secrets, prepare the database, and watch a file's age.
 
-``python -m deploy.container secrets FOLDER | prepare FOLDER | recent FILE SECONDS``
+``python -m deploy.container secrets FOLDER | prepare STORAGE TOKEN | recent FILE SECONDS``
+
+Nothing secret is printed: what a container prints, a log collector may keep for years.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import io
 import secrets
 import sys
 import time
@@ -29,12 +31,18 @@ def make_secrets(folder: Path) -> int:
     return 0
 
 
-def prepare(folder: Path) -> int:
-    """Bring the tables up to date, make the first records, and leave the agents' join token in ``folder``."""
-    first = make_first_records(os.environ.get("YARD_HOME", "/var/lib/switchyard") + "/shared")
-    write_private(folder / "agent.join", first["join_token"] + "\n")
-    public = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
-    print(f"Sign in once at {public}{first['sign_in_path']}", flush=True)
+def prepare(storage: str, token: Path) -> int:
+    """Bring the tables up to date and make the first records; ``token`` gets what the agents beside this join with.
+
+    ``storage`` is the folder that these agents share. A pool that is there keeps what an administrator gave it.
+    """
+    make_first_records(storage, "--keep-storage", "--no-tokens")
+    from django.core.management import call_command
+
+    said = io.StringIO()
+    call_command("join_token", "--uses", "16", stdout=said)
+    write_private(token, said.getvalue())
+    print("Ready. Sign in by the link of: docker compose exec web python manage.py sign_in_link", flush=True)
     return 0
 
 
@@ -50,8 +58,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="python -m deploy.container")
     commands = top.add_subparsers(dest="command", required=True)
-    for name in ("secrets", "prepare"):
-        commands.add_parser(name).add_argument("folder", type=Path)
+    commands.add_parser("secrets").add_argument("folder", type=Path)
+    first = commands.add_parser("prepare")
+    first.add_argument("storage")
+    first.add_argument("token", type=Path)
     health = commands.add_parser("recent")
     health.add_argument("file", type=Path)
     health.add_argument("seconds", type=float)
@@ -64,7 +74,7 @@ def main() -> int:
     if arguments.command == "secrets":
         return make_secrets(arguments.folder)
     if arguments.command == "prepare":
-        return prepare(arguments.folder)
+        return prepare(arguments.storage, arguments.token)
     return recent(arguments.file, arguments.seconds)
 
 

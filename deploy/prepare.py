@@ -1,7 +1,7 @@
 """Bring the tables up to date and make the first records, in one process: ``python -m deploy.prepare STORAGE``.
 
 Prints what ``manage.py bootstrap --json`` prints; everything else goes to standard error. Run twice, it changes nothing
-but makes new secrets.
+but makes new secrets, and sets the storage again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ import os
 import sys
 
 
-def prepare(storage: str) -> dict[str, str]:
-    """Migrate and bootstrap; ``storage`` is the folder that all nodes share. Returns the secrets to begin with."""
+def prepare(storage: str, *options: str) -> dict[str, str]:
+    """Migrate and bootstrap; ``storage`` is the folder that all nodes share. Returns the secrets to begin with.
+
+    ``options`` are more options of ``manage.py bootstrap``.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     import django
     from django.core.management import call_command
@@ -21,7 +24,7 @@ def prepare(storage: str) -> dict[str, str]:
     django.setup()
     call_command("migrate", interactive=False, verbosity=1 if sys.stderr.isatty() else 0, stdout=sys.stderr)
     said = io.StringIO()
-    call_command("bootstrap", "--json", "--storage", storage, stdout=said)
+    call_command("bootstrap", "--json", "--storage", storage, *options, stdout=said)
     first: dict[str, str] = json.loads(said.getvalue())
     return first
 

@@ -27,12 +27,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument("--storage", default="", help="folder that all nodes of the pools share")
+        parser.add_argument("--keep-storage", action="store_true", help="leave the storage of pools that are there")
         parser.add_argument("--no-tokens", action="store_true", help="make no secrets")
         parser.add_argument("--nodes", type=int, default=64, help="how many nodes each join token lets in")
 
     def handle(self, *args: Any, **options: Any) -> None:
         with transaction.atomic():
-            user, pools = self._rows(options["storage"])
+            user, pools = self._rows(options["storage"], keep=options["keep_storage"])
             found = {} if options["no_tokens"] else self._secrets(user, pools, options["nodes"])
         if options["json"]:
             self.stdout.write(json.dumps(found))
@@ -41,7 +42,7 @@ class Command(BaseCommand):
             for name, secret in found.items():
                 self.stdout.write(f"{name}: {secret}")
 
-    def _rows(self, storage: str) -> tuple[User, dict[str, Pool]]:
+    def _rows(self, storage: str, keep: bool) -> tuple[User, dict[str, Pool]]:
         user, new = User.objects.get_or_create(username="admin", defaults={"is_staff": True, "is_superuser": True})
         project, _ = Project.objects.get_or_create(name="default", defaults={"description": "Where jobs go by default"})
         Member.objects.get_or_create(project=project, user=user, defaults={"role": Member.Role.LEAD})
@@ -52,7 +53,7 @@ class Command(BaseCommand):
         pools = {}
         for name in ("default", "simulated"):
             pool, _ = Pool.objects.get_or_create(name=name, defaults={"storage_path": storage})
-            if storage and pool.storage_path != storage:
+            if storage and not keep and pool.storage_path != storage:
                 pool.storage_path = storage
                 pool.save(update_fields=["storage_path"])
             pools[name] = pool
