@@ -1,4 +1,7 @@
-"""docker-compose.yml is in step with the code: images, commands, options and variables exist."""
+"""docker-compose.yml is in step with the code: images, commands, options and variables exist, and doors stay shut.
+
+``test_compose_up.py`` brings it up where a container engine answers.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,36 @@ import yaml
 
 from deploy.local.service import ROOT
 
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+TEXT = (ROOT / "docker-compose.yml").read_text()
+# What docker compose itself reads, or passes on to a program of the image that is not ours.
+READ_BY_OTHERS = {"PGPASSFILE": "libpq", "FORWARDED_ALLOW_IPS": "uvicorn"}
+
+
+def plain(value: Any) -> Any:
+    """What the file says where nobody sets a variable."""
+    match value:
+        case dict():
+            return {name: plain(each) for name, each in value.items()}
+        case list():
+            return [plain(each) for each in value]
+        case str():
+            former = None
+            while former != value:
+                former, value = value, re.sub(r"\$\{\w+:-([^${}]*)\}", r"\1", value)
+    return value
+
+
+COMPOSE: dict[str, Any] = plain(yaml.safe_load(TEXT))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "switchyard"}
 OTHERS = {name: service for name, service in SERVICES.items() if name not in OURS}
+AGENTS = {name: service for name, service in OURS.items() if service["command"][:3] == ["python", "-m", "agents"]}
+STAY = {name: service for name, service in SERVICES.items() if service["restart"] != "no"}
+
+
+def volumes(service: dict[str, Any]) -> dict[str, str]:
+    """Where each volume is, by its name."""
+    return dict(each.split(":")[:2] for each in service.get("volumes", []))
 
 
 def sources() -> Iterator[Path]:
@@ -35,21 +64,138 @@ def test_the_parts_of_a_production_stack_are_there() -> None:
     assert set(SERVICES) >= {"db", "redis", "migrate", "web", "worker", "scheduler", "beat", "agent-1", "agent-2"}
 
 
+@pytest.mark.parametrize("name", STAY)
+def test_each_service_that_stays_comes_back_and_is_checked_for_health(name: str) -> None:
+    assert STAY[name]["restart"] == "unless-stopped"
+    check = STAY[name]["healthcheck"]
+    assert check["test"]
+    assert {"interval", "timeout", "retries"} <= set(check)
+
+
+@pytest.mark.parametrize("name", SERVICES.keys() - STAY.keys())
+def test_each_service_that_ends_is_waited_for(name: str) -> None:
+    waited = [other["depends_on"][name] for other in SERVICES.values() if name in other.get("depends_on", {})]
+    assert waited
+    assert all(each == {"condition": "service_completed_successfully"} for each in waited)
+
+
 @pytest.mark.parametrize("name", SERVICES)
-def test_each_service_that_stays_is_checked_for_health(name: str) -> None:
+def test_whoever_depends_on_one_that_stays_waits_for_its_health(name: str) -> None:
+    for other, how in SERVICES[name].get("depends_on", {}).items():
+        assert other not in STAY or how == {"condition": "service_healthy"}
+
+
+def test_the_image_is_built_once_and_shared() -> None:
+    builders = {name for name, service in SERVICES.items() if "build" in service}
+    assert builders == {"secrets"}
+    assert len({service["image"] for service in OURS.values()}) == 1
+
+
+def test_what_the_build_may_be_told_is_asked_for() -> None:
+    told = set(OURS["secrets"]["build"]["args"])
+    assert told == set(re.findall(r"^ARG (\w+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nobody_gets_more_rights_and_logs_have_an_end(name: str) -> None:
     service = SERVICES[name]
-    if service.get("restart") == "unless-stopped":
-        assert service["healthcheck"]["test"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert set(service["logging"]["options"]) == {"max-size", "max-file"}
+    assert "privileged" not in service
+    assert service.get("network_mode", "none") == "none"
+    assert not any(each.startswith(("/", ".")) for each in volumes(service)), "a folder of the host"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_hold_no_right_but_those_that_an_agent_needs(name: str) -> None:
+    service = OURS[name]
+    assert service["cap_drop"] == ["ALL"]
+    if name in AGENTS:
+        assert not {"SYS_ADMIN", "SYS_PTRACE", "NET_ADMIN", "SETPCAP", "MKNOD"} & set(service["cap_add"])
+    else:
+        assert service["read_only"] is True
+        assert "cap_add" not in service
+        assert "user" not in service, "the image's own user is not root"
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_sees_no_secret_and_no_store(name: str) -> None:
+    """Stages are strangers' code: what their container cannot see, they cannot take."""
+    agent = AGENTS[name]
+    assert not agent.get("environment")
+    assert "env_file" not in agent
+    assert not {"secrets", "postgres", "blobs", "decisions"} & volumes(agent).keys()
+    assert not set(agent["networks"]) & {net for store in OTHERS.values() for net in store["networks"]}
+    assert "--run-as" not in agent["command"], "a root agent runs stages as nobody unless it is told otherwise"
+
+
+def test_the_stores_are_reached_by_the_control_plane_only() -> None:
+    for name, service in SERVICES.items():
+        for network in service.get("networks", []):
+            if COMPOSE["networks"][network] == {"internal": True}:
+                assert name not in AGENTS
+    assert all(
+        COMPOSE["networks"][network] == {"internal": True} for store in OTHERS.values() for network in store["networks"]
+    )
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_joins_the_web_service_by_its_name_with_the_token_that_migrate_leaves(name: str) -> None:
+    from agents.main import parser
+
+    command, prepare = AGENTS[name]["command"], OURS["migrate"]["command"]
+    parsed = parser().parse_args(command[3:])
+    assert parsed.url == "http://web:8470"
+    assert parsed.plain_http
+    assert set(AGENTS[name]["networks"]) & set(OURS["web"]["networks"])
+    assert "web" in OURS["web"]["environment"]["YARD_ALLOWED_HOSTS"].split(",")
+    assert parsed.join_token_file == prepare[-1]
+    assert Path(parsed.join_token_file).parent == Path(volumes(AGENTS[name])["join"])
+    assert volumes(OURS["migrate"])["join"] == volumes(AGENTS[name])["join"]
+    assert volumes(AGENTS[name])["shared"] == prepare[-2]
+    assert parsed.serve_peers.startswith(f"{parsed.name}:")
+    assert parsed.name == name
+    assert volumes(AGENTS[name])[name] == parsed.state
+
+
+def test_each_volume_is_somebodys() -> None:
+    assert {volume for service in SERVICES.values() for volume in volumes(service)} == set(COMPOSE["volumes"])
+
+
+def test_folders_of_volumes_are_in_the_image_with_their_owner() -> None:
+    """A new volume takes owner and mode from the image; one that the image lacks would be root's."""
+    made = set(re.findall(r"(?<= )/[\w/-]+", " ".join(re.findall(r"install -d .*", (ROOT / "Dockerfile").read_text()))))
+    wanted = {place for service in OURS.values() for place in volumes(service).values()}
+    assert wanted <= made
+
+
+def test_workers_renew_the_file_that_their_check_looks_at() -> None:
+    for service in (OURS["scheduler"], OURS["worker"]):
+        assert service["environment"]["YARD_ALIVE_FILE"] in service["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if "healthcheck" in OURS[name]])
+def test_each_check_of_ours_is_understood(name: str) -> None:
+    from deploy.container import parser as container_parser
+
+    kind, *words = OURS[name]["healthcheck"]["test"]
+    runs = [words] if kind == "CMD" else [run.split() for run in words[0].split(" || ")]
+    for program, flag, *rest in runs:
+        assert program == "python"
+        if flag == "-c":
+            compile(rest[0], name, "exec")
+        else:
+            assert rest[0] == "deploy.container"
+            assert container_parser().parse_args(rest[1:]).command == "recent"
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_each_variable_is_read_by_the_code(name: str) -> None:
     text = "".join(path.read_text() for path in sources())
-    by_libpq = {"PGPASSFILE"}
     unread = [
         variable
         for variable in (OURS[name].get("environment") or {})
-        if f'"{variable}"' not in text and variable not in by_libpq
+        if f'"{variable}"' not in text and variable not in READ_BY_OTHERS
     ]
     assert unread == []
 
@@ -76,8 +222,7 @@ def understood_by_module(module: str, arguments: list[str]) -> None:
     if module == "agents":
         from agents.main import parser
 
-        parsed = parser().parse_args(arguments)
-        assert parsed.url == "http://127.0.0.1:8470"
+        parser().parse_args(arguments)
     else:
         assert module == "deploy.container"
         from deploy.container import parser as container_parser
@@ -128,10 +273,25 @@ def test_nothing_secret_stands_in_the_file() -> None:
                 assert value.startswith("/run/yard/"), variable
 
 
-def test_only_loopback_is_published() -> None:
-    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    assert ports
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+def test_only_the_web_port_is_published_and_on_loopback_only() -> None:
+    assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
+        "web": ["127.0.0.1:8470:8470"]
+    }
+
+
+def test_the_address_that_people_are_told_is_the_port_that_is_published() -> None:
+    told = re.search(r"YARD_URL: (.*)", TEXT)
+    published = re.search(r"ports: \[\"(.*)\"\]", TEXT)
+    assert told
+    assert published
+    port = "${YARD_PORT:-8470}"
+    assert port in told[1]
+    assert port in published[1]
+
+
+def test_each_variable_that_an_administrator_may_set_is_documented() -> None:
+    page = (ROOT / "docs" / "how-to" / "production.md").read_text()
+    assert [name for name in set(re.findall(r"\$\{(\w+)", TEXT)) if f"`{name}`" not in page] == []
 
 
 def test_other_images_are_the_servers_that_tests_run_on() -> None:
