@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from agents import run_as, visible
 from agents.environment import Places, environment
 from agents.protocol import DeviceClaim
 from agents.server import Server, is_loopback
+from deploy.local.service import ROOT
 from tests.agents.yard import order
 
 PLACES = Places(Path("/parts/p"))
@@ -78,6 +81,40 @@ def test_other_hosts_must_be_reached_over_tls(host: str) -> None:
     with pytest.raises(ValueError, match="only over https://"):
         Server(f"http://{host}")
     assert Server(f"https://{host}/yard/").socket_url("/agent") == f"wss://{host}/yard/agent"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "web:8470"])
+def test_an_operator_may_answer_for_a_private_network(host: str) -> None:
+    told = Server(f"http://{host}", plain_http=True)
+    assert told.is_readable_on_the_way
+    assert told.socket_url("/agent") == f"ws://{host}/agent"
+    assert not Server(f"https://{host}", plain_http=True).is_readable_on_the_way
+    assert not Server("http://127.0.0.1", plain_http=True).is_readable_on_the_way
+    with pytest.raises(ValueError, match="is not an address"):
+        Server(host, plain_http=True)
+
+
+def ended(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    (state / "token").write_text("a-token")
+    named = ["--state", str(state / "agent"), "--join-token-file", str(state / "token"), "--name", "n1", *options]
+    return subprocess.run(
+        [sys.executable, "-m", "agents", *named], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_agent_that_may_not_speak_plain_http_ends_with_the_cure(tmp_path: Path) -> None:
+    done = ended(tmp_path, "--url", "http://yard.invalid:9")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "--plain-http" in done.stderr
+    assert not (tmp_path / "agent" / "node.json").exists()
+
+
+def test_an_agent_that_may_tries_and_warns(tmp_path: Path) -> None:
+    done = ended(tmp_path, "--url", "http://yard.invalid:9", "--plain-http")
+    assert done.returncode == 1
+    assert "nobody answers at http://yard.invalid:9" in done.stderr
+    assert "WARNING http://yard.invalid:9 is plain HTTP" in done.stderr
 
 
 def test_a_folder_that_the_user_cannot_enter_is_refused_with_the_cure(tmp_path: Path) -> None:

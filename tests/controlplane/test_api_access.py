@@ -17,6 +17,7 @@ from django.utils import timezone
 from controlplane.access import service
 from controlplane.access.models import Member, Project, SignInLink, Token, User
 from controlplane.api.urls import urlpatterns
+from controlplane.pools.models import Pool
 from tests.controlplane.people import Person, Town
 
 # The version and the description of the API itself hold nothing of anybody.
@@ -226,6 +227,11 @@ def test_bootstrap_makes_all_that_is_needed_and_may_be_repeated(db: None, capsys
         pools = json.loads(client.get("/api/v1/pools").content)["results"]
         assert [(pool["name"], pool["shared_storage"]) for pool in pools] == [("default", True), ("simulated", True)]
     assert (User.objects.count(), Project.objects.count(), Member.objects.count()) == (1, 1, 1)
+    call_command("bootstrap", "--json", "--no-tokens", "--storage", "/other", "--keep-storage")
+    assert set(Pool.objects.values_list("storage_path", flat=True)) == {"/shared"}
+    call_command("bootstrap", "--json", "--no-tokens", "--storage", "/other")
+    assert set(Pool.objects.values_list("storage_path", flat=True)) == {"/other"}
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [{}, {}]
     call_command("bootstrap", "--json", "--no-tokens")
     assert json.loads(capsys.readouterr().out) == {}
 

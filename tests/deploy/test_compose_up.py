@@ -176,7 +176,8 @@ def test_the_documented_link_signs_in_once(project: Project) -> None:
         assert b"<title>Overview" in answer.read()
     with pytest.raises(HTTPError) as refused:
         build_opener(HTTPCookieProcessor(CookieJar())).open(link, timeout=30)
-    assert refused.value.code == 410
+    with refused.value as answer:
+        assert answer.code == 410
 
 
 def test_nothing_that_opens_a_door_is_printed(project: Project) -> None:
