@@ -16,6 +16,10 @@ from typing import Final, Literal
 
 import msgspec
 
+# What both sides hide is told by one rule: the agent masks logs by it, the server what it shows of job files.
+from agents.masking import MASK as MASK
+from agents.masking import tells_secret as tells_secret
+
 PROTO: Final = 1
 MIN_PROTO: Final = 1
 

@@ -23,8 +23,8 @@ from controlplane.api.job_rows import Job, WaitReason
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
+from controlplane.jobs import masked, service
 from controlplane.jobs import models as rows
-from controlplane.jobs import service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import Refusal
 from scheduler.core.lifecycle import FINAL, WAITING, State
@@ -320,10 +320,11 @@ class JobSpec(Resource):
 
     @extend_schema(operation_id="jobs_spec", responses={200: SubmittedSpec, 404: Problem})
     def get(self, request: Request, name: str) -> Response:
-        """The job file as it was submitted, and the resolved demand of each stage."""
+        """The job file as it was submitted, and the resolved demand of each stage. Values of secrets are masked."""
         job = found(signed_in(request), name)
         stages = job.stages.order_by("index").values_list("name", "request")
-        return Response(SubmittedSpec(job.number, job.spec, [ResolvedDemand(*stage) for stage in stages]))
+        resolved = [ResolvedDemand(name, masked.shown(request)) for name, request in stages]
+        return Response(SubmittedSpec(job.number, masked.shown(job.spec), resolved))
 
 
 class JobReasons(Resource):

@@ -1,15 +1,21 @@
-"""Jobs and their facts in the administration: to look at, never to edit. Ending one goes the same way as elsewhere."""
+"""Jobs and their facts in the administration: to look at, never to edit. Ending one goes the same way as elsewhere.
+
+Values of secrets are masked here too: whoever runs the cluster needs them no more than anybody else.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.jobs import service
+from controlplane.jobs import masked, service
 from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stage
 
 
@@ -28,6 +34,11 @@ class ReadOnly(admin.ModelAdmin):
         return False
 
 
+def _text(asked: dict[str, Any]) -> SafeString:
+    """A job file or a demand to look at."""
+    return format_html("<pre>{}</pre>", json.dumps(masked.shown(asked), indent=2, ensure_ascii=False))
+
+
 @admin.register(Job)
 class JobAdmin(ReadOnly):
     """Jobs."""
@@ -36,7 +47,14 @@ class JobAdmin(ReadOnly):
     list_filter = ["state", "pool", "project"]
     list_select_related = ["project", "user", "pool"]
     search_fields = ["number", "name"]
+    exclude = ["spec"]
+    readonly_fields = ["job_file"]
     actions = ["cancel"]
+
+    @admin.display(description=_("Job file"))
+    def job_file(self, job: Job) -> SafeString:
+        """The job file as it was submitted."""
+        return _text(job.spec)
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         """Whoever may run the cluster may end a job."""
@@ -58,6 +76,13 @@ class StageAdmin(ReadOnly):
     list_filter = ["state", "kind", "cause"]
     list_select_related = ["job"]
     search_fields = ["name", "job__number"]
+    exclude = ["request"]
+    readonly_fields = ["demand"]
+
+    @admin.display(description=_("Demand"))
+    def demand(self, stage: Stage) -> SafeString:
+        """What it asks for, as it was understood."""
+        return _text(stage.request)
 
 
 @admin.register(Attempt)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from agents.protocol import IMAGE
+from controlplane.jobs import masked
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
 from scheduler.core import partitions
@@ -107,8 +108,13 @@ def _tables_with(profile: str) -> list[partitions.Table]:
     return [table for table in partitions.tables().values() if profile in table.profiles]
 
 
-def environment(section: Section, key: str = "env") -> dict[str, str]:
-    """The environment at ``key``; numbers and truth values become text."""
+def environment(section: Section, marked: object = None) -> dict[str, str]:
+    """The environment of this section; numbers and truth values become text.
+
+    ``marked`` is what the stage names as ``secrets``: no refusal repeats the value of one, and a value that was copied
+    from where it is masked is refused.
+    """
+    key = "env"
     value = section.values.get(key)
     if value is None:
         return {}
@@ -118,10 +124,14 @@ def environment(section: Section, key: str = "env") -> dict[str, str]:
     env: dict[str, str] = {}
     for name, word in value.items():
         at = f"/{key}/" + str(name).replace("~", "~0").replace("/", "~1")
+        hidden = masked.is_secret(str(name), marked if isinstance(marked, list) else ())
         if not isinstance(name, str) or not _NAME_OF_ENV.fullmatch(name):
             section.refuse(at, f"{shown(name)} cannot name a variable: use letters, digits and _", "invalid_name")
         elif name.startswith("YARD_"):
             section.refuse(at, f"{name} is set by Switchyard; choose a name that does not begin with YARD_", "reserved")
+        elif hidden and word == masked.MASKED:
+            section.refuse(at, f"the value of {name} is masked in what was copied; enter it again", "masked")
+            env[name] = word
         elif isinstance(word, bool):
             env[name] = str(word).lower()
         elif isinstance(word, int | float):
@@ -129,7 +139,8 @@ def environment(section: Section, key: str = "env") -> dict[str, str]:
         elif isinstance(word, str) and "\0" not in word:
             env[name] = word
         else:
-            section.refuse(at, f"{name} must be a text or a number without NUL, not {shown(word)}")
+            said = "what is given" if hidden else shown(word)
+            section.refuse(at, f"{name} must be a text or a number without NUL, not {said}")
     if sum(len(name) + len(word) for name, word in env.items()) > LARGEST_ENV:
         section.refuse(key, f"{key} must have at most {LARGEST_ENV} characters in all", "too_long")
         return {}
@@ -137,7 +148,7 @@ def environment(section: Section, key: str = "env") -> dict[str, str]:
 
 
 def secrets(section: Section, ways: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The variables of the environment whose values are masked in logs; each must be set in some way to run."""
+    """The variables of the environment whose values are shown nowhere; each must be set in some way to run."""
     known = {name for way in ways for name in way["env"]}
     names: list[str] = []
     for index, each in enumerate(section.each("secrets", 64)):
@@ -233,7 +244,7 @@ def _way(
     own = command(way)
     if own is None and argv is None:
         way.refuse("", 'says nothing to run: give "run" or "command" to the stage or to each of its devices', "missing")
-    words, merged = own or argv or [], {**env, **environment(way)}
+    words, merged = own or argv or [], {**env, **environment(way, stage.values.get("secrets"))}
     image = way.read("image", _image, "")
     found = _device(index, way, kind, vendor, model, words, merged, host, partition)
     return {**found, "image": image} if image else found

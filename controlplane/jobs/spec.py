@@ -18,7 +18,7 @@ from typing import Any, Final
 from controlplane.access import permissions
 from controlplane.access.models import Project, User
 from controlplane.fleet.models import Device
-from controlplane.jobs import demand, flow
+from controlplane.jobs import demand, flow, masked
 from controlplane.jobs.demand import AFFINITY, KINDS_OF_DEVICE, Host, Known
 from controlplane.jobs.section import Refusal, Section
 from controlplane.jobs.values import (
@@ -124,7 +124,7 @@ class Resolved:
     warnings: tuple[tuple[str, str], ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """The resolved job as plain JSON, for the dry run."""
+        """The resolved job as plain JSON, for the dry run; secret values are masked."""
         return {
             "name": self.name,
             "project": self.project.name,
@@ -141,7 +141,7 @@ class Resolved:
                     "asks": demand.spoken(stage.request),
                     "max_attempts": stage.max_attempts,
                     "begin_at": stage.begin_at.isoformat() if stage.begin_at else None,
-                    "request": stage.request,
+                    "request": masked.shown(stage.request),
                 }
                 for stage in self.stages
             ],
@@ -403,7 +403,7 @@ def _stage(
         section.read("cpus", demand.cores, round(demand.DEFAULT_CPUS * 1000)),
         section.read("memory", demand.MEMORY, demand.DEFAULT_MEMORY),
     )
-    argv, env = demand.command(section), demand.environment(section)
+    argv, env = demand.command(section), demand.environment(section, section.values.get("secrets"))
     ways = demand.alternatives(section, kind, argv, env, host, rules.known)
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
         # A CPU alternative may say more or less than the stage: what its parts get is what it claims.

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import may_end, visible_jobs
+from controlplane.jobs import masked
 from controlplane.jobs.models import Job, LogChunk, Part
 from controlplane.pages import gantt
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
@@ -167,7 +168,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "checkpoints": checkpoints[:12],
             "checkpoint_count": len(checkpoints),
             "events": _events(request, number),
-            "spec": yaml.safe_dump(row.spec, sort_keys=False, allow_unicode=True),
+            "spec": yaml.safe_dump(masked.shown(row.spec), sort_keys=False, allow_unicode=True),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
             "is_held": any(stage["state"] == "HELD" for stage in job["stages"]),

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.access.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
+from controlplane.jobs import masked
 from controlplane.jobs.models import Job
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
@@ -20,19 +21,23 @@ KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve",
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
 
 
-def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None]:
-    """What the form begins with: the file of the job that ``?from=`` names, if it may be seen, or a small example."""
+def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]:
+    """What the form begins with: the file of the job that ``?from=`` names, if it may be seen, or a small example.
+
+    Values of secrets are not copied, not even for their owner: the last are the variables to be entered again, and the
+    API refuses a file in which one of them is masked still.
+    """
     wanted = request.GET.get("from", "")
     if wanted.isdigit():
         row = Job.objects.filter(visible_jobs(request.user), number=int(wanted[:18])).first()  # type: ignore[arg-type]
         if row is not None:
-            return row.spec, row.number
-    return SAMPLE, None
+            return masked.shown(row.spec), row.number, masked.names(row.spec)
+    return SAMPLE, None, []
 
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    spec, source = _start(request)
+    spec, source, secrets = _start(request)
     tiles = read(request, "/overview").body["tiles"]
     models = sorted({(tile["kind"], tile["model"]) for tile in tiles if tile["kind"] != "cpu" and tile["model"]})
     known = {
@@ -48,6 +53,7 @@ def show(request: HttpRequest) -> HttpResponse:
         {
             "known": known,
             "source": source,
+            "secrets": secrets,
             "stage_kinds": KINDS,
             "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
             "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
