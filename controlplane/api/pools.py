@@ -15,13 +15,14 @@ from controlplane.pools import models as rows
 
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
-    stages that ask for a partition."""
+    stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another."""
 
     name: str
     profile: str
     shared_storage: bool
     default_limit_s: int
     max_limit_s: int
+    min_runtime_s: int
     stopped_by: str
     repartition: bool
     nodes: int
@@ -40,6 +41,7 @@ def _shown(pool: rows.Pool, nodes: int) -> Pool:
         shared_storage=bool(pool.storage_path),
         default_limit_s=pool.default_limit_s,
         max_limit_s=pool.max_limit_s,
+        min_runtime_s=pool.min_runtime_s,
         stopped_by=pool.stopped_by,
         repartition=pool.repartition,
         nodes=nodes,

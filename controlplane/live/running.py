@@ -29,7 +29,8 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
        CASE WHEN s.request ? 'least_nodes' THEN (
            SELECT array_agg(extract(epoch FROM b.ended_at)::float8 ORDER BY b.ended_at) FROM jobs_attempt b
            WHERE b.stage_id = s.id AND b.cause = 'RESIZE' AND b.stop_for <> s.id
-             AND b.ended_at > now() - interval '1 day') END
+             AND b.ended_at > now() - interval '1 day') END,
+       o.min_runtime_s::float8
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
@@ -93,6 +94,7 @@ class Holders:
             submitted,
             resized_to,
             gave_back_at,
+            min_runtime_s,
         ) = row[12:]
         request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
         least, most = demand.least_nodes(request), demand.most_nodes(request)
@@ -137,6 +139,7 @@ class Holders:
             evicted_for=stop_for,
             stop_by_at=stop_at + request["grace_s"] if stop_at else None,
             preemptions=preemptions,
+            min_runtime_s=min_runtime_s,
             grace_s=request["grace_s"],
             submitted_at=submitted,
             alternatives=self._known.ways(request),

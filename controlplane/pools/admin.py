@@ -16,7 +16,17 @@ class PoolForm(forms.ModelForm):
 
     class Meta:
         model = Pool
-        fields = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "repartition", "stopped_by"]
+        fields = [
+            "name",
+            "profile",
+            "storage_path",
+            "default_limit_s",
+            "max_limit_s",
+            "min_runtime_s",
+            "user_limit",
+            "repartition",
+            "stopped_by",
+        ]
 
 
 @admin.register(Pool)
@@ -24,7 +34,7 @@ class PoolAdmin(admin.ModelAdmin):
     """Pools and their limits."""
 
     form = PoolForm
-    list_display = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "stopped_by"]
+    list_display = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "min_runtime_s", "stopped_by"]
     search_fields = ["name"]
 
 

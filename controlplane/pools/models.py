@@ -44,6 +44,11 @@ class Pool(models.Model):
     user_limit = models.PositiveIntegerField(
         null=True, blank=True, help_text=_("How many stages of one user may run here at once; empty means any number.")
     )
+    min_runtime_s = models.PositiveIntegerField(
+        default=0,
+        validators=[MaxValueValidator(30 * 86_400)],
+        help_text=_("For so many seconds after its start no stage here is stopped for another; 0 protects nobody."),
+    )
     stopped_by = models.CharField(max_length=150, blank=True, help_text=_("Set to stop all starts in this pool."))
     repartition = models.BooleanField(
         default=False,

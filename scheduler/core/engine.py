@@ -30,7 +30,7 @@ from scheduler.core.stretch import stretch
 from scheduler.core.types import Expected, Grant, News, Placement, Plan, Promise, Snapshot, Stage
 from scheduler.core.view import Booking, Option, Outcome, View
 
-# For so many stages with an entry elastic ones are asked again to give back.
+# For so many stages with an entry it is asked again whom to stop or to shrink.
 ASKED_AGAIN = 16
 # Entries that would move by less than this stay where they are: people read them.
 STILL_S = 1.0
@@ -111,8 +111,8 @@ def decide(view: View) -> Queue:
     for stage in _in_order(view, view.owners, queue):
         settle(view, stage, queue)  # what was freed for it is its own before anybody looks
     view.close_fences()
-    if view.elastic and view.booked:
-        give_back(view, queue)
+    if view.booked and (view.elastic or view.holders.some_became_unsafe(view.now)):
+        ask_again(view, queue)
     walk(view, queue)
     for pool in sorted(view.pools):
         move_forward(view, pool)
@@ -461,16 +461,19 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     shape.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
-def give_back(view: View, queue: Queue) -> None:
-    """Ask elastic stages again for those at the head of the queue that have an entry: when it was made, whoever could
-    give may have had its size for too short. Nobody is served before a newcomer that stands before it."""
+def ask_again(view: View, queue: Queue) -> None:
+    """Ask again whom to stop or shrink for those at the head of the queue that have an entry: when it was made, an
+    elastic stage may have had its size for too short to give back, and others may have been within their minimum run
+    time. Nobody is served before a newcomer that stands before it."""
     line, at = view.line, view.positions(queue.slots)
     is_new = ~line.is_blocked[queue.slots]
     is_new[at[[line.slot[name] for name in view.booked]]] = False
     for stage in _in_order(view, view.booked.keys() - view.owners, queue)[:ASKED_AGAIN]:
         if stage.id not in view.booked:
             continue  # lifted for one before it
-        slot, policies = line.slot[stage.id], view.profile(stage.pool).resizes
+        slot, profile = line.slot[stage.id], view.profile(stage.pool)
+        was_safe = view.holders.were_safe(view.booked[stage.id].promise.made_at, view.now)
+        policies = profile.evicts if was_safe else profile.resizes
         before = queue.slots[: at[slot]]
         if is_new[: at[slot]][line.pool[before] == line.pool[slot]].any():
             continue

@@ -363,6 +363,9 @@ def wake_at(view: View) -> float | None:
     if not times and view.waiting and any(view.profile(pool).timetable == "repair" for pool in view.pools):
         end = view.next_end()
         times = [end] if end is not None else []
+    unsafe_at = view.holders.next_unsafe(view.now) if view.waiting else None
+    if unsafe_at is not None:
+        times.append(unsafe_at)
     return min((at for at in (*times, *view.wakes) if at > view.now), default=None)
 
 

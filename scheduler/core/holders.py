@@ -21,7 +21,8 @@ class Holders:
 
     Columns: ``node`` (row; -1 for a spare slot), ``priority``, ``weight`` (devices times importance), ``saved_at``
     (what was done since then would be lost; infinite where nothing would be), ``again_s`` (what starting again takes),
-    ``safe_until`` and ``preemptions``; ``gives`` are the milli of accelerators that it would give back on that node,
+    ``safe_until`` (the end of a minimum run time that ``began`` with the stage; -inf without one) and ``preemptions``;
+    ``gives`` are the milli of accelerators that it would give back on that node,
     or of cores where it has none, ``project`` is whose it is (a code).
     """
 
@@ -33,6 +34,7 @@ class Holders:
         self.weight: Column = np.zeros(_START)
         self.saved_at: Column = np.zeros(_START)
         self.again_s: Column = np.zeros(_START)
+        self.began: Column = np.zeros(_START)
         self.safe_until: Column = np.zeros(_START)
         self.preemptions: Column = np.zeros(_START)
         self.gives: Column = np.zeros(_START)
@@ -72,7 +74,10 @@ class Holders:
         self.priority[at] = [stage.priority for stage in stages]
         self.saved_at[at] = [saved_at for saved_at, _ in stakes]
         self.again_s[at] = [again_s for _, again_s in stakes]
-        self.safe_until[at] = [stage.started_at + stage.min_runtime_s for stage in stages]
+        self.began[at] = [stage.started_at for stage in stages]
+        self.safe_until[at] = [
+            stage.started_at + stage.min_runtime_s if stage.min_runtime_s else -np.inf for stage in stages
+        ]
         self.preemptions[at] = [stage.preemptions for stage in stages]
         self.project[at] = [self._projects.setdefault(stage.project, len(self._projects)) for stage in stages]
 
@@ -91,6 +96,19 @@ class Holders:
         """The slots of stages of these projects that are not safe now."""
         codes = [self._projects[name] for name in projects if name in self._projects]
         return np.flatnonzero((self.node >= 0) & (self.safe_until <= now) & np.isin(self.project, codes))
+
+    def some_became_unsafe(self, now: float) -> bool:
+        """Whether the minimum run time of some of them is over."""
+        return bool(((self.node >= 0) & (self.safe_until > -np.inf) & (self.safe_until <= now)).any())
+
+    def were_safe(self, at: float, now: float) -> bool:
+        """Whether some that may be stopped ``now`` were within their minimum run time ``at`` an earlier moment."""
+        return bool(((self.node >= 0) & (self.began <= at) & (at < self.safe_until) & (self.safe_until <= now)).any())
+
+    def next_unsafe(self, now: float) -> float | None:
+        """When the next minimum run time ends."""
+        ahead = self.safe_until[(self.node >= 0) & (self.safe_until > now)]
+        return float(ahead.min()) if len(ahead) else None
 
     def prices(self, slots: Column, now: float) -> Column:
         """What stopping each costs; the same as :func:`scheduler.core.price.price`."""

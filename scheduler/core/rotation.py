@@ -526,4 +526,7 @@ class Rotation:
                 times += [at for policy in self.profile.turns if (at := policy.turns_at(stage, self.view)) is not None]
         for stage in self.view.waiting.values():
             times += [at for at in (stage.begin_at, stage.retry_at) if at is not None]
+        unsafe_at = self.view.holders.next_unsafe(now) if self.view.waiting else None
+        if unsafe_at is not None:
+            times.append(unsafe_at)
         return min((at for at in times if at > now), default=None)

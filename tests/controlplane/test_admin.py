@@ -15,6 +15,7 @@ from controlplane.access.models import Project, Token, User
 from controlplane.fleet.models import JoinToken, Node
 from controlplane.fleet.service import enrol
 from controlplane.jobs.models import Job
+from controlplane.pools.models import Pool
 from tests.controlplane.people import Town
 
 OURS = ("access", "pools", "fleet", "jobs")
@@ -143,3 +144,10 @@ def test_rules_are_edited(root: Client, town: Town) -> None:
     form = {"name": "vision", "weight": "2.5", "description": "", **members}
     assert root.post(address(Project, "add"), form).status_code == 302
     assert Project.objects.get(name="vision").weight == 2.5
+    page = address(Pool, "change", town.pool.pk)
+    form = {"name": "default", "profile": "turns", "storage_path": "/shared", "default_limit_s": 60, "max_limit_s": 90}
+    assert "Ensure this value is less" in root.post(page, {**form, "min_runtime_s": 10**7}).content.decode()
+    assert root.post(page, {**form, "min_runtime_s": 900, "user_limit": 3}).status_code == 302
+    shown = town.owner.read("/pools/default")
+    assert (shown["profile"], shown["min_runtime_s"]) == ("turns", 900)
+    assert Pool.objects.get().user_limit == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scheduler.core import engine
 from scheduler.core.profile import Profile
 from scheduler.core.types import Plan, Project, Quota, Snapshot
 from scheduler.policies.alternatives import Alternatives
@@ -19,6 +20,7 @@ from scheduler.policies.preempt import Preempt
 from scheduler.policies.priority import Priority
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim
+from scheduler.profiles import named
 from tests.core.worlds import NOW, begun, ended, node, primary, running, stage, starts, think, waits, way
 
 
@@ -179,6 +181,22 @@ def test_preempt_refuses_what_costs_more_than_it_gains() -> None:
     assert victims(preemptible=False) == []
     assert victims(min_runtime_s=3600) == []
     assert victims(preemptions=5) == [], "over its budget"
+
+
+def test_preempt_is_asked_again_when_a_minimum_run_time_is_over() -> None:
+    young = running(7, {"a": ["gpu0"]}, priority=250, p50=4e4, since=600.0, min_runtime_s=3600.0)
+    world = Snapshot((node("a", 1),), (stage(1, priority=1000),), (young,))
+    first = think(world)
+    assert (first.preempts, first.wake_at) == ((), NOW + 3000.0)
+    (wait,) = first.waits
+    assert wait.planned is not None
+    promised = begun(world, first, NOW)
+    assert think(promised, now=NOW + 2999.0).preempts == ()
+    assert [one.victim for one in think(promised, now=NOW + 3000.0).preempts] == ["r007"]
+    planner = engine.Planner()
+    planner.plan(world, named("hybrid"), NOW)
+    assert planner.plan(promised, named("hybrid"), NOW + 2999.0).preempts == ()
+    assert [one.victim for one in planner.plan(promised, named("hybrid"), NOW + 3000.0).preempts] == ["r007"]
 
 
 def test_the_cycle_guard_ends_what_priority_and_quota_take_from_each_other() -> None:
