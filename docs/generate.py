@@ -86,7 +86,8 @@ Every stage that waits has at least one reason, with the numbers behind it. Wher
 is the *primary* one; the others are kept and shown below it. Codes are stable: scripts may read them
 (`yard why 12 -o json`). Each code has a world in `tests/core/test_counterfactual.py` in which it comes first.
 `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` come from what the record tells the
-engine of images, sites, domains and maintenance; where it tells nothing, they do not occur.
+engine of images, sites, domains and maintenance; where it tells nothing, they do not occur. `DataResidency` and
+`NodesAvoided` are told where nothing else keeps a stage waiting: wherever else it might go, it would fit.
 
 | | code | says | who can act |
 |---|---|---|---|

@@ -56,6 +56,8 @@ class Demand:
     expected: Span | None = None
     deadline: Span | None = None
     topology: Mapping[str, Any] | None = None
+    avoid: Sequence[str | Mapping[str, str]] | None = None
+    site: str | None = None
     begin: str | None = None
     retry: Mapping[str, Any] | None = None
     on_node_lost: str | None = None

@@ -37,8 +37,9 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[Refusal
                 judged[key] = never_fits(_as_stage(job, stage), snapshot)
             reason = judged[key]
             if reason is not None:
+                key_of = {"NodesAvoided": "avoid", "DataResidency": "site"}.get(reason.code, "devices")
                 faults.append(
-                    Refusal(f"{prefix}/stages/{index}/devices", _impossible(stage, reason, nodes), reason.code)
+                    Refusal(f"{prefix}/stages/{index}/{key_of}", _impossible(stage, reason, nodes), reason.code)
                 )
     return faults
 
@@ -60,6 +61,8 @@ def _as_stage(job: Resolved, stage: ResolvedStage) -> Stage:
         estimate=Estimate(1.0, 1.0),
         nodes=demand.least_nodes(stage.request),
         most_nodes=demand.most_nodes(stage.request),
+        avoid=tuple(stage.request.get("avoid", ())),
+        site=stage.request.get("site", ""),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from controlplane.access import permissions
 from controlplane.access.models import Project, User
-from controlplane.fleet.models import Device
+from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
 from controlplane.jobs.demand import AFFINITY, KINDS_OF_DEVICE, Host, Known
 from controlplane.jobs.section import Refusal, Section
@@ -38,7 +38,7 @@ from scheduler.core import retry
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
     "preemption", "checkpoint", "precision", "expected", "deadline", "topology", "image", "launcher",
-    "inputs", "outputs", "secrets",
+    "inputs", "outputs", "secrets", "avoid", "site",
 )  # fmt: skip
 JOB_KEYS: Final = (
     "apiVersion", "kind", "name", "project", "pool", "priority", "labels", "workdir", "bundle", "hold", "stages",
@@ -54,6 +54,7 @@ LATER: Final = (
 PRECISIONS: Final = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4")
 MAX_STAGES: Final = 256
 MAX_NODES: Final = 1024
+MOST_AVOIDED: Final = 256
 MAX_GRACE_S: Final = 900.0
 YEAR_S: Final = 366 * 86_400.0
 
@@ -93,6 +94,7 @@ class Rules:
     may_number: bool = False
     may_use_staff_classes: Callable[[Project], bool] = lambda project: False
     has_bundle: Callable[[str], bool] = lambda sha256: True
+    nodes: Callable[[], Collection[str]] = tuple
     known: Known = field(default_factory=Known)
 
 
@@ -168,6 +170,7 @@ def rules_for(user: User) -> Rules:
         may_number=user.is_staff,
         may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
+        nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         known=Known(KINDS_OF_DEVICE | {kind for kind, _ in devices}, models),
     )
 
@@ -440,6 +443,7 @@ def _stage(
         **({"launcher": launcher} if launcher != "per-node" else {}),
         **section.read("deadline", _deadline, never),
         **_topology(section),
+        **_elsewhere(section, rules),
         "kind": kind,
     }
     begin_at = section.read("begin", _begin, None)
@@ -456,6 +460,28 @@ def _topology(section: Section) -> dict[str, Any]:
         part.refuse("within", "within is missing: name the label that the nodes should have alike", "missing")
     mode = part.read("mode", choice("required", "preferred"), "preferred")
     return {"within": within, **({"within_required": True} if mode == "required" else {})}
+
+
+def _elsewhere(section: Section, rules: Rules) -> dict[str, Any]:
+    """Where it must not run: the nodes that it avoids, and all but those of the site where its data lie."""
+    avoided: list[str] = []
+    for index, each in enumerate(section.each("avoid", MOST_AVOIDED)):
+        at = f"/avoid/{index}"
+        if isinstance(each, dict) and len(each) == 1:
+            ((label, value),) = each.items()
+            known = isinstance(label, str) and bool(_LABEL.fullmatch(label)) and isinstance(value, str | int)
+            if not known or isinstance(value, bool) or not str(value):
+                section.refuse(at, f"must be a label of nodes and its value, such as {{rack: r2}}, not {shown(each)}")
+            else:
+                avoided.append(f"{label}={value}")
+        elif not isinstance(each, str):
+            section.refuse(at, f"must name a node, or a label with its value such as {{rack: r2}}, not {shown(each)}")
+        elif each not in rules.nodes():
+            section.refuse(at, f"there is no node {shown(each)}; {nearest(each, rules.nodes())}", "unknown_value")
+        else:
+            avoided.append(each)
+    site = section.read("site", matching(_LABEL, "the value of the label site of nodes, such as berlin"), "")
+    return {**({"avoid": sorted(set(avoided))} if avoided else {}), **({"site": site} if site else {})}
 
 
 def _deadline(value: object) -> dict[str, float]:

@@ -14,6 +14,7 @@ from controlplane.live.memory import Memory
 from controlplane.live.reports import ACTS, moment
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
+from scheduler.core.feasible import never_fits
 from scheduler.core.planning import plan as think
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Plan, Snapshot, Stage
@@ -41,6 +42,7 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
     never = any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])
+    never = never or any(never_fits(stage, world) for stage in stages)
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
     ours = {stage.id for stage in stages}
     names = {run.id: f"#{run.number} {run.name}" for run in snapshot.running}
@@ -90,6 +92,8 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
             time_limit_s=each.request["time_limit_s"],
             begin_at=each.begin_at.timestamp() if each.begin_at else None,
             deadline_at=demand.deadline_at(each.request, now),
+            avoid=tuple(each.request.get("avoid", ())),
+            site=each.request.get("site", ""),
             within=each.request.get("within", ""),
             within_required=each.request.get("within_required", False),
             inputs=tuple(sorted({one["digest"] for one in each.request.get("inputs", ()) if "digest" in one})),

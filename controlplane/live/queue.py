@@ -134,6 +134,8 @@ class Queue:
             received_s=had.by_model_s,
             stopped_at=had.stopped_at,
             deadline_at=demand.deadline_at(request, submitted),
+            avoid=tuple(request.get("avoid", ())),
+            site=request.get("site", ""),
             within=request.get("within", ""),
             within_required=request.get("within_required", False),
         )

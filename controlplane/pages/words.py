@@ -96,6 +96,7 @@ REASONS = (
     _("no node of pool {pool} has {asks}"),
     _("needs {asks}, more than pool {pool} has"),
     _("its data may not leave {site}"),
+    _("avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}"),
     _("asks {asked} {kind}; the hard limit of project {project} is {limit}"),
     _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
     _("{user} already runs {running} of {limit} stages"),

@@ -12,7 +12,7 @@ from scheduler.core.line import Column
 from scheduler.core.match import grant
 from scheduler.core.queue import Queue
 from scheduler.core.reasons import ranked
-from scheduler.core.shape import Shape, Way, asks_text
+from scheduler.core.shape import Shape, Way, asks_text, kept_out
 from scheduler.core.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.view import Option, Outcome, View
 from scheduler.core.words import clock, name_of, span
@@ -205,7 +205,19 @@ def _capacity(view: View, shape: Shape) -> tuple[tuple[Reason, ...], Funnel, int
     if shape.within and best and most < shape.nodes and (spread := _spread(shape)) >= shape.nodes:
         numbers = {"domain": shape.within, "free": spread, "most": most, "needed": shape.nodes}
         best = (most, (Reason("TopologyUnsatisfied", numbers),))
+    if shape.asked and best and most < shape.nodes:
+        barred = kept_out(shape.asked, most, lambda other: _fitting(view, other))
+        best = (most, (*((barred,) if barred else ()), *best[1]))
     return best[1] if best else (), (*shape.funnel, ("with enough free", len(fitting))), most
+
+
+def _fitting(view: View, stage: Stage) -> int:
+    """On how many nodes a stage would fit now by its best way."""
+    counts = [0]
+    for way in view.shape(stage).ways:
+        view.refresh(way, view.profile(stage.pool))
+        counts.append(way.count)
+    return max(counts)
 
 
 def _spread(shape: Shape) -> int:

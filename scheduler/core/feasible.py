@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from scheduler.core.match import candidate
-from scheduler.core.shape import asks_text
-from scheduler.core.types import Reason, Snapshot, Stage
+from collections.abc import Iterable
+
+from scheduler.core.match import candidate, is_avoided
+from scheduler.core.shape import asks_text, kept_out
+from scheduler.core.types import Node, Reason, Snapshot, Stage
 
 
 def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
@@ -13,14 +15,27 @@ def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
     Used at submission, so that nobody waits for what does not exist.
     """
     inside = [node for node in snapshot.nodes if stage.pool in node.pools]
-    allowed = [node for node in inside if (not stage.pinned or node.id in stage.pinned) and node.id not in stage.avoid]
-    able = max(
-        (sum(candidate(way, node, healthy=False) is not None for node in allowed) for way in stage.alternatives),
-        default=0,
-    )
+    able = _able(stage, inside)
+    if able < stage.nodes and (reason := kept_out(stage, able, lambda other: _able(other, inside))):
+        return reason
     asks = asks_text(stage.alternatives, stage.nodes)
     if able == 0:
         return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
     if able < stage.nodes:
         return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": able, "needed": stage.nodes})
     return None
+
+
+def _able(stage: Stage, inside: Iterable[Node]) -> int:
+    """On how many nodes its best alternative matches, of those that it may go to."""
+    allowed = [
+        node
+        for node in inside
+        if (not stage.pinned or node.id in stage.pinned)
+        and (not stage.site or node.labels.get("site") == stage.site)
+        and not is_avoided(node, stage.avoid)
+    ]
+    return max(
+        (sum(candidate(way, node, healthy=False) is not None for node in allowed) for way in stage.alternatives),
+        default=0,
+    )

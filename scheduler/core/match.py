@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
@@ -43,6 +43,12 @@ class Candidate:
 
     node: Node
     matches: tuple[tuple[Device, ...], ...]
+
+
+def is_avoided(node: Node, avoid: Collection[str]) -> bool:
+    """Whether one of these names or labels (``rack=r2``) is the node's."""
+    named = node.id in avoid or node.name in avoid
+    return named or any(f"{label}={value}" in avoid for label, value in node.labels.items())
 
 
 def matches(ask: Ask, device: Device) -> bool:

@@ -32,6 +32,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
     Entry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
     Entry("DataResidency", "its data may not leave {site}", "user or admin"),
+    Entry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
     Entry("ExceedsQuotaMax", "asks {asked} {kind}; the hard limit of project {project} is {limit}", "lead or admin"),
     Entry("QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"),
     Entry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),

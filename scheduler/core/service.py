@@ -110,6 +110,10 @@ def as_running(
         precision=stage.precision,
         preemptible=stage.preemptible,
         time_limit_s=stage.time_limit_s,
+        avoid=stage.avoid,
+        site=stage.site,
+        within=stage.within,
+        within_required=stage.within_required,
     )
 
 
@@ -135,6 +139,10 @@ def as_waiting(running: Running) -> Stage:
         precision=running.precision,
         preemptible=running.preemptible,
         time_limit_s=running.time_limit_s,
+        avoid=running.avoid,
+        site=running.site,
+        within=running.within,
+        within_required=running.within_required,
         attained_device_s=running.attained_device_s,
         received_s=running.received_s,
         truth_s=running.truth_s,

@@ -139,6 +139,7 @@ _NONE: Rows = np.zeros(0, dtype=np.int64)
 class Shape:
     """What stages have in common that ask for the same thing in the same place.
 
+    ``asked`` is a stage of this shape, kept where that may not go everywhere: it avoids nodes or may not leave a site.
     ``shortest_refused_s`` is the shortest length that was refused in this cycle in every way (in terms of the first
     way): whoever runs at least so long need not be looked at again. ``is_closed`` says that no length would do.
     """
@@ -151,6 +152,7 @@ class Shape:
     impossible: Reason | None
     evictions_refused: set[str] = field(default_factory=set)
     within: str = ""
+    asked: Stage | None = None
     fastest: Way | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -207,24 +209,47 @@ def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tup
     impossible = None
     if not possible:
         impossible = unequipped or _impossible(stage, len(matching), largest, len(matching) - len(ready))
-        if largest < stage.nodes <= _anywhere(stage, inside) and stage.site:
-            impossible = Reason("DataResidency", {"site": stage.site, "pool": stage.pool})
+        if largest < stage.nodes:
+            impossible = kept_out(stage, largest, lambda other: _matching(other, fleet, inside)) or impossible
     within = stage.within if stage.within_required else ""
-    return Shape(stage.pool, stage.nodes, stage.alternatives, possible, funnel, impossible, within=within)
+    asked = stage if stage.avoid or stage.site else None
+    return Shape(stage.pool, stage.nodes, stage.alternatives, possible, funnel, impossible, within=within, asked=asked)
 
 
-def _anywhere(stage: Stage, inside: Iterable[Alike]) -> int:
-    """On how many nodes the best alternative matches, wherever its data may go."""
+def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
+    """On how many of the nodes that it may go to the best alternative matches."""
     counts = [
-        sum(len(one.nodes) for one in inside if match.candidate(alternative, one.sample, healthy=False))
+        sum(
+            len(_allowed(stage, fleet, one.nodes))
+            for one in inside
+            if (not stage.site or one.sample.labels.get("site") == stage.site)
+            and match.candidate(alternative, one.sample, healthy=False)
+        )
         for alternative in stage.alternatives
     ]
     return max(counts, default=0)
 
 
+def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason | None:
+    """What keeps the stage from enough nodes although there are, if it is nothing but where it may not go.
+
+    ``able`` nodes do now; ``count`` says how many would for a stage that may go to others.
+    """
+    if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
+        numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
+        return Reason("NodesAvoided", numbers)
+    if stage.site and count(replace(stage, avoid=(), site="")) >= stage.nodes:
+        return Reason("DataResidency", {"site": stage.site, "pool": stage.pool, "nodes": able, "needed": stage.nodes})
+    return None
+
+
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    names = [(int(row), fleet.nodes[int(row)].id) for row in rows]
-    kept = [row for row, name in names if (not stage.pinned or name in stage.pinned) and name not in stage.avoid]
+    nodes = [(int(row), fleet.nodes[int(row)]) for row in rows]
+    kept = [
+        row
+        for row, node in nodes
+        if (not stage.pinned or node.id in stage.pinned) and not match.is_avoided(node, stage.avoid)
+    ]
     return np.array(kept, dtype=np.int64)
 
 

@@ -186,7 +186,8 @@ def _has_room(view: View, one: Running, seen: dict[object, list[Way]]) -> bool:
     of those asked about before in this cycle."""
     if len(one.placement.nodes) >= one.most_nodes:
         return False
-    key = (id(one.alternatives), one.pool, one.least_nodes, one.kind, one.precision, one.pinned)
+    where = (one.pool, one.pinned, one.avoid, one.site, one.within, one.within_required)
+    key = (id(one.alternatives), where, one.least_nodes, one.kind, one.precision)
     ways = seen.get(key)
     if ways is None:  # stages that ask alike share their alternatives
         ways = seen[key] = view.shape(_asked(one)).ways

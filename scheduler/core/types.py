@@ -154,8 +154,9 @@ class Promise:
 @dataclass(frozen=True, slots=True)
 class Stage:
     """A stage that waits. ``unmet`` names the stages it needs that have not completed; ``blocked_by`` the one among
-    them that can never complete. ``pinned`` restricts it to those nodes (its data lie there), ``avoid`` excludes nodes.
-    ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the project.
+    them that can never complete. ``pinned`` restricts it to those nodes (its data lie there), ``avoid`` excludes nodes,
+    by name or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the
+    project.
 
     ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
     ``inputs`` are the digests of what it reads; ``site`` is where its data must stay. ``within`` is the sort of domain
@@ -226,7 +227,8 @@ class Running:
     ``in_circle`` tells that it was stopped for others that were stopped for it.
 
     An elastic stage may go on with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which it
-    is ``pinned`` if any are named. While it stops in order to, its first ``keeps`` ranks stay its own.
+    is ``pinned`` if any are named. ``avoid``, ``site`` and ``within`` hold for it as they did when it waited. While it
+    stops in order to, its first ``keeps`` ranks stay its own.
     Its estimate is for the size that it has. ``gave_back_at`` are the times at which it
     gave nodes back to others.
     """
@@ -270,6 +272,10 @@ class Running:
     least_nodes: int = 0
     most_nodes: int = 0
     pinned: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    site: str = ""
+    within: str = ""
+    within_required: bool = False
     keeps: int = 0
     scaling: float = SCALING
     gave_back_at: tuple[float, ...] = ()

@@ -173,7 +173,7 @@ class World:
 
     def _arrive(self, stage: Stage) -> None:
         self._pending -= 1
-        asked = (stage.alternatives, stage.nodes, stage.pinned, stage.avoid)
+        asked = (stage.alternatives, stage.nodes, stage.pinned, stage.avoid, stage.site)
         possible = self._possible.get(asked)
         if possible is None:
             possible = self._possible[asked] = never_fits(stage, self.store.load(self.now)) is None

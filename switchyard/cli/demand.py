@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from switchyard.bundle import Bundle
 
-_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision")
+_PLAIN = ("name", "project", "pool", "cpus", "memory", "nodes", "priority", "begin", "precision", "site")
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +45,13 @@ def options(parser: argparse.ArgumentParser) -> None:
     job.add_argument("--expected", metavar="SPAN", help="how long it will probably run; better starts for all")
     job.add_argument("--begin", metavar="TIME", help="not before this time")
     job.add_argument("--priority", metavar="CLASS", help="urgent, high, medium, low, or a number for admins")
+    job.add_argument(
+        "--avoid",
+        action="append",
+        metavar="NODE",
+        help="a node that it must not run on, or all with a label: rack=r2; may be repeated",
+    )
+    job.add_argument("--site", help="run only on nodes of this site, which its data may not leave")
     job.add_argument("--precision", help="such as bf16, fp8, int8")
     job.add_argument("--project", help="who it is charged to")
     job.add_argument("--pool", help="the pool of nodes it runs in")
@@ -86,6 +93,8 @@ def spec_of(args: argparse.Namespace) -> dict[str, Any]:
     if args.devices:
         asks = [devices(text) for text in args.devices]
         spec["devices"] = asks[0] if len(asks) == 1 else {"any_of": asks}
+    if args.avoid:
+        spec["avoid"] = [dict([_pair(text, "--avoid")]) if "=" in text else text for text in args.avoid]
     if args.kind:
         _set_kind(spec, args.kind)
     if args.hold:

@@ -121,6 +121,7 @@ CASES = (
     Case("NoMatchingDevice", lambda: world(stage(1, alternatives=(way(1, model="B200"),))), "model"),
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
     Case("DataResidency", away, "site"),
+    Case("NodesAvoided", lambda: world(stage(1, avoid=("a",))), "avoid"),
     Case("ExceedsQuotaMax", lambda: world(stage(1, gpus=4), quotas=(Quota("lab", "gpu", 1000, 1000),)), "quota"),
     Case("QuotaExhausted", lambda: world(stage(1), quotas=(Quota("lab", "gpu", 1000),), **GOING), "quota"),
     Case(
@@ -222,6 +223,8 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
             fields = {"image_missing": ""}
         case "site":
             fields = {"site": ""}
+        case "avoid":
+            fields = {"avoid": ()}
         case "domain":
             fields = {"within_required": False}
         case "nodes":

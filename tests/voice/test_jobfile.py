@@ -216,3 +216,14 @@ def test_a_folder_is_sent_along_when_the_command_speaks_of_it(no_config, command
 def test_the_name_of_a_command_is_its_script():
     assert spec("--", "python", "/opt/my train.py")["name"] == "my-train.py"
     assert spec("--", "/bin/echo", "hi")["name"] == "echo"
+
+
+def test_flags_say_where_it_must_not_run(yard, server, as_job, said) -> None:
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    code, *_ = yard(
+        "submit", "--avoid", "gpu-03", "--avoid", "rack=r2", "--site", "berlin", "--no-workdir", "--", "true"
+    )
+    assert code == 0
+    (sent,) = server.to("POST", "/jobs")
+    assert sent.json["avoid"] == ["gpu-03", {"rack": "r2"}]
+    assert sent.json["site"] == "berlin"

@@ -1,0 +1,109 @@
+"""``avoid`` and ``site`` of the job file: read with pointers, obeyed, told, and refused where nothing would be left."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controlplane.fleet import world
+from controlplane.fleet.models import Node
+from controlplane.jobs.models import Job
+from controlplane.live.store import LiveStore, clock
+from tests.controlplane.people import Town
+from tests.controlplane.test_api_jobs import problem
+from tests.controlplane.test_spec import accepted, refused, sentence
+
+NODES: dict[str, Any] = {"nodes": lambda: frozenset({"gpu-01", "gpu-02"})}
+
+
+def test_what_a_file_may_say() -> None:
+    asked = {"run": "x", "avoid": ["gpu-02", {"rack": "r2"}, {"rank": 7}, "gpu-02"], "site": "berlin"}
+    request = accepted(asked, **NODES).stages[0].request
+    assert (request["avoid"], request["site"]) == (["gpu-02", "rack=r2", "rank=7"], "berlin")
+    bare = accepted({"run": "x"}, **NODES).stages[0].request
+    assert "avoid" not in bare
+    assert "site" not in bare
+    stages = [{"name": "a", "run": "x"}, {"name": "b", "run": "x", "avoid": ["gpu-01"]}]
+    own = [each.request["avoid"] for each in accepted({"avoid": ["gpu-02"], "stages": stages}, **NODES).stages]
+    assert own == [["gpu-02"], ["gpu-01"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "pointer", "code"),
+    [
+        ({"avoid": "gpu-01"}, "/avoid", "not_a_list"),
+        ({"avoid": ["gpu-03"]}, "/avoid/0", "unknown_value"),
+        ({"avoid": [7]}, "/avoid/0", "invalid"),
+        ({"avoid": [{}]}, "/avoid/0", "invalid"),
+        ({"avoid": [{"rack": ["a", "b"]}]}, "/avoid/0", "invalid"),
+        ({"avoid": [{"rack": "a", "row": "b"}]}, "/avoid/0", "invalid"),
+        ({"avoid": [{"ra ck": "a"}]}, "/avoid/0", "invalid"),
+        ({"avoid": [{"rack": True}]}, "/avoid/0", "invalid"),
+        ({"site": ["a"]}, "/site", "invalid"),
+        ({"site": "a b"}, "/site", "invalid"),
+    ],
+)
+def test_what_it_may_not(asked: dict[str, Any], pointer: str, code: str) -> None:
+    assert refused({"run": "x", **asked}, **NODES)[pointer] == code
+
+
+def test_a_slip_of_the_pen_gets_the_nearest_name() -> None:
+    assert "gpu-01" in sentence({"run": "x", "avoid": ["gpu01"]}, "/avoid/0", **NODES)
+
+
+def two_sites(town: Town) -> None:
+    """Two nodes like each other in two sites."""
+    for name, site in (("n1", "east"), ("n2", "west")):
+        town.machine(name)
+        Node.objects.filter(name=name).update(labels={"site": site, "rack": f"r-{site}"})
+    world.recent_nodes(within_s=0.0)
+
+
+def where(job: Job) -> set[str]:
+    return set(job.stages.get().attempts.values_list("parts__node__name", flat=True))
+
+
+@pytest.mark.parametrize("asked", [{"avoid": ["n1"]}, {"avoid": [{"rack": "r-east"}]}, {"site": "west"}])
+def test_it_starts_elsewhere_and_says_so_where_that_is_full(town: Town, asked: dict[str, Any]) -> None:
+    two_sites(town)
+    ask = {"devices": {"kind": "gpu", "count": 2}, "time_limit": "1h", **asked}
+    first, second = town.job(**ask), town.job(**ask)
+    town.cycle()
+    assert (where(first), where(second)) == ({"n2"}, set())
+    (told,) = town.owner.read(f"/jobs/{second.number}/why")["stages"]
+    assert told["reasons"][0]["code"] == ("DataResidency" if "site" in asked else "NodesAvoided")
+    assert told["expected_start"] is not None
+    tried = json.loads(town.owner.post("/jobs?dry_run=placement", {"run": "x", **ask}).content)
+    assert tried["verdict"] == "queued"
+    assert tried["stages"][0]["reasons"][0]["code"] == told["reasons"][0]["code"]
+    running = LiveStore().load(clock()).running
+    assert [(one.avoid, one.site) for one in running] == [
+        (tuple("rack=r-east" if isinstance(each, dict) else each for each in asked.get("avoid", [])),
+         asked.get("site", ""))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "pointer"),
+    [
+        ({"avoid": ["n1", {"site": "west"}]}, "NodesAvoided", "/stages/0/avoid"),
+        ({"site": "north"}, "DataResidency", "/stages/0/site"),
+    ],
+)
+def test_what_could_never_start_is_refused_and_told_by_a_dry_run(
+    town: Town, asked: dict[str, Any], code: str, pointer: str
+) -> None:
+    two_sites(town)
+    body = problem(town.owner.post("/jobs", {"run": "x", **asked}), 422, "invalid_spec")
+    assert [(each["pointer"], each["code"]) for each in body["errors"]] == [(pointer, code)]
+    tried = json.loads(town.owner.post("/jobs?dry_run=placement", {"run": "x", **asked}).content)
+    assert (tried["verdict"], tried["stages"][0]["reasons"][0]["code"]) == ("never", code)
+
+
+def test_a_name_that_no_node_has_is_refused_and_a_label_that_none_has_is_not(town: Town) -> None:
+    two_sites(town)
+    body = problem(town.owner.post("/jobs", {"run": "x", "avoid": ["n3"]}), 422, "invalid_spec")
+    assert body["errors"][0]["pointer"] == "/avoid/0"
+    assert town.owner.post("/jobs", {"run": "x", "avoid": [{"rack": "of-tomorrow"}]}).status_code == 201
