@@ -101,7 +101,7 @@ REASONS = (
     _("project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more"),
     _("{user} already runs {running} of {limit} stages"),
     _("pool {pool} is stopped by {who}"),
-    _("would overlap the maintenance at {time}"),
+    _("may run for {lasts} and would overlap the maintenance at {time}"),
     _("{nodes} matching nodes are down, draining or out of contact"),
     _("{victims} make room; up to {seconds} s left"),
     _("its time was {time}, but {devices} of its devices are still busy"),

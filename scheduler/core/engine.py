@@ -140,6 +140,7 @@ def lift_overtaken(view: View) -> None:
             promise.start_at <= view.now
             or booking.option.start_at != promise.start_at
             or name in view.owners
+            or view.may_meet(stage, booking.option)
             or ((may_be_gated[slot[name]] or stage.pool in closed) and is_gated(view, stage))
         ):
             lift(view, name)
@@ -214,14 +215,17 @@ def is_hopeless(view: View, sieve: Sieve, i: int, stage: Stage) -> bool:
         return True
     if has_room:
         return False
-    refused_from = -math.inf
+    refused_from, by_length = -math.inf, True
     for way in shape.ways:
         view.refresh(way, profile)
         if way.count >= stage.nodes:
-            if way.refused_s > view.length_s(stage, way, profile.plan_with):
+            length = view.length_s(stage, way, profile.plan_with)
+            if not way.refuses(length, view.worst_s(stage, way) if way.barred else 0.0):
                 return False
+            by_length &= way.refused_s <= length
             refused_from = max(refused_from, way.refused_s)
-    sieve.close(i, refused_from)
+    if by_length:
+        sieve.close(i, refused_from)
     if could_evict(view, profile, shape, stage):
         return False
     sieve.spare(i, whatever_it_asks=not profile.evicts or not is_spent(profile, shape, stage))
@@ -308,10 +312,11 @@ def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> boo
     start = max(promise.start_at, view.now, earliest)
     option = Option(way, start, start + length, promise.placement)
     due = start <= view.now and not outcome.reasons
-    is_free = due and view.ledger.has(option.grants) and not view.is_closed(promise.placement.nodes, option.end_at)
+    meets = view.may_meet(stage, option)
+    is_free = due and view.ledger.has(option.grants) and not meets
     if profile.timetable == "repair":
         stands = start <= promise.late_at + STILL_S and view.table.holds(option.grants, start, option.end_at)
-        if not stands or (due and not is_free):
+        if meets or not stands or (due and not is_free):
             return False
     if is_free:
         view.start(stage, option)
@@ -353,7 +358,8 @@ def now_slot(
 ) -> Option | None:
     """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    if way.refused_s <= length:
+    worst = view.worst_s(stage, way) if view.closed else 0.0
+    if way.refuses(length, worst):
         outcome.refused = True
         return None
     view.refresh(way, profile)
@@ -361,19 +367,26 @@ def now_slot(
         return None
     until = view.now + length
     passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
+    barred = unfit = False
     for line in way.best_first(among, partial(preference, view, stage, way)):
         place = way.places[line]
         grants = grant(way.alternative.asks, place, view.ledger)
-        if grants is None or view.is_closed((place.node.id,), until):
+        if grants is None:
             continue
-        if all(policy.fits(stage, grants, until, view) for policy in profile.fits):
+        if view.closed and view.closing((place.node.id,), view.now, max(until, view.now + worst)):
+            barred = True
+        elif all(policy.fits(stage, grants, until, view) for policy in profile.fits):
             passed.append((place, grants))
             if stage.nodes == 1:
                 break
+        else:
+            unfit = True
     chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes, stage.within)
     if chosen is None:
         outcome.refused = True
-        if among is None:
+        if among is None and barred:
+            way.bar(length if passed or unfit else 0.0, worst)
+        elif among is None:
             way.refused_s = length
         return None
     placement = Placement(
@@ -400,10 +413,21 @@ def later_slot(
     found = view.table.earliest(way, stage.nodes, length, not_before, before)
     if found is None:
         return None
-    start, chosen = found
+    start = found[0]
     if earliest <= view.now:
         way.floor = [(known, at) for known, at in way.floor if known < length or at > start] + [(length, start)]
-    return _later(way, start, length, chosen)
+    return _clear(view, stage, _later(way, start, length, found[1]), before)
+
+
+def _clear(
+    view: View, stage: Stage, option: Option, before: float = float("inf"), among: list[int] | None = None
+) -> Option | None:
+    """The option, or the first after it in which the stage is done before any maintenance in the bad case too."""
+    if not view.may_meet(stage, option):
+        return option
+    way, worst = option.way, view.worst_s(stage, option.way)
+    found = view.table.earliest(way, stage.nodes, worst, option.start_at, before, among)
+    return _later(way, found[0], option.end_at - option.start_at, found[1]) if found else None
 
 
 def _later(way: Way, start: float, length: float, chosen: list[tuple[Candidate, tuple[Grant, ...]]]) -> Option:
@@ -451,7 +475,7 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
         if not policy.could(stage, view):
             continue
         eviction = policy.victims(stage, shape.ways, wait_s, view)
-        if eviction is not None and not view.is_closed(eviction.option.placement.nodes, eviction.option.end_at):
+        if eviction is not None and not view.may_meet(stage, eviction.option):
             if booking:
                 view.unbook(stage.id)
             view.evict(stage, eviction)
@@ -485,7 +509,7 @@ def ask_again(view: View, queue: Queue) -> None:
             if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
                 continue
             eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
-            if eviction is not None and not view.is_closed(eviction.option.placement.nodes, eviction.option.end_at):
+            if eviction is not None and not view.may_meet(stage, eviction.option):
                 view.unbook(stage.id)
                 view.evict(stage, eviction)
                 _lift_behind(view, stage, queue)
@@ -566,8 +590,9 @@ def _forward(view: View, booking: Booking, *, look_ahead: bool) -> float:
         if earliest <= view.now:
             found = now_slot(view, fresh, way, length, among if stage.nodes == 1 else None)
         if found is None and look_ahead:
-            slot = view.table.earliest(way, stage.nodes, length, earliest, before, among if stage.nodes == 1 else None)
-            found = _later(way, slot[0], length, slot[1]) if slot else None
+            places = among if stage.nodes == 1 else None
+            slot = view.table.earliest(way, stage.nodes, length, earliest, before, places)
+            found = _clear(view, stage, _later(way, slot[0], length, slot[1]), before, places) if slot else None
         if found is not None and (option is None or found.end_at < option.end_at):
             option = found
     is_better = option is not None and option.start_at <= before and option.end_at <= old.end_at

@@ -148,7 +148,10 @@ def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
         ways = outcome.shape.ways if earliest > view.now else admitted(view, outcome, outcome.shape)
         outcome.searched = bool(ways)
         profile = view.profile(stage.pool)
-        outcome.refused = any(way.refused_s <= view.length_s(stage, way, profile.plan_with) for way in ways)
+        outcome.refused = any(
+            way.refuses(view.length_s(stage, way, profile.plan_with), view.worst_s(stage, way) if way.barred else 0.0)
+            for way in ways
+        )
     return outcome
 
 
@@ -269,8 +272,8 @@ def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tupl
     if outcome.refused:
         return (_closed(view, outcome) or _reserved(view, outcome),)
     if booking and shape and any(way.count >= shape.nodes for way in shape.ways):
-        at = booking.option.start_at
-        return (*full, Reason("PlannedLater", {"time": clock(at), "at": at}))
+        at, barred = booking.option.start_at, _closed(view, outcome)
+        return (*full, *((barred,) if barred else ()), Reason("PlannedLater", {"time": clock(at), "at": at}))
     return full or (_reserved(view, outcome),)
 
 
@@ -290,15 +293,14 @@ def _closed(view: View, outcome: Outcome) -> Reason | None:
     stage, shape = outcome.stage, outcome.shape
     if not view.closed or shape is None:
         return None
-    quantile = view.profile(stage.pool).plan_with
     for way in shape.ways:
-        until = view.now + view.length_s(stage, way, quantile)
+        worst = view.worst_s(stage, way)
         for i in np.flatnonzero(way.fits)[:LOOK].tolist():
-            window = view.closing((way.places[i].node.id,), until)
+            window = view.closing((way.places[i].node.id,), view.now, view.now + worst)
             if window:
                 at = window.start_at
                 numbers = {"time": clock(at), "at": at, "until": window.end_at, "fits_s": max(0, int(at - view.now))}
-                return Reason("MaintenanceWindow", numbers)
+                return Reason("MaintenanceWindow", {**numbers, "lasts": span(worst), "lasts_s": round(worst, 3)})
     return None
 
 

@@ -37,7 +37,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"),
     Entry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
     Entry("PoolStopped", "pool {pool} is stopped by {who}", "admin"),
-    Entry("MaintenanceWindow", "would overlap the maintenance at {time}", "user"),
+    Entry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
     Entry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
     Entry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
     Entry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),

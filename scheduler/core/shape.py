@@ -48,8 +48,9 @@ class Way:
     ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
     ``rows`` are the device rows that match each ask, a line per place (-1 fills up), and ``needs`` the milli that each
     of those must give. ``fits`` says where it fits now and ``score`` how well; :meth:`refresh` keeps both true and
-    looks only at nodes that changed. ``refused_s`` says that nothing that runs so long may start now, ``floor`` holds
-    pairs of a length and the earliest start that was found for it: both only get worse while one cycle goes on.
+    looks only at nodes that changed. ``refused_s`` says that nothing that runs so long may start now, ``barred`` holds
+    pairs of a length and a length in the bad case that were refused because of a maintenance, ``floor`` pairs of a
+    length and the earliest start that was found for it: all only get worse while one cycle goes on.
     """
 
     alternative: Alternative
@@ -61,6 +62,7 @@ class Way:
     best: float = 1.0
     sort: int = 0
     refused_s: float = float("inf")
+    barred: list[tuple[float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
     fits: npt.NDArray[np.bool_] = field(init=False)
     score: npt.NDArray[np.float64] = field(init=False)
@@ -76,8 +78,21 @@ class Way:
     def forget(self) -> None:
         """What only held for the cycle that has passed."""
         self.refused_s = float("inf")
+        if self.barred:
+            self.barred = []
         if self.floor:
             self.floor = []
+
+    def refuses(self, length_s: float, worst_s: float) -> bool:
+        """Whether something that lasts so long, or at worst ``worst_s``, was refused already."""
+        if self.refused_s <= length_s:
+            return True
+        return any(length <= length_s and worst <= worst_s for length, worst in self.barred)
+
+    def bar(self, length_s: float, worst_s: float) -> None:
+        """Note that a maintenance keeps out whatever lasts at least so long and, in the bad case, ``worst_s``."""
+        lesser = [(length, worst) for length, worst in self.barred if length < length_s or worst < worst_s]
+        self.barred = [*lesser, (length_s, worst_s)]
 
     def refresh(self, ledger: Ledger) -> Rows:
         """Look again at the nodes that changed since the last look; returns the places among them that fit."""

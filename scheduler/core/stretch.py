@@ -111,10 +111,11 @@ def _one_more(
     length = view.length_s(stage, way, profile.plan_with, size)
     # What the walk has learned holds for all ranks at once, not for one more.
     refused_s, way.refused_s = way.refused_s, float("inf")
+    barred, way.barred = way.barred, []
     try:
         return finds(view, Outcome(replace(stage, nodes=1)), way, length, among)
     finally:
-        way.refused_s = refused_s
+        way.refused_s, way.barred = refused_s, barred
 
 
 def _admits(view: View, stage: Stage, alternative: Alternative, held: tuple[Grant, ...]) -> bool:

@@ -153,6 +153,10 @@ class View:
         length = length / faster(stage.nodes, size, stage.scaling) if size > stage.nodes else length
         return min(length, stage.time_limit_s) if stage.time_limit_s else length
 
+    def worst_s(self, stage: Stage, way: Way) -> float:
+        """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
+        return self.length_s(stage, way, "p90")
+
     def predicted_end(self, stage: Running, quantile: str) -> float:
         """When a running stage will probably be done, always after now.
 
@@ -328,16 +332,20 @@ class View:
             ]
             self.table.take(f"maintenance {window.id}", grants, window.start_at, window.end_at, window.end_at)
 
-    def closing(self, nodes: Iterable[str], until: float) -> Maintenance | None:
-        """The first maintenance of one of these nodes that something which runs from now ``until`` then would meet."""
+    def closing(self, nodes: Iterable[str], since: float, until: float) -> Maintenance | None:
+        """The first maintenance of one of these nodes that something which runs there in this time would meet."""
         for node in nodes if self.closed else ():
             for window in self.closed.get(node, ()):
-                if window.start_at < until and window.end_at > self.now:
+                if window.start_at < until and window.end_at > since:
                     return window
         return None
 
-    def is_closed(self, nodes: Iterable[str], until: float) -> bool:
-        return bool(self.closed) and self.closing(nodes, until) is not None
+    def may_meet(self, stage: Stage, option: Option) -> bool:
+        """Whether the stage, begun so, would in the bad case still run when a maintenance of its nodes begins."""
+        if not self.closed:
+            return False
+        until = option.start_at + self.worst_s(stage, option.way)
+        return self.closing(option.placement.nodes, option.start_at, until) is not None
 
     def _undo(self) -> None:
         """Take back what the last cycle decided."""
