@@ -182,7 +182,8 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED
     DEVICE_ERROR. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a completion.
     ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of which
-    ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``released`` tells of each of its
+    ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``device_peak_bytes`` is the most
+    memory in use on one of its devices by kind, of those that nobody else used. ``released`` tells of each of its
     devices, but for CPUs, whether it gave its memory back.
     """
 
@@ -196,6 +197,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     peak_memory_bytes: int = 0
     energy_j: dict[str, float] = msgspec.field(default_factory=dict)
     energy_measured_s: float = 0.0
+    device_peak_bytes: dict[str, int] = msgspec.field(default_factory=dict)
     released: list[Released] = msgspec.field(default_factory=list)
 
 

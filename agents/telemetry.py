@@ -13,6 +13,7 @@ from collections.abc import Collection
 import msgspec
 
 from agents import procfs, record
+from agents.device_memory import DeviceMemory
 from agents.energy import EnergyMeter
 from agents.host import HostView
 from agents.link import Link
@@ -51,6 +52,7 @@ class Meter:
         self.link = link
         self.channel = Channel(server)
         self.energy = EnergyMeter()
+        self.memory = DeviceMemory()
         self.returns = Returns()
         node.measured = self._judge
         node.held_before = lambda part: self.returns.begin(part.intent.folder, part.intent.devices)
@@ -121,7 +123,9 @@ class Meter:
             inventory = self.view.inventory
             known = {device.uuid: device for device in inventory.devices} if inventory else {}
             self.energy.note(devices, known, parts, now)
+            self.memory.note(devices, self._foreign(), parts, now)
         self.energy.forget(parts)
+        self.memory.forget(parts)
         self._kept.extend((now, sample) for sample in devices)
         self._parts.extend((now, sample) for sample in self._part_samples(now))
 
@@ -151,16 +155,23 @@ class Meter:
 
     def _shared(self, part: Part) -> set[str]:
         """The devices that others use too: other parts, and what no stage started."""
+        return self._foreign() | {
+            claim.uuid for other in self.node.live if other is not part for claim in other.intent.devices
+        }
+
+    def _foreign(self) -> set[str]:
+        """The devices that processes use which no stage started."""
         inventory = self.view.inventory
         listed = inventory.devices if inventory else []
-        foreign = {d.uuid for d in listed if "FOREIGN_PROCESS" in d.attributes.get("conditions", "").split(",")}
-        return foreign | {claim.uuid for other in self.node.live if other is not part for claim in other.intent.devices}
+        return {d.uuid for d in listed if "FOREIGN_PROCESS" in d.attributes.get("conditions", "").split(",")}
 
     def _judge(self, part: str, end: Exit) -> Exit:
-        """The end of a part with what its devices drew; where one of them failed meanwhile, that is the cause."""
+        """The end of a part with what its devices drew and held; where one failed meanwhile, that is the cause."""
         drawn = self.energy.joules(part)
         if drawn:
             end = msgspec.structs.replace(end, energy_j=drawn, energy_measured_s=self.energy.measured_s(part))
+        if peaks := self.memory.peaks(part):
+            end = msgspec.structs.replace(end, device_peak_bytes=peaks)
         held = {claim.uuid for claim in self.node.parts[part].intent.devices} if part in self.node.parts else set()
         faults = [error for error in self.view.conditions(False).device_errors if error.uuid in held]
         if faults and end.cause in BLAMED and not end.stopped:

@@ -17,8 +17,9 @@ from scheduler import profiles
 from scheduler.core.feasible import never_fits
 from scheduler.core.planning import plan as think
 from scheduler.core.reasons import sentence
-from scheduler.core.types import Plan, Snapshot, Stage
+from scheduler.core.types import Placement, Plan, Snapshot, Stage
 from scheduler.predict.finished import Asked
+from scheduler.predict.memory import Advice
 
 _advisor = Memory()
 
@@ -37,7 +38,11 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     world = replace(snapshot, waiting=waiting, nodes=residence.with_cached(snapshot.nodes, waiting))
     plan = think(world, profiles.of(world.pools), now)
     shown = [
-        {**_shown(stage, plan, world), "memory": _memory(resolved, each, user, now)}
+        {
+            **_shown(stage, plan, world),
+            "memory": _memory(resolved, each, user, now),
+            "device_memory": _device_memory(resolved, each, _placement(stage, plan), world, user, now),
+        }
         for stage, each in zip(stages, resolved.stages, strict=True)
     ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
@@ -106,18 +111,62 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
 
 def _memory(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User, now: float) -> dict[str, Any] | None:
     """Advice on the memory that a stage asks, where there is something to say."""
-    asked = Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
-    advice = _advisor.advise(asked, stage.request, now)
+    advice = _advisor.advise(_asked(resolved, stage, user), stage.request, now)
+    return _told(advice, stage.request["memory_bytes"])
+
+
+def _device_memory(
+    resolved: jobfile.Resolved,
+    stage: jobfile.ResolvedStage,
+    placement: Placement | None,
+    world: Snapshot,
+    user: User,
+    now: float,
+) -> dict[str, Any] | None:
+    """The same for the memory of each of its devices, in the way in which it would run. Who names no memory and asks
+    whole devices holds all that those have; it is told where much less would do."""
+    ways = stage.request["alternatives"]
+    way = next((one for one in ways if placement and one["index"] == placement.alternative), ways[0])
+    ask = way["asks"][0]
+    named = ask["memory_bytes"]
+    if ask["kind"] == "cpu" or ask.get("partition"):
+        return None
+    asked = named
+    if not named and ask["milli"] == 1000 and placement:
+        held = {grant.device for grants in placement.grants for grant in grants}
+        devices = [one for node in world.nodes for one in node.devices if one.id in held and one.kind == ask["kind"]]
+        asked = min((one.memory_bytes for one in devices), default=0)
+    if not asked:
+        return None
+    advice = _advisor.advise_on_device(_asked(resolved, stage, user), ask["kind"], asked, now)
+    if advice is None or (advice.verdict == "tight" and not named):
+        return None
+    told = _told(advice, asked)
+    return {**told, "kind": ask["kind"]} if told else None
+
+
+def _asked(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User) -> Asked:
+    return Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
+
+
+def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
     if advice is None or advice.verdict == "fits":
         return None
     return {
         "verdict": advice.verdict,
-        "asked_bytes": stage.request["memory_bytes"],
+        "asked_bytes": asked_bytes,
         "largest_bytes": advice.largest_bytes,
         "suggested_bytes": advice.suggested_bytes,
         "ran_out": advice.ran_out,
         "basis": advice.basis,
     }
+
+
+def _placement(stage: Stage, plan: Plan) -> Placement | None:
+    """Where it would run: now, or by its entry in the timetable."""
+    start = next((each for each in plan.starts if each.stage == stage.id), None)
+    wait = next((each for each in plan.waits if each.stage == stage.id), None)
+    return start.placement if start else wait.planned.placement if wait and wait.planned else None
 
 
 def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
@@ -129,7 +178,7 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
     }
     start = next((each for each in plan.starts if each.stage == stage.id), None)
     wait = next((each for each in plan.waits if each.stage == stage.id), None)
-    placement = start.placement if start else wait.planned.placement if wait and wait.planned else None
+    placement = _placement(stage, plan)
     return {
         "name": stage.name,
         "kind": stage.kind,

@@ -74,6 +74,7 @@ SCRIPT = (
     _("Preempts"),
     _("{asked} of memory may not do: stages like it needed {largest}; ask {suggested}"),
     _("{suggested} of memory would do: the most that stages like it used is {largest}"),
+    _("memory of each {kind}"),
     _("declared limits"),
     _("expected duration"),
     _("default limit of the pool"),

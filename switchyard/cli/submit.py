@@ -74,6 +74,8 @@ def preview(found: dict[str, Any]) -> Iterator[str]:
             yield panel.row("Lasts", f"probably {spans} ({lasts.get('basis')})")
         if memory := stage.get("memory"):
             yield panel.row("Memory", _memory(memory))
+        if memory := stage.get("device_memory"):
+            yield panel.row("Device", f"memory of each {clean.line(memory.get('kind'))}: {_memory(memory)}")
     for other in found.get("preempts") or []:
         yield clean.line(f"would stop {other.get('stage')}: {other.get('price'):.0f} weighted device-seconds are lost")
     for other in found.get("resizes") or []:

@@ -224,6 +224,18 @@ def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_con
     assert "workdir" not in asked.json
 
 
+def test_a_dry_run_tells_what_memory_of_a_device_would_do(yard, server, said):
+    gib = 2**30
+    advice = {"verdict": "generous", "kind": "gpu", "asked_bytes": 80 * gib, "largest_bytes": 31 * gib}
+    advice |= {"suggested_bytes": 37.25 * gib, "ran_out": 0, "basis": "peaks of 3 finished stages like it"}
+    shown = {"name": "main", "kind": "train", "starts_now": True, "why": "", "devices": [], "device_memory": advice}
+    server.on("POST", "/jobs", said(200, {"verdict": "starts_now", "stages": [shown], "preempts": []}))
+    code, out, _ = yard("submit", "--dry-run", "--no-workdir", "--", "true")
+    assert code == 0
+    assert "memory of each gpu: 37 GiB would do instead of 80 GiB; at most 31 GiB was used" in out
+    assert "(peaks of 3 finished stages like it)" in out
+
+
 @pytest.mark.parametrize(
     ("state", "exit_code", "code"), [("COMPLETED", None, 0), ("FAILED", 3, 3), ("CANCELLED", None, 8)]
 )

@@ -190,8 +190,9 @@ function basisOf(text) {
 
 const gib = bytes => `${num(Math.round(bytes / 2 ** 30 * 100) / 100)} GiB`;
 function memory(said) {
+  const on = said.kind ? `${t("memory of each {kind}", { kind: said.kind })}: ` : "";
   const sizes = { asked: gib(said.asked_bytes), largest: gib(said.largest_bytes), suggested: gib(said.suggested_bytes) };
-  return t(said.verdict === "tight" ? "{asked} of memory may not do: stages like it needed {largest}; ask {suggested}" : "{suggested} of memory would do: the most that stages like it used is {largest}", sizes);
+  return on + t(said.verdict === "tight" ? "{asked} of memory may not do: stages like it needed {largest}; ask {suggested}" : "{suggested} of memory would do: the most that stages like it used is {largest}", sizes);
 }
 
 function show(answer) {
@@ -211,7 +212,7 @@ function show(answer) {
     const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
     if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${basisOf(s.expected_s.basis)}`));
-    if (s.memory) rows.push(el("p", "y-3", memory(s.memory)));
+    for (const said of [s.memory, s.device_memory]) if (said) rows.push(el("p", "y-3", memory(said)));
     return el("div", "y-sect", ...rows);
   }));
   const stopped = [...(answer.preempts ?? []), ...(answer.resizes ?? [])].map(p => p.sizes ? `${p.stage}: ${p.sizes.join(" → ")}` : p.stage);
