@@ -18,6 +18,7 @@ from scheduler.core.elastic import hastened
 from scheduler.core.lifecycle import State
 from scheduler.core.partitions import Part
 from scheduler.core.types import SCALING, Grant, Placement, Running
+from scheduler.predict.restarts import restart_s
 
 _RUNNING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class, s.state,
@@ -30,7 +31,8 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
            SELECT array_agg(extract(epoch FROM b.ended_at)::float8 ORDER BY b.ended_at) FROM jobs_attempt b
            WHERE b.stage_id = s.id AND b.cause = 'RESIZE' AND b.stop_for <> s.id
              AND b.ended_at > now() - interval '1 day') END,
-       o.min_runtime_s::float8
+       o.min_runtime_s::float8,
+       CASE WHEN a.number > 1 THEN extract(epoch FROM a.started_at - a.created_at)::float8 END
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
@@ -95,6 +97,7 @@ class Holders:
             resized_to,
             gave_back_at,
             min_runtime_s,
+            began_in_s,
         ) = row[12:]
         request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
         least, most = demand.least_nodes(request), demand.most_nodes(request)
@@ -144,6 +147,7 @@ class Holders:
             stop_by_at=stop_at + request["grace_s"] if stop_at else None,
             preemptions=preemptions,
             min_runtime_s=min_runtime_s,
+            restart_s=restart_s(had.restarts_s if began_in_s is None else (*had.restarts_s, began_in_s)),
             grace_s=request["grace_s"],
             submitted_at=submitted,
             alternatives=self._known.ways(request),

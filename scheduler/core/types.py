@@ -17,6 +17,8 @@ from scheduler.core.partitions import Part
 # A stage is taken to run as many times faster as it has times the nodes, to this power, until it is measured: twice the
 # nodes make a data-parallel training about 1.8 times as fast.
 SCALING: Final = 0.85
+# How long a stage takes to start again, until it has been seen to.
+RESTART_S: Final = 5.0
 
 
 class Mode(StrEnum):
@@ -220,6 +222,7 @@ class Running:
 
     ``progress`` is the share of its work that is done, where it reports it. ``evicted_for`` names the stage for which
     it was told to stop, if for another. ``min_runtime_s`` protects it from eviction for that long after its start.
+    ``restart_s`` is how long it will take from the next time that it is given devices until it runs.
 
     For profiles that rotate: ``submitted_at`` and ``alternatives`` are those of the stage (without alternatives it
     cannot be placed anew), ``attained_device_s``, ``received_s`` and ``truth_s`` mean what they mean there, as of
@@ -258,7 +261,7 @@ class Running:
     stop_by_at: float | None = None
     preemptions: int = 0
     min_runtime_s: float = 0.0
-    restart_s: float = 5.0
+    restart_s: float = RESTART_S
     grace_s: float = 30.0
     submitted_at: float | None = None
     alternatives: tuple[Alternative, ...] = ()
