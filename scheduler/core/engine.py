@@ -369,13 +369,14 @@ def now_slot(
     passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
     barred = unfit = False
     for line in way.best_first(among, partial(preference, view, stage, way)):
+        if view.closed and view.closing((way.places.id_of(line),), view.now, max(until, view.now + worst)):
+            barred = True  # asked first: it costs less than to look for devices
+            continue
         place = way.places[line]
         grants = grant(way.alternative.asks, place, view.ledger)
         if grants is None:
             continue
-        if view.closed and view.closing((place.node.id,), view.now, max(until, view.now + worst)):
-            barred = True
-        elif all(policy.fits(stage, grants, until, view) for policy in profile.fits):
+        if all(policy.fits(stage, grants, until, view) for policy in profile.fits):
             passed.append((place, grants))
             if stage.nodes == 1:
                 break
@@ -385,7 +386,7 @@ def now_slot(
     if chosen is None:
         outcome.refused = True
         if among is None and barred:
-            way.bar(length if passed or unfit else 0.0, worst)
+            way.bar(length if unfit else 0.0, worst)
         elif among is None:
             way.refused_s = length
         return None

@@ -39,6 +39,10 @@ class Places(Sequence[Candidate]):
     def __iter__(self) -> Iterator[Candidate]:
         return (self[i] for i in range(len(self)))
 
+    def id_of(self, i: int) -> str:
+        """The node of a place, without making it a candidate."""
+        return self._fleet.nodes[int(self.nodes[i])].id
+
 
 @dataclass(eq=False, slots=True)
 class Way:
