@@ -9,14 +9,15 @@ import tarfile
 import threading
 from pathlib import Path
 
+from agents.ends import Refusal, clause
 from agents.protocol import BUNDLE_PATH
 from agents.server import Channel, Server
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-class BundleUnusable(Exception):
-    """The bundle could not be fetched or unpacked; the text is a sentence for the job's owner."""
+class BundleUnusable(Refusal):
+    """The bundle could not be fetched or unpacked."""
 
 
 class BundleCache:
@@ -50,7 +51,7 @@ class BundleCache:
                     file.write(piece)
         except Exception as error:
             draft.unlink(missing_ok=True)
-            raise BundleUnusable(f"bundle {sha256[:12]} could not be fetched: {error}") from error
+            raise BundleUnusable(clause("BundleNotFetched", bundle=sha256[:12], error=str(error))) from error
         finally:
             channel.close()
         if digest.hexdigest() != sha256:
@@ -68,7 +69,7 @@ class BundleCache:
                 else:
                     unpack_vetted(archive, folder)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise BundleUnusable(f"bundle {sha256[:12]} could not be unpacked: {error}") from error
+            raise BundleUnusable(clause("BundleNotUnpacked", bundle=sha256[:12], error=str(error))) from error
 
 
 def unpack_vetted(archive: tarfile.TarFile, folder: Path) -> None:

@@ -6,8 +6,13 @@ Standard library only: the shim imports it. Nothing of the job's environment is 
 import errno
 import os
 
-from agents.lean import signal
+from agents.ends import clause
+from agents.lean import dumps, loads, signal
 from agents.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.ends import Clause
 
 
 def make_folder(path: str, uid: int | None, gid: int | None) -> None:
@@ -70,11 +75,11 @@ def _be_nice(nice: int) -> None:
 
 
 def run_command(order: dict, paths: list[str], out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
-    """In the child: become the command. Never returns; a refusal goes up ``word`` as a sentence.
+    """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
 
     Every page of memory touched here is copied first, so whatever can be done once, the nursery has done.
     """
-    step = "its process could not be prepared"
+    step: Clause | None = clause("ProcessUnprepared")
     try:
         os.setsid()
         os.umask(0o022)
@@ -85,17 +90,17 @@ def run_command(order: dict, paths: list[str], out: int, err: int, word: int, sh
         if order.get("nice"):
             _be_nice(order["nice"])
         if order.get("uid") is not None:
-            step = f"its user could not be changed to uid {order['uid']}"
+            step = clause("UserUnchanged", uid=order["uid"])
             _drop(order["uid"], order["gid"], order.get("groups", []))
         prctl(PDEATHSIG, signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(127)
-        step = f'its folder "{order["cwd"]}" could not be entered'
+        step = clause("FolderNotEntered", folder=order["cwd"])
         os.chdir(order["cwd"])
-        step = ""
+        step = None
         _execute(paths, order["argv"], order["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
-        os.write(word, _refusal(order, step, error).encode(errors="replace"))
+        os.write(word, dumps(_refusal(order, step, error)).encode(errors="replace"))
     finally:
         os._exit(127)
 
@@ -117,15 +122,27 @@ def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
     raise failure
 
 
-def _refusal(order: dict, step: str, error: BaseException) -> str:  # type: ignore[type-arg]
+def _refusal(order: dict, step: "Clause | None", error: BaseException) -> "Clause":  # type: ignore[type-arg]
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     if step:
-        return f"{step}: {reason}"
+        return step[0], {**step[1], "error": reason}
     command = order["argv"][0] if order["argv"] else ""
     if isinstance(error, FileNotFoundError):
-        return f'command "{command}" was not found; PATH is {order["env"].get("PATH", "not set")}'
+        path = order["env"].get("PATH")
+        if path is None:
+            return clause("CommandNotFoundNoPath", command=command)
+        return clause("CommandNotFound", command=command, path=path)
     if isinstance(error, PermissionError):
-        return f'command "{command}" may not be executed by uid {os.getuid()}; is it marked as executable?'
+        return clause("CommandForbidden", command=command, uid=os.getuid())
     if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
-        return f'command "{command}" is neither a program nor a script with a #! line'
-    return f'command "{command}" could not be executed: {reason}'
+        return clause("CommandNoProgram", command=command)
+    return clause("CommandFailed", command=command, error=reason)
+
+
+def refused(word: bytes) -> "Clause":
+    """What the child said of why it could not become the command."""
+    try:
+        code, params = loads(word)
+    except (ValueError, TypeError):  # it was cut short
+        return clause("ProcessUnprepared", error=word.decode(errors="replace"))
+    return code, params

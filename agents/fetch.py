@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agents import manifest
+from agents.ends import clause
 from agents.executors import Unlaunchable
 from agents.manifest import PIECE, Unfit
 from agents.protocol import SOURCES_PATH, AskSources, Input, Source, Sources
@@ -33,7 +34,7 @@ _TRIES: Final = 3
 
 
 class Unfetched(Unlaunchable):
-    """An input could not be had; the text is a sentence for the job's owner."""
+    """An input could not be had."""
 
 
 class Fetcher:
@@ -53,7 +54,7 @@ class Fetcher:
             try:
                 self._fetch(wanted, rank, size, cancelled)
             except (Unfit, Full, OSError) as error:
-                raise Unfetched(f'input "{wanted.name}" could not be fetched: {error}') from error
+                raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
 
     def _fetch(self, wanted: Input, rank: int, size: int, cancelled: Callable[[], bool]) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from agents.ends import clause
 from agents.executors import Unlaunchable
-from agents.protocol import DeviceClaim, PartSpec
+from agents.protocol import Clause, DeviceClaim, PartSpec
 from agents.record import read_whole, write_whole
 from agents.vendor import NoAnswer, VendorProcess
 
@@ -47,11 +48,11 @@ class Instances:
             try:
                 told = self._reader.ask(question, DEADLINE_S)
             except NoAnswer as error:
-                raise Unlaunchable(f"{claim.kind} {claim.index} could not be divided: {error}") from error
+                raise Unlaunchable(_undivided(claim, str(error))) from error
             self.own = self.own.difference(told["gone"]).union([told["uuid"]] if "uuid" in told else [])
             write_whole(self.path, {"own": sorted(self.own)}, sync=True)
         if "error" in told:
-            raise Unlaunchable(f"{claim.kind} {claim.index} could not be divided: {told['error']}")
+            raise Unlaunchable(_undivided(claim, told["error"]))
         partition = msgspec.structs.replace(wanted, uuid=told["uuid"], size=told["size"])
         return msgspec.structs.replace(claim, partition=partition)
 
@@ -62,3 +63,7 @@ class Instances:
 def is_missing(claim: DeviceClaim) -> bool:
     """Whether a claim is on a partition that has still to be made; a simulated one needs no making."""
     return claim.partition is not None and not claim.partition.uuid and not claim.simulated
+
+
+def _undivided(claim: DeviceClaim, error: str) -> Clause:
+    return clause("NotDivided", kind=claim.kind, index=claim.index, error=error)

@@ -11,7 +11,15 @@ import sys
 import time
 
 from agents import procfs
+from agents.ends import clause
+from agents.ends import told as told_by
 from agents.record import read_whole, write_whole
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from agents.ends import Clause
 
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 LAUNCH_FAILED_CODE = 125
@@ -78,18 +86,18 @@ class Keeper:
         code = self._run()
         return self._end(code)
 
-    def _make_ready(self) -> str:
-        """Image and container; answers a sentence when there will be none."""
+    def _make_ready(self) -> "Clause | None":
+        """Image and container; answers why when there will be none."""
         image, engine = self.plan["image"], self.plan["engine"]
         self._tell(substate=f"looks for image {image}")
         if self._step("exists"):
             self._tell(substate=f"pulls image {image}")
             if self._step("pull"):
-                return f'image "{image}" could not be pulled by {engine}: {self._last_words()}'
+                return clause("ImageNotPulled", image=image, engine=engine, error=self._last_words())
         self._tell(substate="makes its container")
         if self.lines["create"] and self._step("create"):
-            return f"{engine} could not make the container: {self._last_words()}"
-        return ""
+            return clause("ContainerNotMade", engine=engine, error=self._last_words())
+        return None
 
     # -- children
 
@@ -191,15 +199,20 @@ class Keeper:
     # -- ending
 
     def _end(self, code: int) -> int:
-        end: dict[str, str] = {}
+        end: dict[str, Any] = {}
         told = self._ask_state()
         # conmon writes this file where it was started; older podmans do not look there.
         if told and (told[0] == "true" or (code == 128 + signal.SIGKILL and os.path.exists("oom"))):
             asked = int(self.plan.get("memory_bytes") or 0)
-            end = {"cause": "OUT_OF_MEMORY", "detail": f"the kernel ended it: it asked for {asked / 2**20:.0f} MiB"}
+            end = {"cause": "OUT_OF_MEMORY", **told_by(clause("KernelMemoryAsked", asked_bytes=asked))}
         elif told and (told[2].startswith("0001-") or (code in (1, 126, 127) and self._init_refused())):
-            words = f'command "{self.plan["command"]}" was not found, or may not be executed ({self._words_of_start()})'
-            end = {"cause": "LAUNCH_FAILED", "detail": f"{self.plan['engine']} could not start it: {words}"}
+            why = clause(
+                "ContainerCommand",
+                engine=self.plan["engine"],
+                command=self.plan["command"],
+                error=self._words_of_start(),
+            )
+            end = {"cause": "LAUNCH_FAILED", **told_by(why)}
             code = LAUNCH_FAILED_CODE
         self._quiet("remove")
         self._tell(end=end, substate="")
@@ -222,9 +235,9 @@ class Keeper:
             words = answer.read().split()
         return words if _ended_within(pid, 5.0) == 0 and len(words) >= 3 else []
 
-    def _refuse(self, detail: str) -> int:
+    def _refuse(self, why: "Clause") -> int:
         self._quiet("remove")
-        self._tell(end={"cause": "LAUNCH_FAILED", "detail": detail}, substate="")
+        self._tell(end={"cause": "LAUNCH_FAILED", **told_by(why)}, substate="")
         return LAUNCH_FAILED_CODE
 
     def _last_words(self) -> str:
@@ -285,7 +298,7 @@ def run(folder: str) -> int:
     """Keep the container that ``folder`` describes."""
     plan = read_whole(os.path.join(folder, "container.json"))
     if plan is None:
-        end = {"cause": "LAUNCH_FAILED", "detail": "the agent ended before it had described the container"}
+        end = {"cause": "LAUNCH_FAILED", **told_by(clause("ContainerUnplanned"))}
         write_whole(os.path.join(folder, "container-state.json"), {"end": end})
         return LAUNCH_FAILED_CODE
     return Keeper(folder, plan).live()

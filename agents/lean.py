@@ -70,7 +70,7 @@ def dumps(value: "Any") -> str:
         return repr(value)
     if kind is dict and all(type(name) is str for name in value):
         return "{" + ", ".join([f"{_quoted(name)}: {dumps(each)}" for name, each in value.items()]) + "}"
-    if kind is list:
+    if kind is list or kind is tuple:
         return "[" + ", ".join([dumps(each) for each in value]) + "]"
     if kind is float and value - value == 0:
         return repr(value)

@@ -8,13 +8,18 @@ import select
 import time
 
 from agents import birth, cgroup, procfs, verdict
-from agents.command import candidates, make_folder, run_command
+from agents.command import candidates, make_folder, refused, run_command
+from agents.ends import clause, told
 from agents.lean import loads, signal
 from agents.masking import Mask
 from agents.record import read_whole, tell, write_whole
 from agents.saving import WATCHED, Saving
 from agents.small_file import content
 from agents.stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.ends import Clause
 
 CRITICAL_CAP_S = 60.0
 MEMORY_TICK_S = 0.5
@@ -37,7 +42,7 @@ class Life:
         self.main = 0
         self.status: int | None = None
         self.cause = ""
-        self.detail = ""
+        self.said: list[Clause] = []
         self.why = ""
         self.kill_at: float | None = None
         self.kill_cap_at = 0.0
@@ -85,7 +90,7 @@ class Life:
         if self.kill_at is None:
             refusal = self._launch()
             if refusal:
-                self.cause, self.detail = "LAUNCH_FAILED", refusal
+                self.cause, self.said = "LAUNCH_FAILED", [refusal]
             else:
                 self._watch()
         self._finish()
@@ -95,14 +100,14 @@ class Life:
 
     # -- launching
 
-    def _launch(self) -> str:
-        """Start the command; answers a sentence when it could not be started."""
+    def _launch(self) -> "Clause | None":
+        """Start the command; answers why when it could not be started."""
         order = self.order
         try:
             for path in order.get("folders", ()):
                 make_folder(path, order.get("uid"), order.get("gid"))
         except OSError as error:
-            return f'folder "{error.filename}" could not be made: {os.strerror(error.errno or 0)}'
+            return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
         paths = candidates(order["argv"][0], order["env"])
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
@@ -114,7 +119,7 @@ class Life:
         except OSError as error:
             for descriptor in (out_reader, out_writer, err_reader, err_writer, word_reader, word_writer):
                 os.close(descriptor)
-            return f"this host starts no more processes: {os.strerror(error.errno or 0)}"
+            return clause("HostFull", error=os.strerror(error.errno or 0))
         if self.main == 0:
             run_command(order, paths, out_writer, err_writer, word_writer, shim)
         for descriptor in (out_writer, err_writer, word_writer):
@@ -132,10 +137,10 @@ class Life:
         os.close(word_reader)
         if refusal:
             os.waitpid(self.main, 0)
-            return refusal.decode(errors="replace")
+            return refused(refusal)
         self._let_it_go_first()
         self._tell(main=self.main, main_born=procfs.start_time(self.main))
-        return ""
+        return None
 
     def _let_it_go_first(self) -> None:
         """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
@@ -216,9 +221,7 @@ class Life:
         if limit is not None:
             left = self.began_at + float(limit) - now
             if left <= 0 and self.kill_at is None:
-                self._begin_stop(
-                    "TIMEOUT", self._grace_s(), cause="TIMEOUT", detail=f"ran into its limit of {limit:g} s"
-                )
+                self._begin_stop("TIMEOUT", self._grace_s(), "TIMEOUT", clause("TimeLimit", limit_s=float(limit)))
             elif left > 0:
                 pause = min(pause, left)
         pause = min(pause, self._watch_lease(now), self._watch_memory(now))
@@ -240,12 +243,8 @@ class Life:
         left = max(self.renewed_at, self.began_at) + float(lease_s) - now
         if left <= 0 and self.cause != "LEASE_EXPIRED":
             self.cause = ""
-            self._begin_stop(
-                "LEASE_EXPIRED",
-                self._grace_s(),
-                cause="LEASE_EXPIRED",
-                detail=f"no report of this node was answered for {lease_s:g} s",
-            )
+            over = clause("LeaseOver", lease_s=float(lease_s))
+            self._begin_stop("LEASE_EXPIRED", self._grace_s(), "LEASE_EXPIRED", over)
             self.kill_cap_at = 0.0
         return max(0.01, left) if left > 0 else STOP_TICK_S
 
@@ -260,7 +259,7 @@ class Life:
         if limit:
             if used > limit and not self.killed:
                 self.cause = "OUT_OF_MEMORY"
-                self.detail = f"used {used / 2**20:.0f} MiB; it asked for {limit / 2**20:.0f} MiB"
+                self.said = [clause("MemoryOver", used_bytes=used, asked_bytes=limit)]
                 self._kill()
             pause = MEMORY_TICK_NEAR_S if used > 0.7 * limit or now - self.began_at < 3 else MEMORY_TICK_S
         self.memory_at = now + pause
@@ -275,11 +274,11 @@ class Life:
         if wanted:
             self._begin_stop(str(wanted.get("why", "")), float(wanted.get("grace_s", self._grace_s())))
 
-    def _begin_stop(self, why: str, grace_s: float, cause: str = "", detail: str = "") -> None:
+    def _begin_stop(self, why: str, grace_s: float, cause: str = "", ended: "Clause | None" = None) -> None:
         """Ask the command to end; a later call can only shorten what is left."""
         kill_at = procfs.boottime() + grace_s
         if cause and not self.cause:
-            self.cause, self.detail = cause, detail
+            self.cause, self.said = cause, [ended] if ended else []
         if self.kill_at is not None:
             if kill_at < self.kill_at:
                 self.kill_at = kill_at
@@ -372,20 +371,20 @@ class Life:
 
     def _end(self, oom_kills: int) -> dict:  # type: ignore[type-arg]
         code = number = None
-        cause, detail = self.cause, self.detail
+        cause, said = self.cause, self.said
         if self.status is None:
-            detail = detail or "stopped before it started"
+            said = said or [clause("NeverStarted")]
         else:
             code, number = verdict.exit_of(self.status)
         if not cause and number == signal.SIGKILL and oom_kills and not self.killed:
-            cause, detail = "OUT_OF_MEMORY", "the kernel ended it for want of memory"
+            cause, said = "OUT_OF_MEMORY", [clause("KernelMemory")]
         if not cause and self.status is not None:
-            cause, detail = verdict.judge(code, number, self.why if self.killed else None)
+            cause, said = verdict.judge(code, number, self.why if self.killed else None)
         return {
             "code": code,
             "signal": number,
             "cause": cause,
-            "detail": detail,
+            **told(*said),
             "stopped": self.kill_at is not None,
             "ran_s": round(max(0.0, self.ended_at - self.began_at), 3) if self.main else 0.0,
             "cpu_s": round(self.cpu_s, 3),

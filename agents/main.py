@@ -26,6 +26,7 @@ import msgspec
 from agents import VERSION, bandwidth, cgroup, enrol, probes, procfs, run_as, stop_all, survey
 from agents.bundle import BundleCache
 from agents.cores import known_cores
+from agents.ends import clause, told
 from agents.engine_watch import EngineWatch
 from agents.executors.choice import Choice
 from agents.executors.container import ContainerExecutor
@@ -214,7 +215,7 @@ def close(view: HostView, supply: Supply, instances: Instances | None) -> None:
 def refuse(folder: str, reason: str) -> None:
     """Record that a part's shim could not be forked; whoever looks at the part next finds it ended."""
     if take(folder):
-        end = Exit(cause="LAUNCH_FAILED", detail=f"this host starts no more processes: {reason}")
+        end = Exit(cause="LAUNCH_FAILED", **told(clause("HostFull", error=reason)))
         write_whole(f"{folder}/exit.json", msgspec.to_builtins(end))
 
 

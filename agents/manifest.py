@@ -14,14 +14,16 @@ from typing import Final
 
 import msgspec
 
+from agents.ends import Refusal
+
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 PIECE: Final = 1 << 20
 MAX_FILES: Final = 200_000
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Unfit(Exception):
-    """The file or folder cannot be kept by digest; the text is a sentence for its owner."""
+class Unfit(Refusal):
+    """The file or folder cannot be kept by digest."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

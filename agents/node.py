@@ -17,6 +17,7 @@ import msgspec
 
 from agents import core, gang, watch
 from agents.adjust import MIDDLE_WEIGHT
+from agents.ends import clause, told
 from agents.environment import Places
 from agents.executors import Executor, Sighting, Unlaunchable
 from agents.instances import Instances, is_missing
@@ -166,9 +167,9 @@ class Node:
                     self.parts[part].wanted_rev = spec_rev
                     self.tuner.revise(self.parts[part], share)
                 case core.Void(wanted):
-                    self._void(wanted, Exit(stopped=True, detail="stopped before it started"))
+                    self._void(wanted, Exit(stopped=True, **told(clause("NeverStarted"))))
                 case core.Recall(wanted, end):
-                    lost = Exit(cause="SUPERVISOR_LOST", detail="it was started on this node before, and is gone")
+                    lost = Exit(cause="SUPERVISOR_LOST", **told(clause("Gone")))
                     self._void(wanted, end or lost)
                 case core.Forget(part):
                     self.parts[part].is_forgotten = True
@@ -221,23 +222,23 @@ class Node:
             else:
                 self._prepare(part, wanted)
         except Unlaunchable as error:
-            self._end(part, Exit(cause="LAUNCH_FAILED", detail=str(error), stopped=part.stop is not None))
+            self._end(part, Exit(cause="LAUNCH_FAILED", stopped=part.stop is not None, **error.told()))
             return
         except OSError as error:
-            detail = f"this node could not record the start: {error.strerror or error}"
-            self._end(part, Exit(cause="LAUNCH_FAILED", detail=detail))
+            unrecorded = clause("StartUnrecorded", error=error.strerror or str(error))
+            self._end(part, Exit(cause="LAUNCH_FAILED", **told(unrecorded)))
             return
         except Exception as error:
             # A fault of the agent's own: the stage learns of it, and whoever looks at the node too.
-            detail = f"this node could not start it ({type(error).__name__}: {error})"
-            self._end(part, Exit(cause="LAUNCH_FAILED", detail=detail[:300]))
+            failed = clause("StartFailed", error=f"{type(error).__name__}: {error}"[:260])
+            self._end(part, Exit(cause="LAUNCH_FAILED", **told(failed)))
             raise
         finally:
             part.is_busy = False
             if self.supply is not None:
                 self.supply.settle(wanted.part)
         if part.stop is not None:
-            self._end(part, Exit(stopped=True, detail="stopped before it started"))
+            self._end(part, Exit(stopped=True, **told(clause("NeverStarted"))))
             return
         part.is_launched = True
         part.phase = Phase.STARTING
@@ -340,7 +341,7 @@ class Node:
                     if self.supply is not None and not end.cause and not end.stopped:
                         part.outputs = await self.supply.left_by(part.intent.folder)
                 except Unfit as error:
-                    end = msgspec.structs.replace(end, cause="EXIT_CODE", detail=str(error))
+                    end = msgspec.structs.replace(end, cause="EXIT_CODE", **error.told())
         await self._end_released(part, end)
 
     async def _end_released(self, part: Part, end: Exit) -> None:

@@ -16,6 +16,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from agents.ends import ENDS as ENDS
+
 # What both sides hide is told by one rule: the agent masks logs by it, the server what it shows of job files.
 from agents.masking import MASK as MASK
 from agents.masking import tells_secret as tells_secret
@@ -45,6 +47,10 @@ class Phase(IntEnum):
     RUNNING = 40
     STOPPING = 50
     ENDED = 90
+
+
+# A code of ENDS, and the values that its sentence shows.
+Clause = tuple[str, dict[str, str | int | float]]
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,8 +186,9 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.lifecycle.Cause`` that an agent can
     know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED
-    DEVICE_ERROR. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a completion.
-    ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of which
+    DEVICE_ERROR. ``detail`` says more in an English sentence; ``said`` has the same in clauses of :data:`ENDS`, where
+    it is made of such. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a
+    completion. ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of which
     ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``device_peak_bytes`` is the most
     memory in use on one of its devices by kind, of those that nobody else used. ``released`` tells of each of its
     devices, but for CPUs, whether it gave its memory back.
@@ -191,6 +198,7 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     signal: int | None = None
     cause: str = ""
     detail: str = ""
+    said: list[Clause] = msgspec.field(default_factory=list)
     stopped: bool = False
     ran_s: float = 0.0
     cpu_s: float = 0.0

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from agents import manifest
+from agents.ends import clause
 from agents.fetch import Fetcher, Unfetched
 from agents.manifest import Unfit
 from agents.patience import within
@@ -140,9 +141,9 @@ class Supply:
                 if not told.get("is_shared"):
                     self.stock.put_folder(path, what)
             except (Unfit, Full) as error:
-                raise Unfit(f'output "{name}" could not be kept: {error}') from error
+                raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
             except OSError as error:
-                raise Unfit(f'output "{name}" could not be read: {error.strerror or error}') from error
+                raise Unfit(clause("OutputNotRead", name=name, error=error.strerror or str(error))) from error
             found.append(Output(name, what.digest, what.size, len(what.files)))
         write_whole(f"{run_folder}/{LEFT}", {"outputs": msgspec.to_builtins(found)}, sync=True)
         self.changed()

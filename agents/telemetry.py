@@ -14,6 +14,7 @@ import msgspec
 
 from agents import procfs, record
 from agents.device_memory import DeviceMemory
+from agents.ends import clause, say
 from agents.energy import EnergyMeter
 from agents.host import HostView
 from agents.link import Link
@@ -176,8 +177,10 @@ class Meter:
         faults = [error for error in self.view.conditions(False).device_errors if error.uuid in held]
         if faults and end.cause in BLAMED and not end.stopped:
             fault = faults[0]
-            detail = f"{fault.uuid}: {fault.detail or fault.code}" + (f"; {end.detail}" if end.detail else "")
-            end = msgspec.structs.replace(end, cause="DEVICE_ERROR", detail=detail)
+            failed = clause("DeviceFault", device=fault.uuid, fault=fault.detail or fault.code)
+            detail = say((failed,)) + (f"; {end.detail}" if end.detail else "")
+            said = [failed, clause("Also"), *end.said] if end.said else [failed] if not end.detail else []
+            end = msgspec.structs.replace(end, cause="DEVICE_ERROR", detail=detail, said=said)
         return end
 
     def _part_samples(self, now: float) -> list[PartSample]:

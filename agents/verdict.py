@@ -2,7 +2,12 @@
 
 import os
 
+from agents.ends import clause
 from agents.lean import signal_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.ends import Clause
 
 RESTART_CODES = (85, 75)
 
@@ -14,20 +19,20 @@ def exit_of(status: int) -> tuple[int | None, int | None]:
     return os.WEXITSTATUS(status), None
 
 
-def judge(code: int | None, number: int | None, was_killed_after: str | None) -> tuple[str, str]:
-    """The cause and the detail of an end that nobody has given a cause for; both empty for a good end.
+def judge(code: int | None, number: int | None, was_killed_after: str | None) -> "tuple[str, list[Clause]]":
+    """The cause and the clauses of an end that nobody has given a cause for; both empty for a good end.
 
     ``was_killed_after`` is why the command was asked to stop, where it then had to be killed.
     """
     if number is not None:
         if was_killed_after is not None:
-            return "SIGNAL", f"ended by SIGKILL: it had not ended within its grace after {was_killed_after}"
-        return "SIGNAL", f"ended by {signal_name(number)}"
+            return "SIGNAL", [clause("GraceOver", why=was_killed_after)]
+        return "SIGNAL", [clause("Signal", signal=signal_name(number))]
     if code in RESTART_CODES:
-        return "CHECKPOINTED", "asks to be started again from its checkpoint"
+        return "CHECKPOINTED", [clause("AsksAgain")]
     if code:
-        detail = f"ended with exit code {code}"
+        said = [clause("ExitCode", code=code)]
         if code > 128:
-            detail += f"; 128 + {code - 128} often means that its own command was ended by {signal_name(code - 128)}"
-        return "EXIT_CODE", detail
-    return "", ""
+            said.append(clause("CommandSignal", number=code - 128, signal=signal_name(code - 128)))
+        return "EXIT_CODE", said
+    return "", []

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agents.adjust import Reach
+from agents.ends import Refusal
 from agents.journal import Intent
 from agents.protocol import Exit, Phase, Wanted
 
 
-class Unlaunchable(Exception):
-    """A part cannot be started; the text is a sentence for its owner."""
+class Unlaunchable(Refusal):
+    """A part cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,14 @@ import msgspec
 from agents import engine_probe, engines, procfs
 from agents.adjust import Reach
 from agents.command import make_folder
+from agents.ends import clause, say
 from agents.engines import Box, Engine
 from agents.environment import Places, environment
 from agents.executors import Sighting, Unlaunchable, no_more
 from agents.executors.process import Ground, ProcessExecutor
 from agents.journal import Intent
 from agents.masking import secrets_of
-from agents.protocol import IMAGE, Exit, PartSpec, Phase, Wanted
+from agents.protocol import IMAGE, Clause, Exit, PartSpec, Phase, Wanted
 from agents.record import read_whole, write_whole
 from agents.run_as import RunAs
 
@@ -54,7 +55,7 @@ class ContainerExecutor:
         if self._engine is None:
             self._engine, reason = engine_probe.find(os.environ, os.geteuid() == 0)
             if self._engine is None:
-                raise Unlaunchable(f"this node runs no containers: {reason}")
+                raise Unlaunchable(clause("NoEngine", error=reason))
         return self._engine
 
     # -- starting
@@ -62,9 +63,9 @@ class ContainerExecutor:
     def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
         spec = wanted.spec
         if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
-            raise Unlaunchable("the stage has no command that could be executed")
+            raise Unlaunchable(clause("NoCommand"))
         if not re.fullmatch(IMAGE, spec.image):
-            raise Unlaunchable(f'"{spec.image}" names no container image; write it as registry.local/pytorch:2.9')
+            raise Unlaunchable(clause("ImageUnnamed", image=spec.image))
         engine = self.engine()
         places = Places(Path(intent.folder))
         content, several_lines, env = self._env(engine, wanted, places)
@@ -92,11 +93,11 @@ class ContainerExecutor:
             name for name, value in env.items() if not name or "=" in name or "\n" in name or "\0" in name + value
         ]
         if broken:
-            raise Unlaunchable(f"environment variable {broken[0]!r} cannot be set: its name or value is not allowed")
+            raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
         content, several_lines = engines.env_text(engine, env)
         for name in several_lines:
             if _ENGINES_OWN.fullmatch(name):
-                raise Unlaunchable(f"environment variable {name} cannot have several lines in a container: rename it")
+                raise Unlaunchable(clause("VariableLines", name=name))
         own = engine_probe.engine_env(os.environ)
         return content, several_lines, own | {name: env[name] for name in several_lines}
 
@@ -204,8 +205,10 @@ class ContainerExecutor:
         if plan is None or not plan["lines"]["remove"]:
             return end
         if left := _remove(plan):
-            detail = f"{end.detail}; its container could not be removed: {left}".lstrip("; ")
-            return msgspec.structs.replace(end, detail=detail)
+            stays = clause("ContainerStays", error=left)
+            detail = f"{end.detail}{say((stays,))}".lstrip("; ")
+            said = [*end.said, stays] if end.said or not end.detail else []
+            return msgspec.structs.replace(end, detail=detail, said=said)
         told = read_whole(f"{intent.folder}/container-state.json") or {}
         told.setdefault("end", {})
         try:
@@ -268,13 +271,14 @@ def _file_name(image: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", image)
 
 
-def _merged(exit_: Exit, end: dict[str, str]) -> Exit:
+def _merged(exit_: Exit, end: dict[str, Any]) -> Exit:
     """The shim's verdict with what only the keeper could know."""
     if not end:
         return exit_
+    told = {"detail": end["detail"], "said": msgspec.convert(end.get("said", []), list[Clause])}
     if end["cause"] == "LAUNCH_FAILED":
-        return Exit(cause="LAUNCH_FAILED", detail=end["detail"], stopped=exit_.stopped, ran_s=exit_.ran_s)
-    return msgspec.structs.replace(exit_, cause=end["cause"], detail=end["detail"])
+        return Exit(cause="LAUNCH_FAILED", stopped=exit_.stopped, ran_s=exit_.ran_s, **told)
+    return msgspec.structs.replace(exit_, cause=end["cause"], **told)
 
 
 EXECUTOR = ContainerExecutor

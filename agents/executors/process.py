@@ -20,6 +20,7 @@ import msgspec
 from agents import cgroup, procfs
 from agents.adjust import Reach, nice_of
 from agents.bundle import BundleCache, BundleUnusable
+from agents.ends import clause, told
 from agents.environment import Places, environment
 from agents.executors import Sighting, Unlaunchable, no_more
 from agents.journal import Intent
@@ -72,21 +73,22 @@ class ProcessExecutor:
         if not _PART.fullmatch(wanted.part):
             raise Unlaunchable(f'part "{wanted.part}" has no usable name')
         if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
-            raise Unlaunchable("the stage has no command that could be executed")
+            raise Unlaunchable(clause("NoCommand"))
         places = Places(Path(intent.folder))
         try:
             places.folder.mkdir(mode=0o711)
         except FileExistsError:
-            raise Unlaunchable("its run folder exists already, so it may have run before") from None
+            raise Unlaunchable(clause("RunFolderExists")) from None
         try:
             self._furnish(places, spec.bundle)
             order = {**self._order(wanted, places), "cpus": intent.cpus}
             furnish()
             write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
-            raise Unlaunchable(str(error)) from error
+            raise Unlaunchable(error.why) from error
         except OSError as error:
-            raise Unlaunchable(f"its run folder could not be made: {error.strerror} ({error.filename})") from error
+            words = {"error": str(error.strerror), "folder": str(error.filename)}
+            raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
     def _furnish(self, places: Places, bundle: str | None) -> None:
         os.chmod(places.folder, 0o711)
@@ -104,7 +106,7 @@ class ProcessExecutor:
         env = environment(wanted, places, os.environ, ground.runtime, home)
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
-            raise Unlaunchable(f"environment variable {broken[0]!r} cannot be set: its name or value is not allowed")
+            raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
         return {
             "part": wanted.part,
             "argv": spec.argv,
@@ -141,7 +143,7 @@ class ProcessExecutor:
         if (end := _end(folder)) is not None:
             return Sighting(Phase.ENDED, exit=end)
         if intent.boot_id != self.ground.boot_id:
-            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran"))
+            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", **told(clause("Rebooted"))))
         record = shim_record(folder)
         if not record:
             return self._look_before_birth(intent, record is not None)
@@ -234,13 +236,11 @@ class ProcessExecutor:
             cgroup.remove(group)
         if (end := _end(intent.folder)) is not None:
             return end
-        detail = "its supervisor ended without a word; what it had started was ended too"
-        if "main" not in record:
-            detail = "its supervisor, or the agent, ended before its command was started"
+        said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
         if left:
-            detail += f"; still there although killed: pid {', '.join(map(str, left))}"
+            said.append(clause("StillThere", pids=", ".join(map(str, left))))
         stopped = os.path.exists(f"{intent.folder}/stop.json")
-        end = Exit(cause="SUPERVISOR_LOST", detail=detail, stopped=stopped)
+        end = Exit(cause="SUPERVISOR_LOST", stopped=stopped, **told(*said))
         try:
             write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)
         except OSError:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents.adjust import Reach
+from agents.ends import clause, told
 from agents.environment import Places
 from agents.executors import Sighting, Unlaunchable, no_more
 from agents.journal import Intent
@@ -30,9 +31,9 @@ class ScriptedExecutor:
 
     def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
         if wanted.spec is None or not wanted.spec.argv:
-            raise Unlaunchable("the stage has no command that could be executed")
+            raise Unlaunchable(clause("NoCommand"))
         if intent.part in self.prepared:
-            raise Unlaunchable("its run folder exists already, so it may have run before")
+            raise Unlaunchable(clause("RunFolderExists"))
         Places(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
         furnish()
         self.prepared.add(intent.part)
@@ -55,7 +56,7 @@ class ScriptedExecutor:
         if intent.part in self.ends:
             return Sighting(Phase.ENDED, exit=self.ends[intent.part])
         if intent.boot_id != self.boot_id:
-            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran"))
+            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", **told(clause("Rebooted"))))
         if intent.part in self.running:
             return Sighting(Phase.RUNNING, pid=1, pid_start=1)
         return Sighting(Phase.STARTING, forlorn=True)

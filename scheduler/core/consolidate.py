@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from scheduler.core import engine, price
+from scheduler.core.clauses import clause, say
 from scheduler.core.gate import admitted, gate
 from scheduler.core.leave import another_place
 from scheduler.core.match import Candidate, grant
@@ -183,6 +184,6 @@ def _elsewhere(view: View, stage: Stage, leaving: Sequence[Running]) -> list[Mov
         if option is None:
             return None
         view.ledger.claim(option.grants)
-        why = f"makes room for #{stage.number} {stage.name}"
-        moves.append(Move(one.id, option.placement, why, round(price.price(one, view.now), 6), 0.0))
+        said = (clause("MakesRoom", stage=f"#{stage.number} {stage.name}"),)
+        moves.append(Move(one.id, option.placement, say(said), round(price.price(one, view.now), 6), 0.0, said))
     return moves

@@ -7,15 +7,17 @@ from itertools import islice
 
 import numpy as np
 
+from scheduler.core.clauses import Said, clause, say, spoken
 from scheduler.core.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.line import Column
 from scheduler.core.match import grant
 from scheduler.core.queue import Queue
 from scheduler.core.reasons import ranked
 from scheduler.core.shape import Shape, Way, asks_text, kept_out
+from scheduler.core.times import clock
 from scheduler.core.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.view import Option, Outcome, View
-from scheduler.core.words import clock, name_of, span
+from scheduler.core.words import name_of
 
 Funnel = tuple[tuple[str, int], ...]
 # How many of the nodes that fit are asked whose promise stands in the way.
@@ -134,7 +136,8 @@ def _start(view: View, stage: Stage, option: Option) -> Start:
     size = len(option.placement.nodes)
     p50_s, p90_s = (view.length_s(stage, option.way, quantile, size) for quantile in ("p50", "p90"))
     lasts = Estimate(p50_s, p90_s, stage.estimate.basis)
-    return Start(stage.id, option.placement, why_here(view, stage, option), lasts)
+    said = why_here(view, stage, option)
+    return Start(stage.id, option.placement, say(said), lasts, said)
 
 
 def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
@@ -245,23 +248,21 @@ def _shortage(view: View, shape: Shape, way: Way) -> Reason:
         total, largest, whole = int(milli.sum()), int(milli.max(initial=0)), int(counts.sum())
         if ask.kind == "cpu":
             if total >= ask.milli * ask.count * shape.nodes and largest < ask.milli:
-                numbers = {"free": f"{total / 1000:.4g}", "kind": "cores", "needed": f"{ask.milli / 1000:.4g}"}
-                return Reason("Fragmented", numbers)
-            free = f"{largest / 1000:.4g} cores and {int(memory.max(initial=0)) / 2**30:.4g} GiB"
-            return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": "cpu"})
+                numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
+                return Reason("Fragmented", {**numbers, **spoken(kind=(clause("Cores"),))})
+            most = clause("CoresAndMemory", cores=f"{largest / 1000:.4g}", memory_bytes=int(memory.max(initial=0)))
+            return Reason("CapacityInsufficient", {"asks": named, **spoken(free=(most,)), "kind": "cpu"})
         if ask.milli < 1000 and whole < ask.count * shape.nodes <= total // ask.milli:
-            numbers = {
-                "free": f"{total / 1000:.4g}",
-                "kind": ask.kind,
-                "needed": f"{ask.milli / 1000:.4g} on one device",
-            }
-            return Reason("Fragmented", numbers)
+            needed = clause("OnOneDevice", share=f"{ask.milli / 1000:.4g}")
+            numbers = {"free": f"{total / 1000:.4g}", "kind": ask.kind}
+            return Reason("Fragmented", {**numbers, **spoken(needed=(needed,))})
         if whole >= ask.count * shape.nodes:
             return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
-        most = int(counts.max(initial=0))
-        return Reason("CapacityInsufficient", {"asks": named, "free": f"{most} {ask.kind}", "kind": ask.kind})
+        free = f"{int(counts.max(initial=0))} {ask.kind}"
+        return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": ask.kind})
     # Each ask alone is met on enough nodes, but not all on the same.
-    return Reason("CapacityInsufficient", {"asks": named, "free": "not all of it on one node", "kind": asks[0].kind})
+    scattered = spoken(free=(clause("NotOnOneNode"),))
+    return Reason("CapacityInsufficient", {"asks": named, **scattered, "kind": asks[0].kind})
 
 
 def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
@@ -322,13 +323,18 @@ def _reserved(view: View, outcome: Outcome) -> Reason:
             room_s = max(room_s, view.table.room_s(grants, view.now))
         if promised:
             break
-    names = [name_of(view, owner) for owner in promised[:3]]
-    more = f" and {len(promised) - 3} more" if len(promised) > 3 else ""
-    return Reason("ReservedForHigher", {"promised": ", ".join(names) + more or "others", "fits_s": int(room_s)})
+    numbers = {"fits_s": int(room_s)}
+    names = ", ".join(name_of(view, owner) for owner in promised[:3])
+    if not promised:
+        return Reason("ReservedForHigher", {**spoken(promised=(clause("Others"),)), **numbers})
+    if len(promised) > 3:
+        more = clause("NamesAndMore", names=names, more=len(promised) - 3)
+        return Reason("ReservedForHigher", {**spoken(promised=(more,)), **numbers})
+    return Reason("ReservedForHigher", {"promised": names, **numbers})
 
 
-def why_here(view: View, stage: Stage, option: Option) -> str:
-    """One sentence: what it got, against what, and how long it will probably run."""
+def why_here(view: View, stage: Stage, option: Option) -> Said:
+    """What it got, against what, and how long it will probably run."""
     grants = option.placement.grants[0]
     counts: dict[str, int] = {}
     for one in grants:
@@ -337,16 +343,19 @@ def why_here(view: View, stage: Stage, option: Option) -> str:
             counts[device.model or device.kind] = counts.get(device.model or device.kind, 0) + 1
     got = ", ".join(f"{count} x {model}" if count > 1 else model for model, count in sorted(counts.items()))
     names = [view.nodes[node].name for node in option.placement.nodes]
-    where = (
-        names[0]
-        if len(names) == 1
-        else f"each of {len(names)} nodes ({', '.join(names[:3])}{'...' * (len(names) > 3)})"
-    )
-    among = f", the best fit of {option.among} nodes" if option.among > len(names) else ""
-    others = len(view.shape(stage).ways) - 1
-    faster = f"; {others} other ways would end later" if others else ""
-    size = f", {len(names)} of {stage.nodes} to {stage.most_nodes} nodes" if stage.most_nodes else ""
-    return f"{got} on {where}{among}{size}; predicted to run {span(option.end_at - option.start_at)}{faster}"
+    if len(names) == 1:
+        said = [clause("Here", devices=got, node=names[0])]
+    else:
+        few = ", ".join(names[:3]) + "..." * (len(names) > 3)
+        said = [clause("HereEach", devices=got, count=len(names), nodes=few)]
+    if option.among > len(names):
+        said.append(clause("BestFit", among=option.among))
+    if stage.most_nodes:
+        said.append(clause("SizeWithin", size=len(names), least=stage.nodes, most=stage.most_nodes))
+    said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    if others := len(view.shape(stage).ways) - 1:
+        said.append(clause("OtherWays", others=others))
+    return tuple(said)
 
 
 def guess(view: View, stage: Stage, option: Option) -> Expected:

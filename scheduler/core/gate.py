@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scheduler.core import words
+from scheduler.core import times, words
+from scheduler.core.clauses import clause, spoken
 from scheduler.core.lifecycle import State
 from scheduler.core.shape import Shape, Way
 from scheduler.core.types import Pool, Reason, Stage
@@ -31,9 +32,8 @@ def fault(view: View, stage: Stage) -> Reason | None:
     """What is wrong with the stage itself, so that it cannot run as it stands whatever is free."""
     pool = view.pools.get(stage.pool)
     if pool and pool.max_limit_s is not None and (stage.time_limit_s or 0.0) > pool.max_limit_s:
-        asked, most = words.span(stage.time_limit_s or 0.0), words.span(pool.max_limit_s)
-        detail = f"its time limit of {asked} is above the {most} that pool {pool.name} allows"
-        return Reason("InvalidSpec", {"detail": detail, "most_s": pool.max_limit_s})
+        above = clause("TimeLimitAbove", asked_s=stage.time_limit_s, most_s=pool.max_limit_s, pool=pool.name)
+        return Reason("InvalidSpec", {**spoken(detail=(above,)), "most_s": pool.max_limit_s})
     if stage.bundle_missing:
         return Reason("BundleUnavailable", {"detail": stage.bundle_missing})
     if stage.image_missing:
@@ -58,7 +58,7 @@ def gate(view: View, outcome: Outcome) -> float | None:
         known = [end for end in ends if end is not None]
         earliest = max(earliest, *known) if earliest is not None and len(known) == len(ends) else None
     if stage.begin_at is not None and stage.begin_at > now:
-        reasons.append(Reason("BeginTime", {"time": words.clock(stage.begin_at), "at": stage.begin_at}))
+        reasons.append(Reason("BeginTime", {"time": times.clock(stage.begin_at), "at": stage.begin_at}))
         earliest = None if earliest is None else max(earliest, stage.begin_at)
     if stage.retry_at is not None and stage.retry_at > now:
         numbers = {"attempt": stage.attempts + 1, "of": max(stage.max_attempts, stage.attempts + 1)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scheduler.core import price, room
+from scheduler.core.clauses import Said, say
 from scheduler.core.service import as_waiting
 from scheduler.core.shape import Way
 from scheduler.core.stretch import is_movable
@@ -26,14 +27,14 @@ def leave(view: View, finds: Finds) -> None:
     for one in _candidates(view):
         if len(view.moves) >= PER_CYCLE:
             return
-        why, gain = _wish(view, one)
+        said, gain = _wish(view, one)
         lost = price.price(one, view.now)
-        if not why or gain <= lost:
+        if not said or gain <= lost:
             continue
         option = another_place(view, one, finds)
         if option is not None:
             view.ledger.hold(option.grants)
-            view.moves.append(Move(one.id, option.placement, why, round(lost, 6), round(gain, 6)))
+            view.moves.append(Move(one.id, option.placement, say(said), round(lost, 6), round(gain, 6), said))
 
 
 def another_place(view: View, one: Running, finds: Finds) -> Option | None:
@@ -60,10 +61,10 @@ def _candidates(view: View) -> list[Running]:
     return sorted((one for one in found if is_movable(one, view)), key=lambda one: (-one.priority, one.id))
 
 
-def _wish(view: View, one: Running) -> tuple[str, float]:
+def _wish(view: View, one: Running) -> tuple[Said, float]:
     """Why the stage should leave, and what that is worth in weighted device-seconds; the strongest wish counts."""
     wishes = [policy.leaves(one, view) for policy in view.profile(one.pool).leaves]
-    return max(wishes, key=lambda wish: wish[1], default=("", 0.0))
+    return max(wishes, key=lambda wish: wish[1], default=((), 0.0))
 
 
 def _warned(view: View, grants: tuple[Grant, ...]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from scheduler.core.clauses import Said
 from scheduler.core.types import Alternative, Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
 
 if TYPE_CHECKING:
@@ -140,9 +141,9 @@ class Resizes(Protocol):
 
 @runtime_checkable
 class Leaves(Protocol):
-    def leaves(self, running: Running, view: View) -> tuple[str, float]:
-        """Why a running stage should go on elsewhere, in a few words, and what that is worth in weighted
-        device-seconds; an empty reason lets it stay."""
+    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
+        """Why a running stage should go on elsewhere, in clauses, and what that is worth in weighted
+        device-seconds; no clause lets it stay."""
 
 
 @dataclass(frozen=True, slots=True)

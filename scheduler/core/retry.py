@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from scheduler.core.clauses import Said, clause, say
 from scheduler.core.lifecycle import Cause, Event
 
 
@@ -21,13 +22,18 @@ EVENT: Final = {Outcome.REQUEUE: Event.REQUEUE, Outcome.GIVE_UP: Event.FAIL, Out
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``backoff_s`` is how long a queued stage must wait first; ``why`` is a sentence for its history. Only where
-    ``counts`` does the attempt use up one of the retries."""
+    """``backoff_s`` is how long a queued stage must wait first; ``said`` is why, for its history. Only where ``counts``
+    does the attempt use up one of the retries."""
 
     outcome: Outcome
     backoff_s: float = 0.0
-    why: str = ""
+    said: Said = ()
     counts: bool = True
+
+    @property
+    def why(self) -> str:
+        """A sentence for the history of the stage."""
+        return say(self.said)
 
     @property
     def event(self) -> Event:
@@ -68,17 +74,19 @@ def decide(
         known = ", ".join(sorted(Cause))
         raise ValueError(f"{cause!r} is not a cause; it must be one of {known}") from None
     if cause is Cause.CANCELLED:
-        return Verdict(Outcome.CANCEL, why="cancelled", counts=False)
+        return Verdict(Outcome.CANCEL, said=(clause("Cancelled"),), counts=False)
     if cause in NO_FAULT:
         wait_s = min(300.0, 5.0 * 2 ** max(0, preemptions - 1)) if cause is Cause.PREEMPTED and preemptions else 0.0
-        return Verdict(Outcome.REQUEUE, wait_s, f"{cause}: queued again", counts=False)
+        return Verdict(Outcome.REQUEUE, wait_s, (clause("QueuedAgain", cause=str(cause)),), counts=False)
     if cause in HOPELESS:
-        return Verdict(Outcome.GIVE_UP, why=f"{cause}: another attempt could not end otherwise")
+        return Verdict(Outcome.GIVE_UP, said=(clause("Hopeless", cause=str(cause)),))
     if cause in NODE_LOST and on_node_lost in ("requeue", "requeue_fast"):
-        return Verdict(Outcome.REQUEUE, 0.0, f"{cause}: queued again as on_node_lost says", counts=False)
+        return Verdict(Outcome.REQUEUE, 0.0, (clause("QueuedAsNodeLost", cause=str(cause)),), counts=False)
     if str(cause).lower() not in {word.lower() for word in retry_on}:
-        return Verdict(Outcome.GIVE_UP, why=f"{cause} is not among the causes that it retries on")
+        return Verdict(Outcome.GIVE_UP, said=(clause("NotRetried", cause=str(cause)),))
     if attempts >= max_attempts:
-        return Verdict(Outcome.GIVE_UP, why=f"{cause}: attempt {attempts} of {max_attempts} was the last")
+        last = clause("LastAttempt", cause=str(cause), attempt=attempts, of=max_attempts)
+        return Verdict(Outcome.GIVE_UP, said=(last,))
     wait_s = min(backoff_limit_s, backoff_s * 2 ** max(0, attempts - 1))
-    return Verdict(Outcome.REQUEUE, wait_s, f"{cause}: attempt {attempts + 1} of {max_attempts} follows")
+    following = clause("NextAttempt", cause=str(cause), attempt=attempts + 1, of=max_attempts)
+    return Verdict(Outcome.REQUEUE, wait_s, (following,))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.core import engine, explain, price, service, speed
+from scheduler.core.clauses import clause, say
 from scheduler.core.gate import admitted, gate
 from scheduler.core.lifecycle import State
 from scheduler.core.match import grant
@@ -480,7 +481,8 @@ class Rotation:
             held = {one.device for one in grants_of(victim)}
             cost, gain = (round(one, 6) for one in self._prices.get(name, (0.0, 0.0)))
             if stage.id == name:
-                self.moves.append(Move(name, placed[name], "its turn goes on elsewhere", cost, gain))
+                said = (clause("TurnElsewhere"),)
+                self.moves.append(Move(name, placed[name], say(said), cost, gain, said))
                 continue
             fenced = sorted(held & places.get(stage.id, set()))
             accelerators = [one for one in fenced if self.view.ledger.devices[one].kind != "cpu"]
@@ -492,7 +494,8 @@ class Rotation:
             view.length_s(stage, option.way, "p50"), view.length_s(stage, option.way, "p90"), stage.estimate.basis
         )
         names = ", ".join(view.nodes[node].name for node in option.placement.nodes)
-        return Start(stage.id, option.placement, f"its turn has come, on {names}", lasts)
+        said = (clause("TurnHere", nodes=names),)
+        return Start(stage.id, option.placement, say(said), lasts, said)
 
     def waits(self) -> list[Wait]:
         """Those who do not start on what is free now, each with its reasons."""

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core import match, speed
+from scheduler.core.clauses import clause, several, spoken
 from scheduler.core.fleet import Alike, Fleet, Rates, Rows
 from scheduler.core.ledger import Ledger
 from scheduler.core.lifecycle import NodeState
@@ -374,10 +375,12 @@ def _impossible(stage: Stage, matching: int, largest: int, unavailable: int) -> 
 def _unequipped(stage: Stage, able: int, ready: int) -> Reason:
     """Why an image keeps the stage from ``ready`` nodes that would do without it; ``able`` of them can run it."""
     asks = asks_text(stage.alternatives, 1)
-    which = f"only {able} of {ready} nodes" if able else "no node"
-    has = "have" if able > 1 else "has"
-    detail = f"{which} of pool {stage.pool} with {asks} {has} a container engine"
-    return Reason("ImageUnavailable", {"detail": detail, "pool": stage.pool, "nodes": able, "needed": stage.nodes})
+    if able:
+        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, asks=asks)
+    else:
+        found = clause("NoEngine", pool=stage.pool, asks=asks)
+    numbers = {"pool": stage.pool, "nodes": able, "needed": stage.nodes}
+    return Reason("ImageUnavailable", {**spoken(detail=(found,)), **numbers})
 
 
 def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:

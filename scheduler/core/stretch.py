@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from scheduler.core import elastic, price
+from scheduler.core.clauses import clause, say, several
 from scheduler.core.elastic import Curve, Elastic, Sizing
 from scheduler.core.lifecycle import NodeState, State
 from scheduler.core.service import as_waiting
@@ -210,15 +211,16 @@ def _resize_one(view: View, one: Running, drains: tuple[str, ...], policy: Any, 
     if drains:
         if wide >= one.least_nodes:
             lost, _ = policy.stakes(one, wide, view)
-            where = f"{', '.join(view.nodes[name].name for name in drains)} drain{'s' * (len(drains) == 1)}"
-            view.resizes.append(Resize(one.id, size, wide, where, round(lost, 6), 0.0))
+            names = ", ".join(view.nodes[name].name for name in drains)
+            said = (clause(several(len(drains), "NodeDrains", "NodesDrain"), nodes=names),)
+            view.resizes.append(Resize(one.id, size, wide, say(said), round(lost, 6), 0.0, said=said))
             return
     elif more:
         lost, won = policy.stakes(one, wide, view)
         if won > lost:
-            where = ", ".join(view.nodes[name].name for name in more)
-            idle = f"{where} {'is' if len(more) == 1 else 'are'} idle"
-            view.resizes.append(Resize(one.id, size, wide, idle, round(lost, 6), round(won, 6)))
+            names = ", ".join(view.nodes[name].name for name in more)
+            said = (clause(several(len(more), "NodeIdle", "NodesIdle"), nodes=names),)
+            view.resizes.append(Resize(one.id, size, wide, say(said), round(lost, 6), round(won, 6), said=said))
             return
         view.wake(view.now + policy.settle_s)  # a newer checkpoint makes it cheaper, and nobody tells of those
     view.ledger.rollback(mark)

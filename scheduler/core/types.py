@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Final
 
+from scheduler.core.clauses import Said
 from scheduler.core.lifecycle import Cause, Health, NodeState, State
 from scheduler.core.partitions import Part
 
@@ -400,13 +401,14 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Begin ``stage`` now at ``placement``; ``why`` says in one sentence why there. ``lasts`` is how long it will
-    probably run in this very place."""
+    """Begin ``stage`` now at ``placement``; ``why`` says in one sentence why there, ``said`` in clauses. ``lasts`` is
+    how long it will probably run in this very place."""
 
     stage: str
     placement: Placement
     why: str
     lasts: Estimate = Estimate(1.0, 1.0)
+    said: Said = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +418,7 @@ class Preempt:
 
     cause: ClassVar[Cause] = Cause.PREEMPTED
     why: ClassVar[str] = ""
+    said: ClassVar[Said] = ()
 
     victim: str
     stage: str
@@ -427,8 +430,8 @@ class Preempt:
 @dataclass(frozen=True, slots=True)
 class Resize:
     """Stop a running stage that has ``was`` nodes and let it go on with ``size``, for ``stage`` (for its own sake where
-    that is empty). ``why`` says it in a few words; ``price`` and ``gain`` are in weighted device-seconds. ``devices``
-    are those that it gives back and that are kept for ``stage``."""
+    that is empty). ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    device-seconds. ``devices`` are those that it gives back and that are kept for ``stage``."""
 
     cause: ClassVar[Cause] = Cause.RESIZE
 
@@ -440,12 +443,14 @@ class Resize:
     gain: float
     stage: str = ""
     devices: tuple[str, ...] = ()
+    said: Said = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """Stop a running stage, for its own sake, and let it go on at ``placement`` or, if that is taken by then, wherever
-    it fits. ``why`` says it in a few words; ``price`` and ``gain`` are in weighted device-seconds."""
+    it fits. ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    device-seconds."""
 
     cause: ClassVar[Cause] = Cause.MOVE
     stage: ClassVar[str] = ""
@@ -456,6 +461,7 @@ class Move:
     why: str
     price: float
     gain: float
+    said: Said = ()
 
 
 # Whoever is told to stop: for whom, at what price, and what is kept for whom.

@@ -16,6 +16,7 @@ import numpy as np
 
 from scheduler.core import lateness, speed
 from scheduler.core import shape as shapes
+from scheduler.core.clauses import clause, say
 from scheduler.core.elastic import faster
 from scheduler.core.fleet import Fleet
 from scheduler.core.holders import Holders
@@ -735,9 +736,9 @@ class View:
     ) -> None:
         price, gain = round(price, 6), round(gain, 6)
         if size:
-            why = f"makes room for #{stage.number} {stage.name}"
+            said = (clause("MakesRoom", stage=f"#{stage.number} {stage.name}"),)
             self.resizes.append(
-                Resize(victim.id, len(victim.placement.nodes), size, why, price, gain, stage.id, fenced)
+                Resize(victim.id, len(victim.placement.nodes), size, say(said), price, gain, stage.id, fenced, said)
             )
         else:
             self.preempts.append(Preempt(victim.id, stage.id, price, gain, fenced))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.core import price, room
+from scheduler.core.clauses import Said, clause, several
 from scheduler.core.fleet import Rates, Rows
 from scheduler.core.shape import Way
 from scheduler.core.types import Running
@@ -38,12 +39,12 @@ class Conditions:
             found -= warned[room.taken(way, i, rows, view)[0]].sum(axis=1)
         return found
 
-    def leaves(self, running: Running, view: View) -> tuple[str, float]:
+    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
         """Which of its devices warn, and what it may expect to lose by staying."""
         devices = [view.ledger.devices[one.device] for one in grants_of(running) if one.device in view.ledger.devices]
         warned = [device for device in devices if device.warned]
         if not warned:
-            return "", 0.0
+            return (), 0.0
         left_s = max(view.finish.get(running.id, view.now) - view.now, 0.0)
         chance = 1.0 - math.exp(-left_s / self.fails_after_s)
         # A fault takes what was done since the last checkpoint; without any, also half of what is yet to be done.
@@ -53,4 +54,4 @@ class Conditions:
             at_stake_s += left_s / 2
         names = ", ".join(f"{one.kind}{one.index} of {view.nodes[one.node].name}" for one in warned)
         loss = chance * price.weight(running.priority) * price.width(running) * at_stake_s
-        return f"{names} warn{'s' * (len(warned) == 1)}", loss
+        return (clause(several(len(warned), "DeviceWarns", "DevicesWarn"), devices=names),), loss

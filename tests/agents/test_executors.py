@@ -118,4 +118,5 @@ async def test_a_part_of_an_earlier_boot_has_ended_with_it(made: Made) -> None:
     wanted = a_part()
     intent_of(wanted)
     old = Intent(wanted.part, "a", 1, "an-earlier-boot", "/nowhere")
-    assert executor.look(old).exit == Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran")
+    rebooted = Exit(cause="NODE_REBOOT", detail="the machine was rebooted while it ran", said=[("Rebooted", {})])
+    assert executor.look(old).exit == rebooted

@@ -121,7 +121,7 @@ def test_a_stop_for_a_part_that_never_started_ends_it_for_good(shared: Hands, pa
     name = part()
     shared.yard.want(shared.name, stop(name))
     end = shared.yard.ended(shared.name, name).exit
-    assert end == Exit(stopped=True, detail="stopped before it started")
+    assert end == Exit(stopped=True, detail="stopped before it started", said=[("NeverStarted", {})])
     late = Wanted(f"{name}-other", "a", 1, "stop")
     del shared.yard.side(shared.name).ended[name]
     shared.yard.want(shared.name, order(name, "sh", "-c", "echo ran"), late)

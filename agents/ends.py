@@ -1,0 +1,112 @@
+"""How a part ended, as clauses: a code and named values, from which the server makes a sentence in any language.
+
+A sentence is its clauses one after the other; each brings the punctuation that joins it to the one before. The agent
+sends the English sentence beside them, for servers and people that do not know a code. Codes and the names of their
+values are stable; ``_s`` are seconds, ``_bytes`` are bytes. What an operating system or another program says stays as
+it is. Imports nothing: the shim and its commands read this too.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    Clause = tuple[str, dict[str, str | int | float]]
+
+
+def _(template: str) -> str:
+    """Marks a template for the translators, whose tools look for this name."""
+    return template
+
+
+ENDS = {
+    "Also": _("; "),
+    # The command ended by itself or was ended.
+    "ExitCode": _("ended with exit code {code}"),
+    "CommandSignal": _("; 128 + {number} often means that its own command was ended by {signal}"),
+    "Signal": _("ended by {signal}"),
+    "GraceOver": _("ended by SIGKILL: it had not ended within its grace after {why}"),
+    "AsksAgain": _("asks to be started again from its checkpoint"),
+    "TimeLimit": _("ran into its limit of {limit_s}"),
+    "LeaseOver": _("no report of this node was answered for {lease_s}"),
+    "MemoryOver": _("used {used_bytes}; it asked for {asked_bytes}"),
+    "KernelMemory": _("the kernel ended it for want of memory"),
+    "KernelMemoryAsked": _("the kernel ended it: it asked for {asked_bytes}"),
+    "DeviceFault": _("{device}: {fault}"),
+    "NeverStarted": _("stopped before it started"),
+    # It was lost.
+    "Rebooted": _("the machine was rebooted while it ran"),
+    "Gone": _("it was started on this node before, and is gone"),
+    "SupervisorGone": _("its supervisor ended without a word; what it had started was ended too"),
+    "SupervisorGoneEarly": _("its supervisor, or the agent, ended before its command was started"),
+    "StillThere": _("; still there although killed: pid {pids}"),
+    "ContainerStays": _("; its container could not be removed: {error}"),
+    # It could not be started.
+    "NoCommand": _("the stage has no command that could be executed"),
+    "CommandNotFound": _('command "{command}" was not found; PATH is {path}'),
+    "CommandNotFoundNoPath": _('command "{command}" was not found; PATH is not set'),
+    "CommandForbidden": _('command "{command}" may not be executed by uid {uid}; is it marked as executable?'),
+    "CommandNoProgram": _('command "{command}" is neither a program nor a script with a #! line'),
+    "CommandFailed": _('command "{command}" could not be executed: {error}'),
+    "ProcessUnprepared": _("its process could not be prepared: {error}"),
+    "UserUnchanged": _("its user could not be changed to uid {uid}: {error}"),
+    "FolderNotEntered": _('its folder "{folder}" could not be entered: {error}'),
+    "FolderNotMade": _('folder "{folder}" could not be made: {error}'),
+    "RunFolderExists": _("its run folder exists already, so it may have run before"),
+    "RunFolderNotMade": _("its run folder could not be made: {error} ({folder})"),
+    "VariableRefused": _("environment variable {name} cannot be set: its name or value is not allowed"),
+    "VariableLines": _("environment variable {name} cannot have several lines in a container: rename it"),
+    "HostFull": _("this host starts no more processes: {error}"),
+    "StartUnrecorded": _("this node could not record the start: {error}"),
+    "StartFailed": _("this node could not start it ({error})"),
+    "NotDivided": _("{kind} {index} could not be divided: {error}"),
+    "BundleNotFetched": _("bundle {bundle} could not be fetched: {error}"),
+    "BundleNotUnpacked": _("bundle {bundle} could not be unpacked: {error}"),
+    "InputNotFetched": _('input "{name}" could not be fetched: {error}'),
+    "OutputNotKept": _('output "{name}" could not be kept: {error}'),
+    "OutputNotRead": _('output "{name}" could not be read: {error}'),
+    # Nor could its container.
+    "NoEngine": _("this node runs no containers: {error}"),
+    "ImageUnnamed": _('"{image}" names no container image; write it as registry.local/pytorch:2.9'),
+    "ImageNotPulled": _('image "{image}" could not be pulled by {engine}: {error}'),
+    "ContainerNotMade": _("{engine} could not make the container: {error}"),
+    "ContainerCommand": _(
+        '{engine} could not start it: command "{command}" was not found, or may not be executed ({error})'
+    ),
+    "ContainerUnplanned": _("the agent ended before it had described the container"),
+}
+
+
+def clause(code: str, /, **params: "str | int | float") -> "Clause":
+    return code, params
+
+
+def say(said: "Iterable[Clause]") -> str:
+    """The clauses in one English sentence."""
+    return "".join(ENDS[code].format(**{name: _shown(name, params[name]) for name in params}) for code, params in said)
+
+
+def told(*said: "Clause") -> "dict[str, Any]":
+    """What an exit tells of them: the sentence, and the clauses."""
+    return {"detail": say(said).lstrip("; "), "said": list(said)}
+
+
+class Refusal(Exception):
+    """Something cannot be done; the text is a sentence for the owner of the job, from a clause where there is one."""
+
+    def __init__(self, why: "str | Clause") -> None:
+        self.why = why
+        self.said: list[Clause] = [] if isinstance(why, str) else [why]
+        super().__init__(why if isinstance(why, str) else say(self.said))
+
+    def told(self) -> "dict[str, Any]":
+        """What an exit tells of it."""
+        return {"detail": str(self), "said": self.said}
+
+
+def _shown(name: str, value: "str | int | float") -> str:
+    if not isinstance(value, (int, float)):
+        return value
+    if name.endswith("_s"):
+        return f"{value:g} s"
+    return f"{value / 2**20:.0f} MiB" if name.endswith("_bytes") else str(value)
