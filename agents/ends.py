@@ -66,7 +66,7 @@ ENDS = {
     "OutputNotKept": _('output "{name}" could not be kept: {error}'),
     "OutputNotRead": _('output "{name}" could not be read: {error}'),
     # Nor could its container.
-    "NoEngine": _("this node runs no containers: {error}"),
+    "NoContainerEngine": _("this node runs no containers: {error}"),
     "ImageUnnamed": _('"{image}" names no container image; write it as registry.local/pytorch:2.9'),
     "ImageNotPulled": _('image "{image}" could not be pulled by {engine}: {error}'),
     "ContainerNotMade": _("{engine} could not make the container: {error}"),

@@ -55,7 +55,7 @@ class ContainerExecutor:
         if self._engine is None:
             self._engine, reason = engine_probe.find(os.environ, os.geteuid() == 0)
             if self._engine is None:
-                raise Unlaunchable(clause("NoEngine", error=reason))
+                raise Unlaunchable(clause("NoContainerEngine", error=reason))
         return self._engine
 
     # -- starting

@@ -18,6 +18,7 @@ from django.utils import timezone
 from agents.protocol import Phase, Share
 from controlplane import changes
 from controlplane.jobs import service
+from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
 from controlplane.jobs.service import Note
 from controlplane.jobs.values import nearest
@@ -74,9 +75,11 @@ def adjust(
         service.touch_nodes(part.node_id for part in changed)
         Part.objects.bulk_update(changed, ["spec_rev", "share"])
         stage = attempt.stage
-        text = f"{stage.name} adjusted in place: {_spoken(given)}" + (f" ({reason})" if reason else "")
+        said = [clause("Adjusted", stage=stage.name, changes=_spoken(given))]
+        if reason:
+            said.append(clause("Aside", why=reason))
         params = {"share": given, "parts": len(changed)}
-        facts = [Note(job, "adjusted", text, actor, stage.name, attempt.number, params)]
+        facts = [Note(job, "adjusted", told(*said), actor, stage.name, attempt.number, params)]
         follow([attempt], {attempt.id: live})
         service.settle([job], facts, timezone.now(), [stage])
         transaction.on_commit(lambda: changes.announce("jobs", f"job:{job.number}"))
@@ -178,13 +181,13 @@ def _revise(part: Part, given: dict[str, Any]) -> bool:
     return True
 
 
-def _spoken(given: dict[str, Any]) -> str:
+def _spoken(given: dict[str, Any]) -> Told:
     words = []
     for name, value in sorted(given.items()):
         if name == "suspended":
-            words.append("suspended" if value else "resumed")
+            words.append(told(clause("Suspended" if value else "GoesOn")))
         elif value is None:
-            words.append(f"{name} as it started")
+            words.append(told(clause("AsStarted", name=name)))
         else:
-            words.append(f"{name} {value}")
-    return ", ".join(words)
+            words.append(told(clause("SetTo", name=name, value=str(value))))
+    return joined(words, "Comma")

@@ -65,6 +65,7 @@ class Stage(models.Model):
 
     ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
     ``reasons``, ``funnel``, ``expected`` and ``planned`` are what the newest cycle said of it, at ``evaluated_at``.
+    ``said`` is its ``detail`` in clauses (see ``jobs.clauses``).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -76,6 +77,7 @@ class Stage(models.Model):
     state = models.CharField(max_length=10, choices=STATES, default=State.PENDING)
     cause = models.CharField(max_length=20, choices=CAUSES, blank=True)
     detail = models.TextField(blank=True)
+    said = models.JSONField(default=list)
     exit_code = models.IntegerField(null=True)
     request = models.JSONField()
     max_attempts = models.PositiveSmallIntegerField(default=1, validators=[MinValueValidator(1)])
@@ -118,7 +120,10 @@ class Stage(models.Model):
 
 
 class Attempt(models.Model):
-    """One try at running a stage on chosen devices. ``epoch`` fences: a write with an older one has no effect."""
+    """One try at running a stage on chosen devices. ``epoch`` fences: a write with an older one has no effect.
+
+    ``said`` has ``why_here``, ``stop_note`` and ``detail`` in clauses, by these names (see ``jobs.clauses``).
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="attempts")
@@ -126,6 +131,7 @@ class Attempt(models.Model):
     epoch = models.PositiveIntegerField(default=1)
     alternative = models.PositiveSmallIntegerField(default=0)
     why_here = models.TextField(blank=True)
+    said = models.JSONField(default=dict)
     estimate = models.JSONField(default=dict)
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
@@ -260,7 +266,7 @@ class Output(models.Model):
 
 
 class Event(models.Model):
-    """An append-only fact about a job; ``seq`` has no gaps within the job."""
+    """An append-only fact about a job; ``seq`` has no gaps within the job. ``said`` is its text in clauses."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     seq = models.PositiveIntegerField()
@@ -270,6 +276,7 @@ class Event(models.Model):
     attempt = models.PositiveIntegerField(null=True)
     actor = models.CharField(max_length=150)
     text = models.TextField()
+    said = models.JSONField(default=list)
     params = models.JSONField(default=dict)
 
     class Meta:

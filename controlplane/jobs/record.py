@@ -24,6 +24,7 @@ from controlplane import changes
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import adjust, service
+from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
 from scheduler.core import retry
@@ -258,12 +259,13 @@ def _cause_of(parts: Sequence[Part]) -> str:
     return (first.exit or {}).get("cause", "") if first else ""
 
 
-def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> str:
+def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> Told:
     """How the part ended that decided; of a gang also which rank that was, and on which node."""
-    detail, first = str(worst.get("detail", "")), _first_to_fail(parts)
+    detail, first = of_agent(worst), _first_to_fail(parts)
     if len(parts) < 2 or first is None:
         return detail
-    return f"rank {first.rank} on {first.node.name}: {detail or (first.exit or {}).get('cause', '')}"
+    known = detail if detail.text else Told((first.exit or {}).get("cause", ""))
+    return told(clause("OnRank", rank=first.rank, node=first.node.name, detail=known))
 
 
 def _begin(attempts: Sequence[Attempt], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
@@ -276,15 +278,16 @@ def _begin(attempts: Sequence[Attempt], jobs: dict[uuid.UUID, Job], at: datetime
     Attempt.objects.filter(id__in=[attempt.id for attempt in attempts]).update(started_at=at)
     service.move([a.stage for a in attempts if State(a.stage.state) in sources(What.START)], What.START)
     return [
-        Note(jobs[a.stage.job_id], "started", f"{a.stage.name} runs", "agent", a.stage.name, a.number) for a in attempts
+        Note(jobs[a.stage.job_id], "started", told(clause("Runs", stage=a.stage.name)), "agent", a.stage.name, a.number)
+        for a in attempts
     ]
 
 
 _END = """
 UPDATE jobs_attempt a SET started_at = v.started_at, ended_at = v.ended_at, cause = v.cause, detail = v.detail,
-    exit_code = v.exit_code, signal = v.signal, price = v.price
+    exit_code = v.exit_code, signal = v.signal, price = v.price, said = v.said
 FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::text[], %s::text[], %s::int[], %s::int[],
-            %s::float8[]) AS v(id, started_at, ended_at, cause, detail, exit_code, signal, price)
+            %s::float8[], %s::jsonb[]) AS v(id, started_at, ended_at, cause, detail, exit_code, signal, price, said)
 WHERE a.id = v.id AND a.ended_at IS NULL
 """
 
@@ -303,8 +306,10 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
             notes.append(given)
     attempts = [attempt for attempt, _ in over]
     names = ("id", "started_at", "ended_at", "cause", "detail", "exit_code", "signal", "price")
+    columns: list[list[Any]] = [[getattr(attempt, name) for attempt in attempts] for name in names]
+    columns.append([json.dumps(attempt.said) for attempt in attempts])
     with connection.cursor() as cursor:
-        cursor.execute(_END, [[getattr(attempt, name) for attempt in attempts] for name in names])
+        cursor.execute(_END, columns)
     for what, stages in moves.items():
         service.move(stages, what)
     Device.objects.filter(fenced_for__in=[a.stage_id for a in attempts]).update(fenced_for=None, fenced_until=None)
@@ -343,14 +348,19 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     attempt.ended_at, attempt.cause = at, cause
     attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
     attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
-    attempt.detail = _detail_of(parts, worst)[:2000]
+    detail = _detail_of(parts, worst)
     if cause in {Cause.RESIZE, Cause.MOVE} and attempt.stop_note:
-        attempt.detail = attempt.stop_note
+        detail = Told(attempt.stop_note, attempt.said.get("stop_note", []))
+    detail = Told(detail.text[:2000], detail.said)
+    attempt.detail, attempt.said = detail.text, {**attempt.said, "detail": detail.said}
+    stage.said = detail.said
     stage.started_at = stage.started_at or attempt.started_at or at
     stage.exit_code, stage.detail, stage.cause = attempt.exit_code, attempt.detail, cause
     if not cause:
         stage.ended_at = at
-        return What.COMPLETE, Note(job, "completed", f"{stage.name} completed", "agent", stage.name, attempt.number)
+        return What.COMPLETE, Note(
+            job, "completed", told(clause("Completed", stage=stage.name)), "agent", stage.name, attempt.number
+        )
     verdict = retry.decide(
         cause,
         stage.failures + 1,
@@ -373,38 +383,41 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     if what == What.CANCEL and State(stage.state) not in sources(What.CANCEL):
         # It ended by a signal of its own before it could be told to stop.
         what = What.FAIL
-    ran = f" after {(at - attempt.started_at).total_seconds():.0f} s" if attempt.started_at else ""
-    text = f"{stage.name} ended{ran}: {cause}" + (f", {attempt.detail}" if attempt.detail else "")
+    if attempt.started_at:
+        ran_s = round((at - attempt.started_at).total_seconds())
+        said = [clause("EndedAfter", stage=stage.name, cause=str(cause), ran_s=ran_s)]
+    else:
+        said = [clause("Ended", stage=stage.name, cause=str(cause))]
+    if detail.text:
+        said.append(clause("Detail", detail=detail))
     if what == What.REQUEUE:
-        text += f"; {verdict.why}" if verdict.why else "; queued again"
-    return what, Note(job, what, text, "agent", stage.name, attempt.number, {"cause": cause})
+        following = of_engine(verdict.why, verdict.said)
+        said.append(clause("Then", what=following) if verdict.said else clause("QueuedOnceMore"))
+    return what, Note(job, what, told(*said), "agent", stage.name, attempt.number, {"cause": cause})
 
 
 def _given_back(attempt: Attempt, parts: Sequence[Part], job: Job) -> Note | None:
     """What was measured of its devices' memory before its end was told; None where nothing was."""
-    told = [each for part in parts for each in (part.exit or {}).get("released", ())]
-    if not told:
+    found = [each for part in parts for each in (part.exit or {}).get("released", ())]
+    if not found:
         return None
-    late = [each for each in told if each.get("is_back") is False]
-    verdict = "did not give all memory back" if late else "gave its memory back"
-    if not late and not any(each.get("is_back") for each in told):
-        verdict = "left its devices"
-    text = f"{attempt.stage.name} {verdict}: {'; '.join(_measured(each) for each in (late or told)[:8])}"
-    return Note(job, "released", text, "agent", attempt.stage.name, attempt.number, {"devices": told[:64]})
+    late = [each for each in found if each.get("is_back") is False]
+    verdict = "KeptMemory" if late else "GaveBack" if any(each.get("is_back") for each in found) else "LeftDevices"
+    devices = joined([_measured(each) for each in (late or found)[:8]], "Also")
+    text = told(clause(verdict, stage=attempt.stage.name, devices=devices))
+    return Note(job, "released", text, "agent", attempt.stage.name, attempt.number, {"devices": found[:64]})
 
 
-def _measured(told: dict[str, Any]) -> str:
+def _measured(one: dict[str, Any]) -> Told:
     """One device's release: ``GPU-1 had 31.0 GiB in use, 0.4 GiB 0.31 s after the end (0.4 GiB before the start)``."""
-    if told.get("left_bytes") is None:
-        return f"{told['uuid']} could not be measured"
-    most, before = told.get("most_bytes"), told.get("before_bytes")
-    had = f" had {_gib(most)} in use," if most is not None else ""
-    was = f" ({_gib(before)} before the start)" if before is not None else ""
-    return f"{told['uuid']}{had} {_gib(told['left_bytes'])} {told.get('after_s') or 0:.2f} s after the end{was}"
-
-
-def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+    if one.get("left_bytes") is None:
+        return told(clause("Unmeasured", device=one["uuid"]))
+    most, before = one.get("most_bytes"), one.get("before_bytes")
+    left = {"device": one["uuid"], "left_bytes": one["left_bytes"], "after": f"{one.get('after_s') or 0:.2f}"}
+    said = [clause("Left", **left) if most is None else clause("LeftOf", most_bytes=most, **left)]
+    if before is not None:
+        said.append(clause("LeftBefore", before_bytes=before))
+    return told(*said)
 
 
 def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> float:
@@ -511,9 +524,11 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
             parts = list(attempt.parts.select_related("node").select_for_update(of=["node"]).order_by("node_id"))
             gone = [part for part in parts if part.ended_at is None and part.node.state == "LOST"]
             for part in gone:
-                detail = f"node {part.node.name} was lost"
+                params: dict[str, str | int | float] = {"node": part.node.name}
+                detail = told(clause("NodeLost", **params)).text
                 part.phase, part.ended_at, part.forgotten = Phase.ENDED, at, True
-                part.exit = msgspec.to_builtins(Exit(cause=Cause.NODE_FAIL, detail=detail))
+                exit_ = Exit(cause=Cause.NODE_FAIL, detail=detail, said=[("NodeLost", params)])
+                part.exit = msgspec.to_builtins(exit_)
             _write_parts(gone)
             Claim.objects.filter(part__in=gone, closed_at=None).update(closed_at=at)
             _attempts_follow([attempt], {attempt.id: parts}, jobs, at)

@@ -8,6 +8,7 @@ table of ``lifecycle`` is the authority.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from controlplane.access.models import User
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
+from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
 from scheduler.core import partitions
 from scheduler.core.lifecycle import (
@@ -40,6 +42,7 @@ from scheduler.core.lifecycle import (
 from scheduler.core.lifecycle import Event as What
 from scheduler.core.types import Grant
 
+NOTHING = Told()
 TARGET = {event: state for (_, event), state in TABLE.items()}
 
 
@@ -49,7 +52,7 @@ class Note:
 
     job: Job
     kind: str
-    text: str
+    told: Told
     actor: str
     stage: str = ""
     attempt: int | None = None
@@ -75,7 +78,8 @@ def note(notes: Sequence[Note], at: datetime) -> None:
                 stage=fact.stage,
                 attempt=fact.attempt,
                 actor=fact.actor,
-                text=fact.text,
+                text=fact.told.text,
+                said=fact.told.said,
                 params=fact.params,
             )
         )
@@ -83,16 +87,16 @@ def note(notes: Sequence[Note], at: datetime) -> None:
 
 
 _MOVE = """
-UPDATE jobs_stage s SET state = %s, version = s.version + 1, cause = v.cause, detail = v.detail,
+UPDATE jobs_stage s SET state = %s, version = s.version + 1, cause = v.cause, detail = v.detail, said = v.said,
     exit_code = v.exit_code, started_at = v.started_at, ended_at = v.ended_at, eligible_at = v.eligible_at,
     retry_at = v.retry_at, attempt_count = v.attempt_count, failures = v.failures, preemptions = v.preemptions,
     held_by = v.held_by, reasons = CASE WHEN %s THEN '[]'::jsonb ELSE s.reasons END,
     planned = CASE WHEN %s THEN NULL ELSE s.planned END, expected = CASE WHEN %s THEN NULL ELSE s.expected END,
     promise = CASE WHEN %s THEN NULL ELSE s.promise END
 FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
-            %s::timestamptz[], %s::int[], %s::int[], %s::int[], %s::text[])
+            %s::timestamptz[], %s::int[], %s::int[], %s::int[], %s::text[], %s::jsonb[])
     AS v(id, cause, detail, exit_code, started_at, ended_at, eligible_at, retry_at, attempt_count, failures,
-         preemptions, held_by)
+         preemptions, held_by, said)
 WHERE s.id = v.id AND s.state = ANY(%s) RETURNING s.id
 """
 
@@ -127,6 +131,7 @@ def move(stages: Sequence[Stage], what: What) -> None:
             "held_by",
         )
     ]
+    columns.append([json.dumps(stage.said) for stage in stages])
     with connection.cursor() as cursor:
         cursor.execute(_MOVE, [target, *[waits_no_more] * 4, *columns, list(allowed)])
         written = {row[0] for row in cursor.fetchall()}
@@ -197,9 +202,7 @@ def _consequences(
         if stage.eligible_at is None and all(states[need] == State.COMPLETED for need in needs[stage.id]):
             stage.eligible_at = at
             Stage.objects.filter(id=stage.id).update(eligible_at=at)
-            notes.append(
-                Note(job, "eligible", f"{stage.name} may start: all it needs has completed", "engine", stage.name)
-            )
+            notes.append(Note(job, "eligible", told(clause("MayStart", stage=stage.name)), "engine", stage.name))
     changed = True
     while changed:
         changed = False
@@ -208,9 +211,10 @@ def _consequences(
             if dead and states[stage.id] in WAITING:
                 states[stage.id] = State.CANCELLED
                 stage.cause, stage.ended_at = Cause.DEPENDENCY, at
-                stage.detail = f"{names[dead[0]]} did not complete, and {stage.name} needs it"
+                why = told(clause("NeedFailed", need=names[dead[0]], stage=stage.name))
+                stage.detail, stage.said = why.text, why.said
                 doomed.append(stage)
-                notes.append(Note(job, "cancelled", stage.detail, "engine", stage.name))
+                notes.append(Note(job, "cancelled", why, "engine", stage.name))
                 changed = True
     return notes
 
@@ -227,7 +231,7 @@ def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
         # The first stage that failed says why; those that were dropped for its sake do not.
         ends = [stage.cause for stage in stages if stage.cause and State(stage.state) != State.COMPLETED]
         job.cause = next((cause for cause in ends if cause != Cause.DEPENDENCY), ends[0] if ends else "")
-        return [Note(job, after.lower(), f"{job} {after}", "engine")]
+        return [Note(job, after.lower(), told(clause("JobState", job=str(job), state=str(after))), "engine")]
     return []
 
 
@@ -290,15 +294,22 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
         Stage.objects.bulk_create(stages, batch_size=1000)
         through.objects.bulk_create(needs, batch_size=1000)
         Event.objects.bulk_create(
-            [
-                Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=f"{job} submitted by {actor}")
-                for job in jobs
-            ],
+            [_submitted(job, actor, at) for job in jobs],
             batch_size=1000,
         )
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))
     return jobs
+
+
+def _submitted(job: Job, actor: str, at: datetime) -> Event:
+    what = told(clause("Submitted", job=str(job), actor=actor))
+    return Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=what.text, said=what.said)
+
+
+def _done(code: str, job: Job, actor: str, reason: str) -> Told:
+    """What somebody did with a job, and the reason in their own words."""
+    return told(clause(code, actor=actor, job=str(job)), *([clause("Because", why=reason)] if reason else []))
 
 
 def cancel(job: Job, actor: str, reason: str = "") -> Job:
@@ -309,12 +320,11 @@ def cancel(job: Job, actor: str, reason: str = "") -> Job:
         stages = list(locked.stages.all())
         waiting = [stage for stage in stages if State(stage.state) in WAITING]
         for stage in waiting:
-            stage.cause, stage.ended_at, stage.detail = Cause.CANCELLED, at, reason
+            stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, reason, []
         active = [stage for stage in stages if State(stage.state) in ACTIVE]
         notes: list[Note] = []
         if waiting or active:
-            tail = f": {reason}" if reason else ""
-            notes = [Note(locked, "cancel", f"{actor} cancelled {locked}{tail}", actor)]
+            notes = [Note(locked, "cancel", _done("CancelledBy", locked, actor, reason), actor)]
         move(waiting, What.CANCEL)
         notes += stop([locked], active, Cause.CANCELLED, at)
         settle([locked], notes, at)
@@ -342,9 +352,8 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
         for stage in stages:
             stage.held_by = actor if what == What.HOLD else ""
         move(stages, what)
-        tail = f": {reason}" if reason else ""
-        verb = "put on hold" if what == What.HOLD else "released"
-        settle([locked], [Note(locked, what, f"{actor} {verb} {locked}{tail}", actor)], at)
+        done = _done("HeldBy" if what == What.HOLD else "ReleasedBy", locked, actor, reason)
+        settle([locked], [Note(locked, what, done, actor)], at)
         _tell(locked)
     return locked
 
@@ -356,7 +365,7 @@ def stop(
     at: datetime,
     *,
     stop_for: uuid.UUID | None = None,
-    note: str = "",
+    note: Told = NOTHING,
     resized_to: int | None = None,
 ) -> list[Note]:
     """Tells the live attempts of these active stages to stop. A cancellation overrides any other reason to stop.
@@ -371,15 +380,16 @@ def stop(
         Part.objects.filter(attempt__stage__in=stages, ended_at=None).values_list("node_id", flat=True),
     )
     live = {a.stage_id: a for a in Attempt.objects.filter(stage__in=stages, ended_at=None)}
-    told: list[Attempt] = []
+    asked: list[Attempt] = []
     for stage in stages:
         attempt = live.get(stage.id)
         if attempt is None or (attempt.stop_why and why != Cause.CANCELLED):
             continue
         attempt.stop_why, attempt.stop_at = why, attempt.stop_at or at
-        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, note[:300], resized_to
-        told.append(attempt)
-    Attempt.objects.bulk_update(told, ["stop_why", "stop_at", "stop_for", "stop_note", "resized_to"])
+        attempt.stop_for, attempt.stop_note, attempt.resized_to = stop_for, note.text[:300], resized_to
+        attempt.said = {**attempt.said, "stop_note": note.said}
+        asked.append(attempt)
+    Attempt.objects.bulk_update(asked, ["stop_why", "stop_at", "stop_for", "stop_note", "said", "resized_to"])
     move([s for s in stages if State(s.state) in sources(What.STOP)], What.STOP)
     by_id = {job.id: job for job in jobs}
     of = {stage.id: stage for stage in stages}
@@ -387,13 +397,16 @@ def stop(
         Note(
             by_id[of[attempt.stage_id].job_id],
             "stop",
-            f"{of[attempt.stage_id].name} was asked to stop ({why})" + (f": {note}" if note else ""),
+            told(
+                clause("AskedToStop", stage=of[attempt.stage_id].name, cause=str(why)),
+                *([clause("Because", why=note)] if note.text else []),
+            ),
             "engine",
             of[attempt.stage_id].name,
             attempt.number,
-            {"why": why} | ({"note": note} if note else {}),
+            {"why": why} | ({"note": note.text} if note.text else {}),
         )
-        for attempt in told
+        for attempt in asked
     ]
 
 
@@ -420,7 +433,7 @@ class Placing:
     stage: Stage
     alternative: int
     ranks: tuple[tuple[uuid.UUID, tuple[Grant, ...]], ...]
-    why: str
+    why: Told
     estimate: dict[str, Any]
 
 
@@ -436,6 +449,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         stage = placing.stage
         stage.attempt_count += 1
         stage.cause = stage.detail = ""
+        stage.said = []
         stage.exit_code = None
         stage.retry_at = None
         attempt = Attempt(
@@ -443,7 +457,8 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
             number=stage.attempt_count,
             epoch=stage.attempt_count,
             alternative=placing.alternative,
-            why_here=placing.why,
+            why_here=placing.why.text,
+            said={"why_here": placing.why.said},
             estimate=placing.estimate,
             created_at=at,
         )
@@ -461,7 +476,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         Note(
             jobs[placing.stage.job_id],
             "placed",
-            f"{placing.stage.name} placed: {placing.why}",
+            told(clause("Placed", stage=placing.stage.name, why=placing.why)),
             "engine",
             placing.stage.name,
             placing.stage.attempt_count,
@@ -501,9 +516,11 @@ def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[No
         placing = elastic[stage_id]
         stage, size = placing.stage, len(placing.ranks)
         if size != was:
-            text = f"{stage.name} resized {was} -> {size} nodes of {demand.spread(stage.request)}"
+            within = demand.spread(stage.request)
+            goes_on = told(clause("GoesOnWith", stage=stage.name, was=was, now=size, within=within))
             sizes_ = {"from": was, "to": size}
-            notes.append(Note(jobs[stage.job_id], "resized", text, "engine", stage.name, stage.attempt_count, sizes_))
+            job = jobs[stage.job_id]
+            notes.append(Note(job, "resized", goes_on, "engine", stage.name, stage.attempt_count, sizes_))
     return notes
 
 

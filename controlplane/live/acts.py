@@ -10,6 +10,7 @@ from django.db import DataError, IntegrityError, transaction
 
 from controlplane import changes
 from controlplane.jobs import service
+from controlplane.jobs.clauses import Told, clause, of_engine, told
 from controlplane.jobs.models import Stage as StageRow
 from scheduler.core.elastic import faster
 from scheduler.core.lifecycle import Event as What
@@ -84,8 +85,9 @@ def _act(snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = Fals
     return Applied(tuple(sorted(placed)), tuple(stopped), skipped)
 
 
-def _note(stop: Stop) -> str:
-    return f"resized {stop.was} -> {stop.size}: {stop.why}" if isinstance(stop, Resize) else stop.why
+def _note(stop: Stop) -> Told:
+    why = of_engine(stop.why, stop.said)
+    return told(clause("Resized", was=stop.was, now=stop.size, why=why)) if isinstance(stop, Resize) else why
 
 
 def _placing(
@@ -105,4 +107,4 @@ def _placing(
         "basis": start.lasts.basis,
         "speed": assumed,
     }
-    return service.Placing(row, start.placement.alternative, ranks, start.why, estimate)
+    return service.Placing(row, start.placement.alternative, ranks, of_engine(start.why, start.said), estimate)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane import changes
 from controlplane.jobs import service
+from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
 from controlplane.live.questions import MOST_WAITING, Answers
 from scheduler import profiles
@@ -61,7 +62,7 @@ def follow(stage_id: str, actor: str) -> tuple[Advice, Thought] | None:
     if advice is None:
         return None
     ids = [uuid.UUID(move.victim) for move in advice.moves]
-    whys = {move.victim: move.why for move in advice.moves}
+    whys = {move.victim: of_engine(move.why, move.said) for move in advice.moves}
     at = timezone.now()
     with transaction.atomic():
         jobs = service.lock(set(Stage.objects.filter(id__in=ids).values_list("job_id", flat=True)))
@@ -70,7 +71,7 @@ def follow(stage_id: str, actor: str) -> tuple[Advice, Thought] | None:
             return None
         notes: list[service.Note] = []
         for row in rows:
-            note = f"{whys[str(row.id)]}, as {actor} asked"
+            note = told(clause("AsAsked", why=whys[str(row.id)], actor=actor))
             notes += service.stop(
                 [jobs[row.job_id]], [row], Cause.MOVE, at, stop_for=uuid.UUID(advice.stage), note=note
             )

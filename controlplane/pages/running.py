@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from controlplane.pages.templatetags.yard import gib
+from controlplane.jobs.amounts import gib
 from scheduler.core.lifecycle import State
 
 

@@ -11,9 +11,9 @@ from django.templatetags.static import static
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import Known
 from controlplane.pages.words import (
     BASES,
@@ -28,6 +28,8 @@ from controlplane.pages.words import (
 )
 
 register = template.Library()
+register.filter(gib)
+register.filter(span)
 
 STATES = {"HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED"}
 NODE_LOOK = {
@@ -115,25 +117,6 @@ def _moment(value: Any) -> datetime | None:
     return parse_datetime(value) if isinstance(value, str) and value else None
 
 
-@register.filter
-def span(seconds: Any) -> str:
-    """Seconds as "2 h 5 min": two units at most."""
-    try:
-        whole = max(0, round(float(seconds)))
-    except (TypeError, ValueError):
-        return "–"
-    if whole < 60:
-        return _("{n} s").format(n=whole)
-    if whole < 3600:
-        rest = whole % 60 if whole < 600 else 0
-        return _("{n} min").format(n=whole // 60) + (" " + _("{n} s").format(n=rest) if rest else "")
-    if whole < 86_400:
-        rest = whole % 3600 // 60
-        return _("{n} h").format(n=whole // 3600) + (" " + _("{n} min").format(n=rest) if rest else "")
-    rest = whole % 86_400 // 3600
-    return _("{n} d").format(n=whole // 86_400) + (" " + _("{n} h").format(n=rest) if rest else "")
-
-
 @register.simple_tag
 def between(start: Any, end: Any) -> SafeString | str:
     """How long something took; where it has not ended, the time runs on in the page."""
@@ -174,18 +157,6 @@ def figure(cell: Mapping[str, Any], how: str) -> str:
 def needs(changes: Any, who: str) -> bool:
     """Whether one of these changes can only be made by ``who``."""
     return any(one.get("who") == who for one in changes)
-
-
-@register.filter
-def gib(size: Any) -> str:
-    """Bytes as GiB or MiB."""
-    try:
-        number = float(size)
-    except (TypeError, ValueError):
-        return "–"
-    if number >= 2**30:
-        return f"{number / 2**30:.4g} GiB"
-    return f"{number / 2**20:.3g} MiB" if number >= 2**20 else f"{number / 1024:.3g} KiB"
 
 
 @register.filter

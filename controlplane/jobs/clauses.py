@@ -1,0 +1,159 @@
+"""What is said of jobs, as the record keeps it: an English sentence, and the clauses that any language is made from.
+
+Clauses come from the engine, from agents and from the record itself. One is stored as its code and its values; a value
+may be told in clauses in its turn: a part of a sentence that somebody else has said. Without clauses a sentence is
+somebody's own words, or older than they are, and is shown as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.utils.translation import get_language, gettext
+from django.utils.translation import gettext_noop as _
+
+from agents.protocol import ENDS
+from controlplane.jobs.amounts import gib, span
+from scheduler.core import clauses as engine
+
+# An agent that says more than this of one end says too much to be kept.
+MOST_CLAUSES: Final = 16
+LONGEST: Final = 2000
+
+RECORD: Final[Mapping[str, str]] = {
+    "Comma": _(", "),
+    "Because": _(": {why}"),
+    "Aside": _(" ({why})"),
+    "Then": _("; {what}"),
+    "Submitted": _("{job} submitted by {actor}"),
+    "JobState": _("{job} {state}"),
+    "CancelledBy": _("{actor} cancelled {job}"),
+    "HeldBy": _("{actor} put on hold {job}"),
+    "ReleasedBy": _("{actor} released {job}"),
+    "MayStart": _("{stage} may start: all it needs has completed"),
+    "NeedFailed": _("{need} did not complete, and {stage} needs it"),
+    "Placed": _("{stage} placed: {why}"),
+    "GoesOnWith": _("{stage} resized {was} -> {now} nodes of {within}"),
+    "Runs": _("{stage} runs"),
+    "AskedToStop": _("{stage} was asked to stop ({cause})"),
+    "Resized": _("resized {was} -> {now}: {why}"),
+    "AsAsked": _("{why}, as {actor} asked"),
+    "Completed": _("{stage} completed"),
+    "Ended": _("{stage} ended: {cause}"),
+    "EndedAfter": _("{stage} ended after {ran_s}: {cause}"),
+    "Detail": _(", {detail}"),
+    "QueuedOnceMore": _("; queued again"),
+    "OnRank": _("rank {rank} on {node}: {detail}"),
+    "NodeLost": _("node {node} was lost"),
+    "GaveBack": _("{stage} gave its memory back: {devices}"),
+    "KeptMemory": _("{stage} did not give all memory back: {devices}"),
+    "LeftDevices": _("{stage} left its devices: {devices}"),
+    "Unmeasured": _("{device} could not be measured"),
+    "Left": _("{device} {left_bytes} {after} s after the end"),
+    "LeftOf": _("{device} had {most_bytes} in use, {left_bytes} {after} s after the end"),
+    "LeftBefore": _(" ({before_bytes} before the start)"),
+    "Adjusted": _("{stage} adjusted in place: {changes}"),
+    "Suspended": _("suspended"),
+    "GoesOn": _("resumed"),
+    "AsStarted": _("{name} as it started"),
+    "SetTo": _("{name} {value}"),
+}
+TEMPLATES: Final[Mapping[str, str]] = {**engine.TEMPLATES, **ENDS, **RECORD}
+
+Clause = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A sentence in English, and the clauses that it is made of; none where it is somebody's own words."""
+
+    text: str = ""
+    said: list[Clause] = field(default_factory=list)
+
+    def plain(self) -> dict[str, Any]:
+        return {"text": self.text, "said": self.said}
+
+
+def clause(code: str, /, **params: Any) -> Clause:
+    return {"code": code, "params": {name: _stored(value) for name, value in params.items()}}
+
+
+def told(*said: Clause) -> Told:
+    """A sentence of the record."""
+    pieces = (RECORD[each["code"]].format_map(_english(each["params"])) for each in said)
+    return Told("".join(pieces), list(said))
+
+
+def joined(sentences: Sequence[Told], code: str) -> Told:
+    """These, with the clause between them that has this code."""
+    said: list[Clause] = []
+    for each in sentences:
+        said += [*([clause(code)] if said else []), *each.said]
+    return Told(TEMPLATES[code].join(each.text for each in sentences), said)
+
+
+def of_engine(text: str, said: engine.Said) -> Told:
+    return Told(text, engine.plain(said))
+
+
+def of_agent(exit_: Mapping[str, Any]) -> Told:
+    """What an agent said of an end, as the record holds it."""
+    said = [clause(code, **params) for code, params in exit_.get("said") or ()]
+    much = len(said) > MOST_CLAUSES or any(len(str(each["params"])) > LONGEST for each in said)
+    return Told(str(exit_.get("detail", "")), [] if much else said)
+
+
+def kept(text: str, said: Any) -> Told:
+    """A sentence as a row has it."""
+    return Told(text, said if isinstance(said, list) else [])
+
+
+def _stored(value: Any) -> Any:
+    return value.plain() if isinstance(value, Told) else value
+
+
+def _english(params: Mapping[str, Any]) -> dict[str, str]:
+    shown: dict[str, str] = {}
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            shown[name] = str(value["text"])
+        elif name.endswith("_s"):
+            shown[name] = f"{value:.0f} s"
+        else:
+            shown[name] = f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else str(value)
+    return shown
+
+
+# -- in the reader's language
+
+
+def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
+    """A sentence in the reader's language; in English where it has no clauses, or one of a later version."""
+    if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
+        return text
+    pieces = (gettext(TEMPLATES[each["code"]]).format_map(_Shown(shown(each.get("params") or {}))) for each in said)
+    return "".join(pieces).lstrip(",;，；、 ")
+
+
+def shown(params: Mapping[str, Any]) -> dict[str, str]:
+    """Values as pages write them: spans, sizes and moments by the names that they have, and told ones in words."""
+    return {name: _value(name, value, params) for name, value in params.items()}
+
+
+def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
+    if isinstance(value, Mapping):
+        return in_words(str(value.get("text", "")), value.get("said"))
+    if f"{name}_said" in params:
+        return in_words(str(value), params[f"{name}_said"])
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if name.endswith("_s"):
+        return span(value) if value >= 10 or value == int(value) else gettext("{n} s").format(n=f"{value:.2g}")
+    return gib(value) if name.endswith("_bytes") else str(value)
+
+
+class _Shown(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "?"
