@@ -19,7 +19,7 @@ from agents.protocol import Phase, Released
 from controlplane.api.devices import FRESH
 from controlplane.api.expected_end import expected_end
 from controlplane.api.held_idle import held_idle
-from controlplane.api.job_rows import Placed, placed
+from controlplane.api.job_rows import Clause, Placed, clauses, placed
 from controlplane.api.jobs import found
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem
@@ -57,7 +57,8 @@ class AttemptPart(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted.
+    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted. ``why_here_said`` and
+    ``detail_said`` are why it ran where it did and how it ended, in clauses; empty for words of somebody's own.
 
     ``expected_end_at`` is when it will probably end while it runs; null where nobody can tell or that time has passed.
     ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
@@ -70,6 +71,7 @@ class Attempt(msgspec.Struct, frozen=True):
     number: int
     alternative: int
     why_here: str
+    why_here_said: list[Clause]
     placed: list[Placed]
     created_at: datetime
     started_at: datetime | None
@@ -80,6 +82,7 @@ class Attempt(msgspec.Struct, frozen=True):
     expected_end_at: datetime | None
     cause: str
     detail: str
+    detail_said: list[Clause]
     exit_code: int | None
     signal: int | None
     price_device_s: float | None
@@ -112,7 +115,7 @@ class CheckpointList(msgspec.Struct, frozen=True):
 
 
 class JobFact(msgspec.Struct, frozen=True):
-    """Something that happened to a job; ``seq`` has no gaps within the job."""
+    """Something that happened to a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
 
     seq: int
     at: datetime
@@ -121,6 +124,7 @@ class JobFact(msgspec.Struct, frozen=True):
     attempt: int | None
     actor: str
     text: str
+    text_said: list[Clause]
     params: dict[str, Any]
 
 
@@ -228,6 +232,7 @@ def _attempt(
         number=attempt.number,
         alternative=attempt.alternative,
         why_here=attempt.why_here,
+        why_here_said=clauses(attempt.said.get("why_here")),
         placed=placed(claims),
         created_at=attempt.created_at,
         started_at=attempt.started_at,
@@ -238,6 +243,7 @@ def _attempt(
         expected_end_at=expected_end(attempt, now),
         cause=attempt.cause,
         detail=attempt.detail,
+        detail_said=clauses(attempt.said.get("detail")),
         exit_code=attempt.exit_code,
         signal=attempt.signal,
         price_device_s=attempt.price,
@@ -273,5 +279,7 @@ class JobFacts(Resource):
         """Everything that happened to the job, oldest first."""
         query, job = asked(request, PageQuery), found(signed_in(request), name)
         page, links = page_of(rows.Event.objects.filter(job=job), request, "seq", limit=query.limit, descending=False)
-        facts = [JobFact(e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, e.params) for e in page]
+        facts = [
+            JobFact(e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params) for e in page
+        ]
         return Response(JobFactPage(facts, **links))

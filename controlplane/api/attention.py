@@ -23,7 +23,7 @@ from controlplane.fleet import maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import spoken
-from controlplane.pages.words import reason_text
+from controlplane.pages.words import note_text, reason_text
 from scheduler.core.lifecycle import NodeState
 
 MOST_SIGNS = 7
@@ -162,7 +162,7 @@ def _of_devices(nodes: list[fleet.Node], devices: Iterable[Held]) -> Iterable[Si
         device, href = held.row, f"/devices/{held.row.uuid}"
         who = {"kind": device.kind.upper(), "index": device.index, "node": names[device.node_id], "uuid": device.uuid}
         if held.state == "unhealthy":
-            yield _sign("DeviceUnhealthy", href, {**who, "health": device.health}, device.health_reason)
+            yield _sign("DeviceUnhealthy", href, {**who, "health": device.health}, note_text(device.health_reason))
         elif held.state == "held_idle" and held.job:
             yield _sign("DeviceHeldIdle", f"/jobs/{held.job}", {**who, "job": held.job, "minutes": minutes})
         elif held.state == "held_idle":

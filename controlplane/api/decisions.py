@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api.job_rows import WaitReason
+from controlplane.api.job_rows import Clause, WaitReason, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
@@ -24,6 +24,7 @@ from controlplane.jobs import models as rows
 from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS, moment
 from scheduler import profiles
+from scheduler.core.clauses import plain
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Snapshot
 from scheduler.decisions import code, difference, log, replay
@@ -48,6 +49,7 @@ class ShadowOutcome(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """One cycle whose outcome was news. Stages of jobs that you may not see are not named.
 
+    What is told of a stage has why in words as ``why`` and in clauses as ``why_said``.
     ``waits`` counts the primary reasons of those that wait; ``head`` is the first of the queue among them.
     """
 
@@ -84,10 +86,12 @@ class DecisionWait(msgspec.Struct, frozen=True):
 
 
 class DecisionStart(msgspec.Struct, frozen=True):
-    """A stage that the plan started, where, and how long it was predicted to run there."""
+    """A stage that the plan started, where, and how long it was predicted to run there; ``why_said`` is why in
+    clauses."""
 
     stage: str
     why: str
+    why_said: list[Clause]
     nodes: list[str]
     devices: int
     expected_s: dict[str, Any]
@@ -326,6 +330,7 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
         DecisionStart(
             stage=numbers[start.stage],
             why=start.why,
+            why_said=clauses(plain(start.said)),
             nodes=[nodes.get(node, "?") for node in start.placement.nodes],
             devices=sum(len(rank) for rank in start.placement.grants),
             expected_s={"p50": start.lasts.p50_s, "p90": start.lasts.p90_s, "basis": start.lasts.basis},

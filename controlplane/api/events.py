@@ -11,13 +11,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access import permissions
+from controlplane.api.job_rows import Clause, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """Something that happened to a job."""
+    """Something that happened to a job; ``text_said`` is its text in clauses."""
 
     job: int
     seq: int
@@ -27,6 +28,7 @@ class Fact(msgspec.Struct, frozen=True):
     attempt: int | None
     actor: str
     text: str
+    text_said: list[Clause]
     params: dict[str, Any]
 
 
@@ -65,5 +67,8 @@ class Facts(Resource):
         if query.project:
             facts = facts.filter(job__project__name=query.project)
         page, links = page_of(facts, request, "id", limit=query.limit, descending=True)
-        found = [Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, e.params) for e in page]
+        found = [
+            Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params)
+            for e in page
+        ]
         return Response(FactPage(found, **links))

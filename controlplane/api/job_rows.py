@@ -74,8 +74,22 @@ class ExpectedStart(msgspec.Struct, frozen=True):
     basis: str
 
 
+class Clause(msgspec.Struct, frozen=True):
+    """A part of a sentence: a stable code, and the values that it shows. What measures something tells its unit by its
+    name (``_s``, ``_bytes``); a value that somebody else has said is an object with its own ``text`` and ``said``."""
+
+    code: str
+    params: dict[str, Any]
+
+
+def clauses(said: Any) -> list[Clause]:
+    """Clauses as rows keep them; none of a row that is older than they are."""
+    return msgspec.convert(said or [], list[Clause])
+
+
 class WaitReason(msgspec.Struct, frozen=True):
-    """Why a stage waits, and who can do something about it."""
+    """Why a stage waits, and who can do something about it. Where a value in ``params`` is in words, ``<name>_said``
+    there has it in clauses."""
 
     code: str
     text: str
@@ -100,7 +114,8 @@ class NewestCheckpoint(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt.
+    """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
+    ``why_here_said`` are the same in clauses; empty for words of somebody's own.
 
     ``nodes`` is on how many nodes it runs or ran, the least while it waits; an elastic stage may have ``least_nodes``
     to ``most_nodes``.
@@ -115,6 +130,7 @@ class Stage(msgspec.Struct, frozen=True):
     substate: str
     cause: str
     detail: str
+    detail_said: list[Clause]
     exit_code: int | None
     asks: str
     nodes: int
@@ -127,6 +143,7 @@ class Stage(msgspec.Struct, frozen=True):
     preemptible: bool
     placed: list[Placed]
     why_here: str
+    why_here_said: list[Clause]
     progress: StageProgress | None
     values: dict[str, Any]
     reason: WaitReason | None
@@ -274,6 +291,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         substate=next((claim.part.substate for claim in claims), "") if state in ACTIVE else "",
         cause=stage.cause,
         detail=stage.detail,
+        detail_said=clauses(stage.said),
         exit_code=stage.exit_code,
         asks=demand.spoken(stage.request),
         nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
@@ -286,6 +304,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         preemptible=stage.request["preemptible"],
         placed=places,
         why_here=attempt.why_here if attempt else "",
+        why_here_said=clauses(attempt.said.get("why_here")) if attempt else [],
         progress=_progress(stage.progress),
         values=stage.values,
         reason=reasons[0] if reasons else None,

@@ -14,6 +14,7 @@ from controlplane.live.memory import Memory
 from controlplane.live.reports import ACTS, moment
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
+from scheduler.core.clauses import plain
 from scheduler.core.feasible import never_fits
 from scheduler.core.planning import plan as think
 from scheduler.core.reasons import sentence
@@ -184,6 +185,7 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
         "kind": stage.kind,
         "starts_now": start is not None,
         "why": start.why if start else "",
+        "why_said": plain(start.said) if start else [],
         "expected_start": {
             "low_at": moment(wait.expected.low_at),
             "high_at": moment(wait.expected.high_at),

@@ -24,6 +24,7 @@ from django.utils import timezone
 from controlplane import changes
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
+from scheduler.core.clauses import plain
 from scheduler.core.cycle import Cycle
 from scheduler.core.types import Resize, Stop, Wait
 from scheduler.decisions import canonical, code, difference, log, replay
@@ -151,7 +152,7 @@ def _row(one: Noted) -> Decision:
     """What lists show of a cycle."""
     snapshot, plan, applied = one.cycle.snapshot, one.cycle.plan, one.cycle.applied
     numbers = difference.named(snapshot)
-    whys = {start.stage: start.why for start in plan.starts}
+    whys = {start.stage: {"why": start.why, "why_said": plain(start.said)} for start in plan.starts}
     stops = {stop.victim: stop for stop in plan.stops}
     first = plan.waits[0] if plan.waits else None
     counts = Counter(wait.reasons[0].code for wait in plan.waits if wait.reasons)
@@ -161,7 +162,7 @@ def _row(one: Noted) -> Decision:
         code=code.version(),
         duration_ms=round(one.took_s * 1000, 3),
         waiting=len(snapshot.waiting),
-        started=[{"stage": numbers[i], "why": whys[i]} for i in applied.started],
+        started=[{"stage": numbers[i], **whys[i]} for i in applied.started],
         evicted=[_told(stops[i], numbers) for i in applied.stopped],
         skipped=[numbers[i] for i in applied.skipped],
         waits=dict(counts.most_common()),
@@ -179,7 +180,7 @@ def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
         "gain": stop.gain,
     }
     if stop.why:
-        told["why"] = stop.why
+        told |= {"why": stop.why, "why_said": plain(stop.said)}
     if isinstance(stop, Resize):
         told["sizes"] = [stop.was, stop.size]
     return told

@@ -10,6 +10,7 @@ from django.conf import settings
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.pools.models import Pool
 from scheduler import profiles
+from scheduler.core.clauses import plain
 from scheduler.core.types import Plan
 from scheduler.decisions import difference, log, replay
 from scheduler.decisions.log import Record
@@ -41,12 +42,12 @@ def think_beside(decision_id: int) -> Shadow | None:
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:
     """The difference with the stages by the names that people know, and why each would start where it would."""
     numbers = difference.named(record.snapshot)
-    whys = {start.stage: start.why for start in plan.starts}
+    whys = {start.stage: {"why": start.why, "why_said": plain(start.said)} for start in plan.starts}
     prices = {one.victim: one for one in plan.stops}
     return {
         "only_active": [{"stage": numbers[name]} for name in seen.only_first],
-        "only_other": [{"stage": numbers[name], "why": whys[name]} for name in seen.only_second],
-        "elsewhere": [{"stage": numbers[name], "why": whys[name]} for name in seen.elsewhere],
+        "only_other": [{"stage": numbers[name], **whys[name]} for name in seen.only_second],
+        "elsewhere": [{"stage": numbers[name], **whys[name]} for name in seen.elsewhere],
         "spared": [{"stage": numbers[name]} for name in seen.spared],
         "evicted": [
             {

@@ -20,7 +20,7 @@ from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partition
 from controlplane.pages.reading import API, Answer, read
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import reason_text
+from controlplane.pages.words import reason_text, told_text
 
 EVENTS = 500
 
@@ -55,7 +55,7 @@ def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
         elif stage["state"] in WAITING:
             facts.append(reason_text(stage.get("reason")))
         elif stage["state"] == "FAILED":
-            facts.append(" · ".join(word for word in (stage["cause"], stage["detail"]) if word))
+            facts.append(" · ".join(word for word in (stage["cause"], told_text(stage, "detail")) if word))
         where = " · ".join(word for word in (places(stage), ", ".join(partitions(stage))) if word)
         steps.append({**stage, "where": where, "fact": next((fact for fact in facts if fact), "")})
     return steps

@@ -11,13 +11,14 @@ from controlplane.access.permissions import is_staff
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.reading import API, read, read_or_none
 from controlplane.pages.shell import page, title_of
+from controlplane.pages.words import note_text
 
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
-    """What is not as it should be, as sentences."""
-    notes = [str(note) for note in conditions.get("notes") or []]
+    """What is not as it should be, as sentences in the reader's language."""
+    notes = [note_text(str(note)) for note in conditions.get("notes") or []]
     notes += [
-        f"{error.get('uuid', '')}: {error.get('code', '')} {error.get('detail', '')}"
+        f"{error.get('uuid', '')}: {error.get('code', '')} {note_text(str(error.get('detail', '')))}"
         for error in conditions.get("device_errors") or []
     ]
     return notes

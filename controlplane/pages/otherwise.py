@@ -6,6 +6,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.pages.decisions import stage_of
 from controlplane.pages.reading import read
 
 
@@ -14,6 +15,9 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     body = read(request, f"/jobs/{number}/counterfactuals").body
     wanted = request.GET.get("stage", "")
     stage = next((one for one in body["stages"] if one["id"] == wanted), None)
+    for answer in stage["answers"] if stage else ():
+        for key in ("preempts", "instead_of"):
+            answer[key] = [stage_of(label)["text"] for label in answer[key]]
     response = render(request, "parts/otherwise.html", {"stage": stage, "found": body})
     response["Cache-Control"] = "no-store"
     return response

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from controlplane.pages.words import partition_text, reason_text
+from controlplane.pages.words import partition_text, reason_text, told_text
 
 ACTIVE = ("STARTING", "RUNNING", "STOPPING", "SUSPENDED")
 WAITING = ("PENDING", "HELD")
@@ -42,7 +42,7 @@ def doing(job: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": " · ".join(word for word in words if word), "share": share(job, progress), "stage": stage}
     if job["state"] in FINAL:
         ended = next((s for s in stages if s["state"] == job["state"] and s.get("detail")), None)
-        text = ended["detail"] if ended and job["state"] != "COMPLETED" else job.get("cause") or ""
+        text = told_text(ended, "detail") if ended and job["state"] != "COMPLETED" else job.get("cause") or ""
         return {"text": text, "share": 1.0 if job["state"] == "COMPLETED" else job.get("progress"), "stage": ended}
     stage = next((s for s in stages if s["state"] in WAITING), None)
     return {

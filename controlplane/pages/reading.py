@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, QueryDict
 
 from controlplane.access.models import User
 
@@ -36,6 +36,17 @@ def read(request: HttpRequest, path: str) -> Answer:
     if status >= 400:
         raise ValueError(f"GET {path} was refused with {status}: {_detail(content)}")
     return Answer(API + path, etag, json.loads(content))
+
+
+def dry_run(request: HttpRequest) -> tuple[int, dict[str, Any]]:
+    """What the API answers to this request as a submission that is only tried: the status and the body."""
+    from controlplane.api.jobs import Jobs
+
+    request.GET = QueryDict("dry_run=placement")
+    response = Jobs.as_view()(request)
+    if hasattr(response, "render"):
+        response = response.render()
+    return response.status_code, json.loads(response.content)
 
 
 def read_or_none(request: HttpRequest, path: str) -> Answer | None:

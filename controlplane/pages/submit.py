@@ -14,8 +14,9 @@ from controlplane.access.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
-from controlplane.pages.reading import read
+from controlplane.pages.reading import dry_run, read
 from controlplane.pages.shell import page, title_of
+from controlplane.pages.words import reason_text, told_text
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -77,3 +78,17 @@ def parse(request: HttpRequest) -> JsonResponse:
     if not isinstance(spec, dict):
         return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
     return JsonResponse({"spec": spec})
+
+
+@login_required
+@require_POST
+def preview(request: HttpRequest) -> HttpResponse:
+    """The API's dry run of a job file, with what it says in the reader's language."""
+    status, body = dry_run(request)
+    for stage in body.get("stages", ()) if status == 200 else ():
+        stage["why"] = told_text(stage, "why")
+        for reason in stage["reasons"]:
+            reason["text"] = reason_text(reason)
+    response = JsonResponse(body, status=status)
+    response["Cache-Control"] = "no-store"
+    return response

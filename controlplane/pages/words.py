@@ -1,5 +1,6 @@
-"""Words in the reader's language: those that scripts show, reasons for waiting by their code, and the few turns of
-phrase in which the engine and the API say what is asked, how far a search came and what a forecast rests on.
+"""Words in the reader's language: those that scripts show, reasons for waiting by their code, what is told in clauses,
+and the few turns of phrase in which the engine and the API say what is asked, how far a search came and what a forecast
+rests on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
+from controlplane.jobs.amounts import span
+from controlplane.jobs.clauses import in_words, shown
 from scheduler.core.counterfactual import SENTENCES
 from scheduler.core.reasons import CATALOGUE
 
@@ -164,13 +167,59 @@ BASES = (
     _("{n} finished stages like {stage} in {project}"),
 )
 
-# Why an elastic stage was stopped to go on with another number of nodes.
-RESIZED = (
-    _("resized {was} -> {now}: {nodes} is idle"),
-    _("resized {was} -> {now}: {nodes} are idle"),
-    _("resized {was} -> {now}: {nodes} drains"),
-    _("resized {was} -> {now}: {nodes} drain"),
-    _("resized {was} -> {now}: makes room for {stage}"),
+# Why the timetable was made anew.
+REPLANNED = (
+    _("the promises of {stages} and {n} more could not be kept"),
+    _("the promises of {stages} could not be kept"),
+)
+
+# Who can do something about a reason for waiting.
+ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin"))
+
+# What stands in a reason and comes from the snapshot.
+DETAILS = (_("it is no longer kept; upload it again"),)
+
+# What agents note of their hosts and devices; what is between the braces are names, numbers and others' words.
+NOTES = (
+    _("all tasks waited for {resource} in more than {n} % of the last ten seconds"),
+    _("the file system at {mount} ({n} GiB) has less than {share} left"),
+    _("this agent's {name} failed once ({reason}); it goes on, and its log has more"),
+    _("this agent's {name} failed several times ({reason}); it goes on, and its log has more"),
+    _("this agent's {name} failed again and again ({reason}); it goes on, and its log has more"),
+    _("{source} cannot be read: {reason}"),
+    _("{n} cards of {vendor} tell the same uuid {uuid}; place tells them"),
+    _("card {n} of {vendor} cannot be used: {reason}"),
+    _("nothing on this host tells of it any more"),
+    _("it is not listed any more"),
+    _("killed {n} min ago and still there: {who}"),
+    _("used by what no stage started: {who}"),
+    _("its PCIe link runs at {width} of {widest}: reseat the card or look at the riser"),
+    _("a broken memory row could not be remapped"),
+    _("a memory row waits to be remapped: reset the GPU when it is free"),
+    _("{n} memory errors since the driver was loaded could not be corrected"),
+    _("MIG is enabled and has no instance: nothing can run"),
+    _("Xid {n}: double-bit memory error"),
+    _("Xid {n}: row remapping failed"),
+    _("Xid {n}: NVLink error"),
+    _("Xid {n}: the card fell off the bus"),
+    _("Xid {n}: uncontained memory error"),
+    _("Xid {n}: its system processor does not answer"),
+    _("Xid {n}: its system processor failed"),
+    _("Xid {n}: a memory row was remapped"),
+    _("Xid {n}: many corrected memory errors"),
+    _("Xid {n}: a contained memory error"),
+    _("{tool} calls its health {health}"),
+    _("{tool} calls its state {state}"),
+    _("cores {cores} could not be set: {reason}"),
+    _("CPU weight {n} (nice {nice}) could not be set: {reason}"),
+    _("I/O weight {n} (level {level}) could not be set: {reason}"),
+    _("I/O weight {n} could not be set: this machine's kernel interface is not known"),
+    _("the memory limit was not lowered to {n} MiB: {used} MiB are in use, and a limit below would end it"),
+    _("the memory limit of {n} MiB could not be set: nobody watches it"),
+    _("the memory limit of {n} MiB could not be noted: {reason}"),
+    _("the memory limit could not be taken back: nobody watches it"),
+    _("it forks faster than it can be suspended"),
+    _("queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"),
 )
 
 # What a stage asks, between its dots; models, kinds and units stay as they are.
@@ -182,6 +231,7 @@ ASKS = (
     _("1 core {rest}"),
     _("{n} cores {rest}"),
     _("{rest} of one model"),
+    _("{rest} inside one {domain}"),
     _("not all of it on one node"),
 )
 EITHER = _("{one} or {other}")
@@ -215,15 +265,28 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     translated = gettext(template)
     if translated == template:
         return text
-    params = dict(reason.get("params") or {})
-    params |= {key: asks_text(str(params[key])) for key in ("asks", "free") if key in params}
+    given = reason.get("params") or {}
+    params = shown(given)
+    params |= {key: asks_text(params[key]) for key in ("asks", "free") if key in params and f"{key}_said" not in given}
+    if "detail" in params:
+        params["detail"] = phrase_text(params["detail"], DETAILS)
     return translated.format_map(_Shown(params))
 
 
 def change_text(change: Mapping[str, Any]) -> str:
     """A change of a counterfactual in the reader's language."""
     known = SENTENCES.get(str(change.get("kind")))
-    return gettext(known[0]).format_map(_Shown(change.get("params") or {})) if known else str(change.get("text") or "")
+    if known is None or (get_language() or "en").startswith("en"):
+        return str(change.get("text") or "")
+    params = dict(change.get("params") or {})
+    if "limit_s" in params:
+        params["limit"] = span(params["limit_s"])
+    return gettext(known[0]).format_map(_Shown(params))
+
+
+def told_text(one: Mapping[str, Any], name: str) -> str:
+    """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
+    return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
 
 
 @lru_cache(maxsize=64)
@@ -243,6 +306,15 @@ def phrase_text(text: str, templates: Iterable[str]) -> str:
         if found := _pattern(template).fullmatch(text):
             return gettext(template).format_map(found.groupdict())
     return text
+
+
+def note_text(note: str) -> str:
+    """What an agent noted, in the reader's language; it may be several sentences, and begin with a code."""
+    code, space, rest = note.partition(" ")
+    if space and re.fullmatch(r"[A-Z][A-Z0-9_]+", code):
+        return f"{code} {note_text(rest)}"
+    whole = phrase_text(note, NOTES)
+    return whole if whole != note else "; ".join(phrase_text(one, NOTES) for one in note.split("; "))
 
 
 def asks_text(asks: str) -> str:

@@ -21,13 +21,16 @@ from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.pages.shell import PLACES
 from controlplane.pages.words import (
+    ACTS,
     ASKS,
     BASES,
     CHANGES,
+    DETAILS,
     EITHER,
     FUNNEL,
+    NOTES,
     REASONS,
-    RESIZED,
+    REPLANNED,
     SCRIPT,
     asks_text,
     phrase_text,
@@ -234,7 +237,8 @@ def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
     entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
     assert [key for key, value in entries.items() if not value] == []
     assert set(REASONS) | set(SCRIPT) | set(FUNNEL) | set(BASES) | set(ASKS) | set(CHANGES) | {EITHER} <= set(entries)
-    assert set(RESIZED) <= set(entries)
+    assert {*REPLANNED, *ACTS, *DETAILS, *NOTES} <= set(entries)
+    assert {entry.acts for entry in CATALOGUE} - {"nobody"} <= set(ACTS)
     signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
     assert signs <= set(entries)
     for key, value in entries.items():

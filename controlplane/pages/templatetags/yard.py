@@ -16,15 +16,18 @@ from django.utils.translation import ngettext
 from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import Known
 from controlplane.pages.words import (
+    ACTS,
     BASES,
     FUNNEL,
-    RESIZED,
+    REPLANNED,
     asks_text,
     change_text,
     division_text,
+    note_text,
     partition_text,
     phrase_text,
     reason_text,
+    told_text,
 )
 
 register = template.Library()
@@ -221,9 +224,27 @@ def why(reason: Mapping[str, Any] | None) -> str:
 
 
 @register.filter
-def resized(detail: Any) -> str:
-    """Why a stage was resized, in the reader's language."""
-    return phrase_text(str(detail), RESIZED)
+def said(one: Mapping[str, Any], name: str) -> str:
+    """What ``name`` of it says, in the reader's language."""
+    return told_text(one, name)
+
+
+@register.filter
+def noted(note: Any) -> str:
+    """What an agent noted of its host or of a device, in the reader's language."""
+    return note_text(str(note))
+
+
+@register.filter
+def acting(who: Any) -> str:
+    """Who can do something about a reason, in the reader's language."""
+    return phrase_text(str(who), ACTS)
+
+
+@register.filter
+def replanned(text: Any) -> str:
+    """Why the timetable was made anew, in the reader's language."""
+    return phrase_text(str(text), REPLANNED)
 
 
 @register.filter

@@ -1,0 +1,103 @@
+"""Whatever is said in clauses can be said in every language of the pages, with the same values."""
+
+from __future__ import annotations
+
+import ast
+import gettext
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from agents.ends import ENDS
+from controlplane.jobs.clauses import RECORD, TEMPLATES
+from scheduler.core.clauses import TEMPLATES as ENGINE
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCALE = ROOT / "frontend" / "locale" / "zh_Hans" / "LC_MESSAGES"
+ROOMS = ("agents", "controlplane", "scheduler")
+# Where a code is made together with its templates, and where it is only passed on.
+TABLES = {"agents/ends.py", "controlplane/jobs/clauses.py", "scheduler/core/clauses.py"}
+
+
+def names_in(text: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def chinese() -> dict[str, str]:
+    """What is compiled, for that is what pages show."""
+    with (LOCALE / "django.mo").open("rb") as file:
+        return dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
+
+
+def codes(one: ast.expr) -> list[str]:
+    """The codes that an expression may give: itself, either branch, or those between which ``several`` chooses."""
+    match one:
+        case ast.Constant(value=str(code)):
+            return [code]
+        case ast.IfExp(body=body, orelse=other):
+            return codes(body) + codes(other)
+        case ast.Call(func=ast.Name(id="several"), args=[_, *choices]):
+            return [code for choice in choices for code in codes(choice)]
+    return []
+
+
+def said() -> Iterator[tuple[str, str, set[str] | None]]:
+    """Each clause that some line makes: where, its code, and the names of its values, or None where they are passed."""
+    for path in (p for room in ROOMS for p in (ROOT / room).rglob("*.py") if "migrations" not in p.parts):
+        where = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "clause"
+                and node.args
+            ):
+                given = {keyword.arg for keyword in node.keywords}
+                names = None if None in given else {name for name in given if name}
+                for code in codes(node.args[0]):
+                    yield f"{where}:{node.lineno}", code, names
+
+
+def test_no_two_rooms_give_one_code_two_meanings() -> None:
+    assert len(TEMPLATES) == len(ENGINE) + len(ENDS) + len(RECORD)
+
+
+@pytest.mark.parametrize("code", sorted(TEMPLATES))
+def test_a_clause_has_its_chinese_with_the_same_values(code: str) -> None:
+    told = chinese().get(TEMPLATES[code], "")
+    assert told, f"{code} has no translation: {TEMPLATES[code]!r}"
+    assert names_in(told) == names_in(TEMPLATES[code])
+    words = re.sub(r"\{\w+\}", "", TEMPLATES[code])
+    assert re.search("[a-z]{2}", words) is None or re.search("[\u3000-\u9fff]", told), (
+        f"{code} is not Chinese: {told!r}"
+    )
+
+
+def test_the_compiled_catalogue_is_that_of_the_source() -> None:
+    source = (LOCALE / "django.po").read_text()
+    compiled = chinese()
+    for block in source.split("\n\n"):
+        found = re.search(r'^msgid (".*"(?:\n".*")*)\nmsgstr (".*"(?:\n".*")*)', block, re.MULTILINE)
+        if found:
+            key, value = ("".join(ast.literal_eval(line) for line in part.split("\n")) for part in found.groups())
+            assert not key or compiled.get(key) == value, f"compile {LOCALE / 'django.po'} with msgfmt: {key!r}"
+
+
+def test_every_clause_that_is_made_has_a_template_and_its_values() -> None:
+    made = list(said())
+    assert {where.split(":")[0] for where, _, _ in made} >= {"agents/verdict.py", "controlplane/jobs/record.py"}
+    for where, code, given in made:
+        assert code in TEMPLATES, where
+        if given is not None:
+            # Why a step of a start failed is known later than which step it is.
+            assert given | {"error"} == names_in(TEMPLATES[code]) | {"error"}, where
+
+
+def test_no_template_is_for_nobody() -> None:
+    texts = [
+        p.read_text() for room in ROOMS for p in (ROOT / room).rglob("*.py") if str(p.relative_to(ROOT)) not in TABLES
+    ]
+    assert [code for code in TEMPLATES if not any(f'"{code}"' in text for text in texts)] == []
