@@ -1,0 +1,329 @@
+"""What engine, agents and record say is Chinese on the Chinese pages, with rows that the real engine made."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from agents import ends, verdict, xid
+from agents.ends import clause
+from agents.machine import Machine
+from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Phase, Released
+from controlplane.fleet.models import Node
+from controlplane.jobs import record
+from controlplane.jobs.adjust import adjust
+from controlplane.jobs.models import Attempt, Decision, Job, Stage
+from controlplane.live.recorder import Recorder
+from controlplane.live.store import clock
+from tests.controlplane.people import Person, Town
+from tests.controlplane.test_pages import browser
+from tests.record.yard import gpu, stage
+
+# Three words of lower-case letters after one another are English; codes, names, units and addresses are not.
+RUN = re.compile(r"\b[a-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}\b")
+NOT_OURS = re.compile(r"<(script|style|pre|svg|textarea|dialog)\b.*?</\1>", re.DOTALL)
+
+
+def chinese(person: Person, path: str) -> str:
+    """What a reader of Chinese sees of a page, without the job's own file and log; tips count too."""
+    answer = browser(person).get(path, headers={"Accept-Language": "zh-CN"})
+    assert answer.status_code == 200, path
+    page = NOT_OURS.sub(" ", answer.content.decode())
+    tips = " | ".join(re.findall(r'(?:title|aria-label)="([^"]*)"', page))
+    return html.unescape(re.sub(r"<[^>]+>", " | ", page) + tips)
+
+
+def english_in(text: str) -> list[str]:
+    return [found[0] for found in RUN.finditer(text)]
+
+
+def check(person: Person, path: str, *told: str) -> str:
+    """The page, which has no run of English words and says all of this."""
+    page = chinese(person, path)
+    assert english_in(page) == [], path
+    for words in told:
+        assert words in page, (path, words, re.sub(r"[\s|]+", " ", page))
+    return page
+
+
+def ended(cause: str, *said: ends.Clause, **fields: Any) -> Exit:
+    return Exit(cause=cause, **ends.told(*said), **fields)
+
+
+def test_the_judge_of_these_tests_sees_english() -> None:
+    assert english_in("train ended after 3 s: EXIT_CODE, ended with exit code 3") == [
+        "train ended after",
+        "ended with exit code",
+    ]
+    assert english_in("train 运行 3 秒后结束：EXIT_CODE | NVIDIA H100 80GB HBM3 | #12 train | n1:gpu0") == []
+
+
+def test_a_job_says_why_it_runs_here_and_what_happened(town: Town) -> None:
+    for name in ("n1", "n2", "n3"):
+        town.machine(name)
+    job = town.job(devices={"kind": "gpu", "count": 2}, nodes=2, expected="25m", time_limit="1h")
+    town.cycle()
+    assert "predicted to run 25 min" in Attempt.objects.get().why_here
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        "2 个节点各用 2 x NVIDIA H100 80GB HBM3（",
+        "），是 3 个节点中最合适的；预计运行 25 分",
+        f"owner 提交了 #{job.number} job",
+        "main 已放置：2 个节点各用",
+    )
+
+
+def test_a_failed_attempt_says_how_it_ended_and_what_follows(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, retry={"max": 2, "on": ["exit_code"]}, devices={"kind": "gpu"})
+    Attempt.objects.update(started_at=timezone.now() - timedelta(seconds=75))
+    cause, said = verdict.judge(137, None, None)
+    agent.set(stage(job), Phase.ENDED, exit=ended(cause, *said, code=137))
+    town.cycle()
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        "main 运行 1 分 15 秒后结束：EXIT_CODE，以退出码 137 结束；128 + 9 通常表示它自己的命令被 SIGKILL 结束",
+        "EXIT_CODE：接着进行第 2/2 次尝试",
+        "次尝试可在 10 秒后启动",
+    )
+    Stage.objects.update(retry_at=None)
+    town.cycle()
+    agent.start()
+    agent.set(stage(job), Phase.ENDED, exit=ended("TIMEOUT", clause("TimeLimit", limit_s=7200.0), stopped=True))
+    check(town.owner, f"/jobs/{job.number}", "TIMEOUT · 达到时限 2 小时")
+    check(town.owner, "/jobs", "达到时限 2 小时")
+    check(town.owner, "/")
+
+
+def test_an_end_of_an_older_agent_is_told_in_its_own_sentence(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent)
+    agent.end(stage(job), code=3, detail="something that nobody knows any more")
+    Attempt.objects.update(said={})
+    Stage.objects.update(said=[])
+    found = english_in(chinese(town.owner, f"/jobs/{job.number}"))
+    assert set(found) == {"something that nobody knows any more", "predicted to run"}
+
+
+def test_of_a_gang_it_says_which_rank_failed_first(town: Town) -> None:
+    agents = [town.machine("n1"), town.machine("n2")]
+    job = town.job(devices={"kind": "gpu", "count": 2}, nodes=2)
+    town.cycle()
+    for agent in agents:
+        agent.start()
+    first = stage(job).attempts.get().parts.get(rank=0).node
+    agents.sort(key=lambda one: one.node != first)
+    used = clause("MemoryOver", used_bytes=3 << 30, asked_bytes=64 << 20)
+    agents[0].set(stage(job), Phase.ENDED, exit=ended("OUT_OF_MEMORY", used, signal=9))
+    lost = ended("SIGNAL", clause("Signal", signal="SIGTERM"), signal=15, stopped=True)
+    agents[1].set(stage(job), Phase.ENDED, exit=lost)
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        f"{first.name} 上的 rank 0：使用了 3 GiB，而申请的是 64 MiB",
+        "main 被要求停止（OUT_OF_MEMORY）",
+    )
+
+
+def test_what_was_done_to_a_job_is_told(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(
+        agent,
+        stages=[
+            {"name": "prep", "run": "true", "devices": {"kind": "gpu"}},
+            {"name": "train", "run": "true", "needs": ["prep"]},
+        ],
+    )
+    attempt = Attempt.objects.get()
+    adjust(attempt.id, "ada", cpu_weight=50, suspended=True, reason="夜间")
+    adjust(attempt.id, "ada", cpu_weight=None, suspended=False)
+    nobody = "the memory limit was not lowered to 5 MiB: 9 MiB are in use, and a limit below would end it"
+    agent.set(stage(job, "prep"), Phase.RUNNING, spec_rev=3, notes=[nobody])
+    town.owner.post(f"/jobs/{job.number}/hold", {"reason": "等一等"})
+    town.owner.post(f"/jobs/{job.number}/release")
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        "内存上限未降至 5 MiB：已使用 9 MiB",
+        "prep 已就地调整：cpu_weight 50，已暂停（夜间）",
+        "prep 已就地调整：cpu_weight 恢复为启动时的值，已继续",
+        f"owner 挂起了 #{job.number} job：等一等",
+        f"owner 放行了 #{job.number} job",
+    )
+    before = 1 << 28
+    back = Released("GPU-n1-0", before, most_bytes=31 << 30, left_bytes=before, after_s=0.3, is_back=True)
+    failed = ended("EXIT_CODE", clause("ExitCode", code=1), code=1, released=[back])
+    agent.set(stage(job, "prep"), Phase.ENDED, exit=failed)
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        "prep 已归还显存：GPU-n1-0 曾占用 31 GiB，结束后 0.30 秒为 256 MiB（启动前 256 MiB）",
+        "prep 未完成，而 train 依赖它",
+    )
+    other = town.job()
+    town.owner.post(f"/jobs/{other.number}/cancel", {"reason": "不要了"})
+    check(town.owner, f"/jobs/{other.number}", f"owner 取消了 #{other.number} job：不要了")
+
+
+def test_a_node_that_was_lost_ends_what_ran_there(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, on_node_lost="requeue_fast")
+    Node.objects.update(state="LOST")
+    assert record.give_up_lost(60.0) == 1
+    check(town.owner, f"/jobs/{job.number}", "节点 n1 失联", "按 on_node_lost 的设置重新排队")
+
+
+def waiting(town: Town) -> dict[str, Job]:
+    """Jobs that wait, one for each reason that a small cluster can give."""
+    for name in ("n1", "n2"):
+        agent = town.machine(name)
+        agent.container_engine = ""
+        agent.devices = [*agent.devices, gpu(name, 2)]  # another inventory, so that it is read again
+        agent.report()
+    jobs = {"running": town.job(devices={"kind": "gpu", "count": 1}, time_limit="2h")}
+    jobs["CapacityInsufficient"] = town.job(devices={"kind": "gpu", "count": 3}, nodes=2, time_limit="1h")
+    jobs["cores"] = town.job(cpus=8, memory="63GiB", nodes=2, time_limit="1h")
+    jobs["Held"] = town.job(hold=True, time_limit="1h")
+    jobs["BeginTime"] = town.job(time_limit="1h", begin=(timezone.now() + timedelta(hours=3)).isoformat())
+    jobs["InvalidSpec"] = town.job(time_limit="20h")
+    jobs["BundleUnavailable"] = town.job(time_limit="1h")
+    Job.objects.filter(pk=jobs["BundleUnavailable"].pk).update(bundle="0" * 64)
+    jobs["ImageUnavailable"] = town.job(image="registry.local/a:1", time_limit="1h")
+    jobs["DependencyPending"] = town.job(
+        time_limit="1h", stages=[{"name": "a", "run": "true"}, {"name": "b", "run": "true", "needs": ["a"]}]
+    )
+    town.pool.max_limit_s = town.pool.default_limit_s = 10 * 3600
+    town.pool.save()
+    town.cycle()
+    return jobs
+
+
+def test_whoever_waits_is_told_why(town: Town) -> None:
+    jobs = waiting(town)
+    codes = {}
+    for name, job in jobs.items():
+        page = check(town.owner, f"/jobs/{job.number}")
+        found = job.stages.order_by("index").last()
+        assert found is not None
+        codes[name] = [one["code"] for one in found.reasons]
+        for reason in found.reasons:
+            assert reason["code"] in page or name == "DependencyPending"
+    assert [name for name in codes if name not in {"running", "cores"} and name not in codes[name]] == []
+    limited = f"/jobs/{jobs['InvalidSpec'].number}"
+    check(town.owner, limited, "其时限为 20 小时，超过资源池 default 允许的 10 小时", "可由 用户 改变")
+    check(town.owner, f"/jobs/{jobs['BundleUnavailable'].number}", "已不再保存，请重新上传")
+    check(town.owner, f"/jobs/{jobs['ImageUnavailable'].number}", "的节点都没有容器引擎")
+    check(town.owner, "/jobs")
+    check(town.owner, "/")
+
+
+def test_what_would_let_it_start_is_told(town: Town) -> None:
+    jobs = waiting(town)
+    for job in jobs.values():
+        for one in job.stages.all():
+            check(town.owner, f"/jobs/{job.number}/otherwise?stage={one.id}")
+    limited = jobs["InvalidSpec"]
+    check(town.owner, f"/jobs/{limited.number}/otherwise?stage={stage(limited).id}", "将时限改为 ")
+
+
+def test_whoever_is_resized_or_makes_room_is_told_why(town: Town, settings: Any, tmp_path: Path) -> None:
+    settings.DECISIONS = tmp_path / "decisions"
+    first = town.machine("n1")
+    asks = {"nodes": {"min": 1, "max": 2}, "devices": {"kind": "gpu", "count": 2}}
+    job = town.running(first, expected="5h", time_limit="20h", **asks)
+    second = town.machine("n2")
+    now = clock() + 61
+    recorder = Recorder()
+    recorder.note(town.cycle(now), 0.01, now)
+    (grown,) = recorder.flush()
+    assert grown.evicted[0]["why"] == "n2 is idle"
+    check(town.owner, f"/decisions/{grown.pk}", "已抢占、调整规模或迁移", "1 → 2: n2 空闲")
+    first.set(stage(job), Phase.ENDED, exit=ended("CHECKPOINTED", clause("AsksAgain"), code=85, stopped=True))
+    recorder.note(town.cycle(), 0.01, clock())
+    (started,) = recorder.flush()
+    for agent in (first, second):
+        agent.start()
+    check(town.owner, f"/decisions/{started.pk}", "规模 2（1 至 2 个节点）", "预计运行")
+    check(
+        town.owner,
+        f"/jobs/{job.number}",
+        "main 被要求停止（RESIZE）：规模 1 → 2：n2 空闲",
+        "规模 1 → 2：n2 空闲；RESIZE：重新排队",
+        "main 规模 1 → 2 个节点（范围 1-2）",
+    )
+
+
+def test_a_decision_tells_who_started_and_who_waits(town: Town, settings: Any, tmp_path: Path) -> None:
+    settings.DECISIONS = tmp_path / "decisions"
+    town.machine("n1")
+    town.job(devices={"kind": "gpu", "count": 1})
+    for _ in range(3):
+        town.job(devices={"kind": "gpu", "count": 2})
+    recorder = Recorder()
+    recorder.note(town.cycle(), 0.01, clock())
+    (row,) = recorder.flush()
+    check(town.owner, f"/decisions/{row.pk}", "n1 上的 NVIDIA H100 80GB HBM3；预计运行", "前面还有")
+    check(town.owner, "/decisions")
+    for profile in ("fifo", "dynamic", "static"):
+        check(town.owner, f"/decisions/{row.pk}?with={profile}")
+    broken = "the promises of #1 main, #2 main, #3 main and 4 more could not be kept"
+    anew = Decision.objects.create(at=row.at, profile="hybrid", duration_ms=1, waiting=3, replanned=broken)
+    check(town.staff, f"/decisions/{anew.pk}", "#1 main, #2 main, #3 main 及另外 4 个阶段的承诺无法兑现")
+
+
+def test_the_dry_run_says_why_in_the_readers_language(town: Town) -> None:
+    town.machine("n1")
+
+    def preview(**spec: Any) -> tuple[int, Any, str]:
+        body = json.dumps({"name": "try", "run": "true", **spec})
+        answer = browser(town.owner).post(
+            "/jobs/new/preview", body, content_type="application/json", headers={"Accept-Language": "zh-CN"}
+        )
+        found = json.loads(answer.content)
+        told = " | ".join(
+            [one["why"] for one in found.get("stages", [])]
+            + [reason["text"] for one in found.get("stages", []) for reason in one["reasons"]]
+        )
+        return answer.status_code, found, told
+
+    status, found, told = preview(devices={"kind": "gpu"}, expected="25m")
+    assert (status, found["verdict"], english_in(told)) == (200, "starts_now", [])
+    assert "n1 上的 NVIDIA H100 80GB HBM3；预计运行 25 分" in told
+    status, found, told = preview(devices={"kind": "gpu", "count": 2}, nodes=3)
+    assert (found["verdict"], english_in(told)) == ("never", [])
+    assert "资源池 default" in told
+    same = town.owner.post("/jobs?dry_run=placement", {"name": "try", "run": "true"})
+    assert json.loads(same.content)["stages"][0]["why"].startswith("Xeon on n1; predicted")
+    assert json.loads(same.content)["stages"][0]["why_said"][0] == {
+        "code": "Here",
+        "params": {"devices": "Xeon", "node": "n1"},
+    }
+    assert preview(nodes=0)[0] == 422
+    assert Job.objects.count() == 0
+    assert Client().post("/jobs/new/preview", "{}", content_type="application/json").status_code == 302
+
+
+def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
+    agent = town.machine()
+    sample = HostSample(pressure={"memory_full": 43.0}, free_bytes={"/": 1})
+    notes = Machine.notes(sample, [FileSystem("/", "ext4", 100 << 30)])
+    assert len(notes) == 2
+    for number in (*xid.FAULTS, *xid.WARNINGS):
+        known = xid.condition(number)
+        assert known is not None
+        error = DeviceError("GPU-n1-0", known.code, known.sentence)
+        agent.report(conditions=Conditions(device_errors=[error], notes=notes))
+        check(
+            town.staff, f"/nodes/{agent.node.name}", f"Xid {number}：", "40 % 的时间所有任务都在等待 memory", "剩余不足"
+        )
+    check(town.staff, "/", f"XID_{number} Xid {number}：")
+    check(town.staff, "/nodes")
