@@ -1,13 +1,20 @@
-"""Writes the reference pages that repeat what the code says: states, causes, reasons. Run: python docs/generate.py"""
+"""Writes the reference pages that repeat what the code says: states, causes, reasons, clauses.
+
+Run: python docs/generate.py
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from agents.ends import ENDS  # noqa: E402
+from controlplane.jobs.clauses import RECORD  # noqa: E402
+from scheduler.core import clauses as engine  # noqa: E402
 from scheduler.core import counterfactual, lifecycle, retry  # noqa: E402
 from scheduler.core.reasons import CATALOGUE  # noqa: E402
 
@@ -108,7 +115,42 @@ stages none are.
 """
 
 
-PAGES = {"states.md": states, "reasons.md": reasons}
+def _said(table: Mapping[str, str]) -> str:
+    shown = {code: text.strip().replace("{", "*").replace("}", "*") for code, text in table.items()}
+    return "\n".join(f"| `{code}` | {text} |" for code, text in shown.items())
+
+
+def clauses() -> str:
+    """The clauses of which sentences are made, by who says them."""
+    rooms = {"The engine": engine.TEMPLATES, "Agents, of an end": ENDS, "The record": RECORD}
+    tables = "\n\n".join(f"## {title}\n\n| code | says |\n|---|---|\n{_said(table)}" for title, table in rooms.items())
+    return f"""{NOTE}
+
+# What is said, in clauses
+
+Where something is told in a sentence (why an attempt runs where it does, how it ended, what happened to a job), the
+sentence is English in the REST interface and in `yard`, in every language. Beside it stands what it is made of, for
+programs and for the pages, which tell it in the reader's language: a list of clauses, each a stable `code` and
+`params`, the values that it shows. They stand under the name of the sentence and `_said`: `why_here_said` and
+`detail_said` of stages and attempts, `text_said` of events, `why_said` of decisions and of a dry run, and `<name>_said`
+among the `params` of a reason where the value `<name>` is in words.
+
+```json
+{{"why_here": "2 x H100 on g03; predicted to run 25 min",
+ "why_here_said": [{{"code": "Here", "params": {{"devices": "2 x H100", "node": "g03"}}}},
+                   {{"code": "RunsFor", "params": {{"lasts_s": 1500.0}}}}]}}
+```
+
+A value's name tells its unit: `_s` are seconds, `_bytes` are bytes. A value may be an object with a `text` and a `said`
+of its own: what somebody else has said, as part of this sentence. The list is empty where the words are somebody's own
+(the reason of a cancellation), where another program's words are passed on, and for what was written before there were
+clauses. A program should take the English sentence where it does not know a code.
+
+{tables}
+"""
+
+
+PAGES = {"states.md": states, "reasons.md": reasons, "clauses.md": clauses}
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

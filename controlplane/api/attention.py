@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 from django.utils import timezone
-from django.utils.translation import gettext
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
 from controlplane.access import permissions
@@ -21,6 +21,7 @@ from controlplane.access.models import User
 from controlplane.api.held_idle import IDLE_FOR
 from controlplane.fleet import maintenance
 from controlplane.fleet import models as fleet
+from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import spoken
 from controlplane.pages.words import note_text, reason_text
@@ -121,8 +122,11 @@ def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> l
 def _sign(code: str, href: str, params: Mapping[str, Any], reason: str = "") -> Sign:
     """The sign with this code; ``reason`` is somebody's own words and stays as it is."""
     form = FORMS[code]
-    detail = reason or (gettext(form.detail).format_map(params) if form.detail else "")
-    title = gettext(form.title).format_map(params)
+    shown = dict(params)
+    if "span_s" in params and not (get_language() or "en").startswith("en"):
+        shown["span"] = amounts.span(params["span_s"])
+    detail = reason or (gettext(form.detail).format_map(shown) if form.detail else "")
+    title = gettext(form.title).format_map(shown)
     return Sign(form.level, code, dict(params), title, detail, href, gettext(form.action))
 
 

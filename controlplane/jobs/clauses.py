@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.utils.translation import get_language, gettext
-from django.utils.translation import gettext_noop as _
 
 from agents.protocol import ENDS
 from controlplane.jobs.amounts import gib, span
 from scheduler.core import clauses as engine
+from scheduler.core.clauses import _
 
 # An agent that says more than this of one end says too much to be kept.
 MOST_CLAUSES: Final = 16

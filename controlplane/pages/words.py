@@ -179,7 +179,7 @@ ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin")
 # What stands in a reason and comes from the snapshot.
 DETAILS = (_("it is no longer kept; upload it again"),)
 
-# What agents note of their hosts and devices; what is between the braces are names, numbers and others' words.
+# What agents note of their hosts, devices and parts; what is between the braces are names, numbers and others' words.
 NOTES = (
     _("all tasks waited for {resource} in more than {n} % of the last ten seconds"),
     _("the file system at {mount} ({n} GiB) has less than {share} left"),
@@ -219,6 +219,13 @@ NOTES = (
     _("the memory limit of {n} MiB could not be noted: {reason}"),
     _("the memory limit could not be taken back: nobody watches it"),
     _("it forks faster than it can be suspended"),
+    _("looks for image {image}"),
+    _("pulls image {image}"),
+    _("makes its container"),
+    _("its container is being removed"),
+    _("fetches its inputs"),
+    _("ended; {size} of its devices are not free yet"),
+    _("{n} processes do not end although killed: pid {pids}"),
     _("queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"),
 )
 

@@ -17,10 +17,12 @@ from typing import Any
 from django.core.management import call_command
 from django.utils import timezone
 
+from agents import ends
 from agents.protocol import Phase
 from controlplane.access.models import Member, Project, User
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import service
+from controlplane.jobs.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Event, Job, LogChunk, Part, Stage
 from controlplane.live import shadow
 from controlplane.live.recorder import Noted, Recorder
@@ -29,7 +31,8 @@ from controlplane.pools.models import Pool
 from controlplane.simulations import worker
 from controlplane.simulations.models import Simulation
 from scheduler import profiles
-from scheduler.core import engine
+from scheduler.core import clauses as engine_clauses
+from scheduler.core import engine, retry
 from scheduler.core.cycle import Cycle
 from scheduler.core.ports import Applied
 
@@ -150,7 +153,8 @@ class Yard:
         Stage.objects.filter(job=job, eligible_at__isnull=False).update(eligible_at=at)
         job.refresh_from_db()
         job.events.all().delete()
-        Event.objects.create(job=job, seq=1, at=at, kind="submitted", actor=user, text=f"{job} submitted by {user}")
+        what = told(clause("Submitted", job=str(job), actor=user))
+        Event.objects.create(job=job, seq=1, at=at, kind="submitted", actor=user, text=what.text, said=what.said)
         self.jobs[key] = job
         return job
 
@@ -166,7 +170,7 @@ class Yard:
         cause: str = "",
         exit_code: int | None = None,
         cores: int = 8,
-        detail: str = "",
+        detail: Told = Told(),  # noqa: B008 - frozen
         lasts_s: float = 0.3 * 8 * 3600,
     ) -> Attempt:
         """One try of a stage, from ``start_s`` to ``end_s`` seconds ago; None where it runs still.
@@ -177,6 +181,7 @@ class Yard:
         start = self.now - timedelta(seconds=start_s)
         end = None if end_s is None else self.now - timedelta(seconds=end_s)
         number = row.attempts.count() + 1
+        why = _why_here(node_names, devices, lasts_s)
         attempt = Attempt.objects.create(
             stage=row,
             number=number,
@@ -184,7 +189,8 @@ class Yard:
             created_at=start,
             started_at=start + timedelta(seconds=4),
             estimate={"p50_s": lasts_s, "p90_s": lasts_s / 0.3, "basis": "declared limits", "speed": 1.0},
-            why_here=f"best score of 3 places: {devices or cores} free together on {node_names[0]}",
+            why_here=why.text,
+            said={"why_here": why.said, "detail": detail.said},
         )
         for rank, name in enumerate(node_names):
             node = self.nodes[name]
@@ -216,7 +222,9 @@ class Yard:
             Claim.objects.bulk_create(claims)
         Stage.objects.filter(pk=row.pk).update(attempt_count=number, started_at=row.started_at or start)
         if end:
-            Attempt.objects.filter(pk=attempt.pk).update(ended_at=end, cause=cause, exit_code=exit_code, detail=detail)
+            Attempt.objects.filter(pk=attempt.pk).update(
+                ended_at=end, cause=cause, exit_code=exit_code, detail=detail.text
+            )
         return attempt
 
     def stage(self, key: str, name: str, **fields: Any) -> None:
@@ -283,14 +291,21 @@ class Yard:
             **fields,
         )
 
-    def tell(self, key: str, *facts: tuple[float, str, str, str, str]) -> None:
-        """Events: seconds ago, kind, actor, stage, text."""
+    def tell(self, key: str, *facts: tuple[float, str, str, str, Told]) -> None:
+        """Events: seconds ago, kind, actor, stage, what is said."""
         job = self.jobs[key]
         rows = [
             Event(
-                job=job, seq=seq, at=self.now - timedelta(seconds=ago), kind=kind, actor=actor, stage=stage, text=text
+                job=job,
+                seq=seq,
+                at=self.now - timedelta(seconds=ago),
+                kind=kind,
+                actor=actor,
+                stage=stage,
+                text=what.text,
+                said=what.said,
             )
-            for seq, (ago, kind, actor, stage, text) in enumerate(facts, 2)
+            for seq, (ago, kind, actor, stage, what) in enumerate(facts, 2)
         ]
         Event.objects.bulk_create(rows)
         Job.objects.filter(pk=job.pk).update(event_seq=len(rows) + 1)
@@ -432,6 +447,19 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     return yard
 
 
+def _why_here(node_names: Sequence[str], devices: int, lasts_s: float) -> Told:
+    """What the engine says of such a place."""
+    accelerator, cpu = SHAPES[node_names[0][0]].accelerator, SHAPES[node_names[0][0]].cpu
+    got = f"{devices} x {accelerator[2]}" if devices and accelerator else cpu[1]
+    if len(node_names) > 1:
+        count, names = len(node_names), ", ".join(node_names)
+        place = engine_clauses.clause("HereEach", devices=got, count=count, nodes=names)
+    else:
+        place = engine_clauses.clause("Here", devices=got, node=node_names[0])
+    said = (place, engine_clauses.clause("BestFit", among=3), engine_clauses.clause("RunsFor", lasts_s=lasts_s))
+    return of_engine(engine_clauses.say(said), said)
+
+
 def _decided(yard: Yard) -> None:
     """Two cycles on what is true now, written down and never applied; the second has a shadow profile beside it."""
     recorder = Recorder()
@@ -480,6 +508,7 @@ def _history(yard: Yard) -> None:
         yard.submit(key, user, start + 300, _one(key, count=devices, model=SHAPES[node[0]].accelerator[2]))  # type: ignore[index]
         yard.attempt(key, _only(yard, key), [node], devices, start, end, exit_code=0)
         yard.finish(key, "COMPLETED")
+    out_of_memory = of_agent(ends.told(ends.clause("MemoryOver", used_bytes=65 << 30, asked_bytes=64 << 30)))
     yard.submit("clip-ft", "chen.yu", 15_000, _one("clip-ft", count=4, model="H100"))
     yard.attempt(
         "clip-ft",
@@ -490,18 +519,23 @@ def _history(yard: Yard) -> None:
         11_200,
         cause="OUT_OF_MEMORY",
         exit_code=137,
-        detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2",
+        detail=out_of_memory,
     )
     yard.stage(
         "clip-ft",
         _only(yard, "clip-ft"),
-        detail="CUDA out of memory: tried to allocate 2.5 GiB on device 2",
+        detail=out_of_memory.text,
+        said=out_of_memory.said,
         exit_code=137,
     )
     yard.finish("clip-ft", "FAILED", "OUT_OF_MEMORY")
     yard.submit("probe", "ma.jun", 6_000, _one("probe-run", limit="1h", count=2, model="H100"))
     yard.attempt("probe", _only(yard, "probe"), ["g03"], 2, 5_900, 5_200, cause="CANCELLED")
     yard.finish("probe", "CANCELLED", "CANCELLED")
+
+
+def _placed(stage: str, node_names: Sequence[str], devices: int, lasts_s: float) -> Told:
+    return told(clause("Placed", stage=stage, why=_why_here(node_names, devices, lasts_s)))
 
 
 def _only(yard: Yard, key: str) -> str:
@@ -548,19 +582,25 @@ def _running(yard: Yard) -> None:
     lines[-3] = f"evaluating {HOSTILE} & <b>not bold</b>"
     yard.log(train, "\n".join(lines) + "\n")
     yard.log(train, "\x1b[31mNCCL WARN\x1b[0m NET/IB : no RDMA device found, falling back to sockets\n", "err")
+    verdict = retry.decide("PREEMPTED", 1, 1, preemptions=1)
     yard.tell(
         "sft",
-        (12_300, "place", "engine", "preprocess", "preprocess placed on c01: 32 cores free"),
-        (9_900, "complete", "agent", "preprocess", "preprocess COMPLETED after 40 min"),
-        (9_200, "place", "engine", "train", "train attempt 1 placed on g01, g02"),
+        (12_300, "placed", "engine", "preprocess", _placed("preprocess", ["c01"], 0, 2_500)),
+        (9_900, "completed", "agent", "preprocess", told(clause("Completed", stage="preprocess"))),
+        (9_200, "placed", "engine", "train", _placed("train", ["g01", "g02"], 8, 15_900)),
+        (7_330, "stop", "engine", "train", told(clause("AskedToStop", stage="train", cause="PREEMPTED"))),
         (
             7_300,
             "requeue",
-            "engine",
+            "agent",
             "train",
-            "train attempt 1 preempted for #9: price 3.1 device-hours, 2 other victims cost more",
+            told(
+                clause("EndedAfter", stage="train", cause="PREEMPTED", ran_s=1_896),
+                clause("Detail", detail=of_agent(ends.told(ends.clause("Signal", signal="SIGTERM")))),
+                clause("Then", what=of_engine(verdict.why, verdict.said)),
+            ),
         ),
-        (7_000, "place", "engine", "train", "train attempt 2 placed on g01, g02: resumes from step 900"),
+        (7_000, "placed", "engine", "train", _placed("train", ["g01", "g02"], 8, 15_900)),
     )
     for key, user, node, devices, ago, step in (
         ("moe", "ma.jun", "g04", 6, 5_400, 0.61),
@@ -606,7 +646,13 @@ def _waiting(yard: Yard) -> None:
         acts="nobody",
         params={"asks": "2 nodes x 8 H100", "free": "6 H100"},
         start_s=9_000,
-        funnel=[["all nodes", 10], ["with H100", 4], ["healthy, not draining", 4], ["with 8 free", 0]],
+        funnel=[
+            ["nodes", 9],
+            ["in pool simulated", 9],
+            ["with matching devices", 4],
+            ["ready and healthy", 4],
+            ["with enough free", 0],
+        ],
     )
     g01 = yard.nodes["g01"].devices.filter(kind="gpu").values_list("id", flat=True)
     g02 = yard.nodes["g02"].devices.filter(kind="gpu").values_list("id", flat=True)
@@ -653,6 +699,10 @@ def _trouble(yard: Yard) -> None:
     Device.objects.filter(uuid="a02-gpu5").update(
         health="UNHEALTHY", health_reason="uncorrectable memory error, since 12:51"
     )
-    Device.objects.filter(uuid="a02-gpu6").update(health="DEGRADED", health_reason="clock throttled by heat")
+    Device.objects.filter(uuid="a02-gpu6").update(
+        health="DEGRADED", health_reason="its PCIe link runs at x8 of x16: reseat the card or look at the riser"
+    )
     Node.objects.filter(name="c01").update(state="DRAINING", reason="firmware 2.11, ticket 4182")
-    Node.objects.filter(name="n02").update(conditions={"notes": ["disk 91 % full"]})
+    Node.objects.filter(name="n02").update(
+        conditions={"notes": ["the file system at /var (894 GiB) has less than 3% left"]}
+    )
