@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.utils import timezone
 
@@ -20,9 +21,11 @@ from controlplane.fleet.models import Node
 from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
+from controlplane.live import questions
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
 from tests.controlplane.people import Person, Town
+from tests.controlplane.test_consolidation import scattered
 from tests.controlplane.test_pages import browser
 from tests.record.yard import gpu, stage
 
@@ -327,3 +330,47 @@ def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
         )
     check(town.staff, "/", f"XID_{number} Xid {number}：")
     check(town.staff, "/nodes")
+
+
+def test_whoever_moves_for_another_is_told_who_asked(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "FRESH_S", 0.0)
+    _, _, wide = scattered(town)
+    (advice,) = town.staff.read("/consolidation")["advice"]
+    check(town.staff, "/consolidation", f"#{wide.number} main")
+    assert town.staff.post("/consolidation", {"stage": advice["id"]}).status_code == 200
+    victim = Job.objects.get(stages__attempts__stop_why="MOVE")
+    check(
+        town.owner,
+        f"/jobs/{victim.number}",
+        f"main 被要求停止（MOVE）：为 #{wide.number} main 腾出资源（由 {town.user.username} 要求）",
+    )
+
+
+def test_every_page_of_a_busy_yard_is_chinese(town: Town) -> None:
+    waiting(town)
+    for path in ("/", "/jobs", "/timeline", "/nodes", "/nodes/n1", "/decisions", "/simulations"):
+        check(town.staff, path)
+
+
+def test_the_api_keeps_its_english_sentences_and_gives_codes_beside_them(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, devices={"kind": "gpu"})
+    agent.set(stage(job), Phase.ENDED, exit=ended("EXIT_CODE", clause("ExitCode", code=3), code=3))
+    chinese_reader = {"Accept-Language": "zh-CN"}
+
+    def read(path: str) -> Any:
+        return json.loads(town.owner.get(path, **chinese_reader).content)
+
+    (attempt,) = read(f"/jobs/{job.number}/attempts")["results"]
+    assert attempt["why_here"].startswith("NVIDIA H100 80GB HBM3 on n1; predicted to run")
+    assert [one["code"] for one in attempt["why_here_said"]] == ["Here", "RunsFor"]
+    assert attempt["detail"] == "ended with exit code 3"
+    assert attempt["detail_said"] == [{"code": "ExitCode", "params": {"code": 3}}]
+    (row,) = read(f"/jobs/{job.number}")["stages"]
+    assert (row["detail"], row["detail_said"]) == (attempt["detail"], attempt["detail_said"])
+    facts = {fact["kind"]: fact for fact in read(f"/jobs/{job.number}/events")["results"]}
+    assert facts["fail"]["text"].endswith("EXIT_CODE, ended with exit code 3")
+    after, detail = facts["fail"]["text_said"]
+    assert (after["code"], after["params"]["cause"]) == ("EndedAfter", "EXIT_CODE")
+    assert detail["params"]["detail"] == {"text": attempt["detail"], "said": attempt["detail_said"]}
+    assert read("/events?kind=fail")["results"][0]["text_said"] == facts["fail"]["text_said"]
