@@ -147,6 +147,8 @@ def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
         return in_words(str(value.get("text", "")), value.get("said"))
     if f"{name}_said" in params:
         return in_words(str(value), params[f"{name}_said"])
+    if isinstance(value, str) and isinstance(params.get(f"{name}_s"), int | float):
+        return span(params[f"{name}_s"])
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if name.endswith("_s"):

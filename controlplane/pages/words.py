@@ -14,7 +14,6 @@ from typing import Any
 from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
-from controlplane.jobs.amounts import span
 from controlplane.jobs.clauses import in_words, shown
 from scheduler.core.counterfactual import SENTENCES
 from scheduler.core.reasons import CATALOGUE
@@ -285,10 +284,7 @@ def change_text(change: Mapping[str, Any]) -> str:
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
-    params = dict(change.get("params") or {})
-    if "limit_s" in params:
-        params["limit"] = span(params["limit_s"])
-    return gettext(known[0]).format_map(_Shown(params))
+    return gettext(known[0]).format_map(_Shown(shown(change.get("params") or {})))
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:

@@ -14,7 +14,7 @@ from scheduler.core.match import grant
 from scheduler.core.queue import Queue
 from scheduler.core.reasons import ranked
 from scheduler.core.shape import Shape, Way, asks_text, kept_out
-from scheduler.core.times import clock
+from scheduler.core.times import clock, span
 from scheduler.core.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.view import Option, Outcome, View
 from scheduler.core.words import name_of

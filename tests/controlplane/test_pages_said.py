@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.translation import override
 
 from agents import ends, verdict, xid
 from agents.ends import clause
@@ -25,6 +26,7 @@ from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.live import otherwise, questions
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import LiveStore, clock
+from controlplane.pages.words import reason_text
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
 from tests.controlplane.test_pages import browser
@@ -384,3 +386,11 @@ def test_the_api_keeps_its_english_sentences_and_gives_codes_beside_them(town: T
     assert (after["code"], after["params"]["cause"]) == ("EndedAfter", "EXIT_CODE")
     assert detail["params"]["detail"] == {"text": attempt["detail"], "said": attempt["detail_said"]}
     assert read("/events?kind=fail")["results"][0]["text_said"] == facts["fail"]["text_said"]
+
+
+def test_a_span_that_a_reason_has_in_seconds_too_is_told_in_the_readers_units() -> None:
+    lasts = {"time": "2026-01-01 00:00:00Z", "lasts": "25 min", "lasts_s": 1500.0}
+    with override("zh-hans"):
+        told = reason_text({"code": "MaintenanceWindow", "text": "x", "params": lasts})
+    assert "25 分" in told
+    assert "min" not in told
