@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.record.conftest import forget
+
 if TYPE_CHECKING:
     from tests.controlplane.people import Town
 
 
 @pytest.fixture
-def town(db: None) -> Iterator[Town]:
+def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.
     from controlplane.live import invariants
     from tests.controlplane.people import Town
 
+    forget(monkeypatch)
     yield Town()
     assert invariants.broken() == []

@@ -11,17 +11,22 @@ if TYPE_CHECKING:
     from tests.record.yard import Yard
 
 
-@pytest.fixture
-def yard(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
-    # Imported late: this file is read before Django's apps are loaded.
-    from controlplane.live import invariants, preview, questions
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a web process has learned of the database of another test."""
+    from controlplane.live import preview, questions
     from controlplane.live.memory import Memory
     from controlplane.live.store import LiveStore
-    from tests.record.yard import Yard
 
-    # What the dry run has learned belongs to the database of one test.
     monkeypatch.setattr(questions, "_store", LiveStore())
     monkeypatch.setattr(preview, "_advisor", Memory())
 
+
+@pytest.fixture
+def yard(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+    # Imported late: this file is read before Django's apps are loaded.
+    from controlplane.live import invariants
+    from tests.record.yard import Yard
+
+    forget(monkeypatch)
     yield Yard()
     assert invariants.broken() == []
