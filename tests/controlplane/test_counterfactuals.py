@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from controlplane.jobs.models import Job
-from controlplane.live import otherwise, questions
-from controlplane.live.store import LiveStore
+from controlplane.live import otherwise
 from controlplane.pages.words import CHANGES
 from controlplane.pools.models import Quota
 from scheduler.core.counterfactual import SENTENCES
 from tests.controlplane.people import Town
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Neither answers nor what the store of this process knows of other tests' pools."""
-    monkeypatch.setattr(questions, "_store", LiveStore())
-    otherwise._answers.forget()
-    yield
-    otherwise._answers.forget()
 
 
 def answers(town: Town, number: int) -> dict[str, dict[str, object]]:

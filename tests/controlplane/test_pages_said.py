@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from controlplane.fleet.models import Node
 from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
-from controlplane.live import otherwise, questions
+from controlplane.live import questions
 from controlplane.live.recorder import Recorder
-from controlplane.live.store import LiveStore, clock
+from controlplane.live.store import clock
 from controlplane.pages.words import reason_text
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
@@ -35,15 +34,6 @@ from tests.record.yard import gpu, stage
 # Three words of lower-case letters after one another are English; codes, names, units and addresses are not.
 RUN = re.compile(r"\b[a-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}\b")
 NOT_OURS = re.compile(r"<(script|style|pre|svg|textarea|dialog)\b.*?</\1>", re.DOTALL)
-
-
-@pytest.fixture(autouse=True)
-def nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The store of this process remembers pools and durations of other tests' yards."""
-    monkeypatch.setattr(questions, "_store", LiveStore())
-    otherwise._answers.forget()
-    yield
-    otherwise._answers.forget()
 
 
 def chinese(person: Person, path: str) -> str:

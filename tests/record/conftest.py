@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a web process has learned of the database of another test."""
-    from controlplane.live import preview, questions
+    from controlplane.live import consolidation, otherwise, preview, questions
     from controlplane.live.memory import Memory
     from controlplane.live.store import LiveStore
 
     monkeypatch.setattr(questions, "_store", LiveStore())
     monkeypatch.setattr(preview, "_advisor", Memory())
+    for asked in (consolidation, otherwise):
+        asked._answers.forget()
 
 
 @pytest.fixture
