@@ -16,6 +16,7 @@ from django.utils.translation import get_language, gettext
 from agents.protocol import ENDS
 from controlplane.jobs.amounts import gib, span
 from scheduler.core import clauses as engine
+from scheduler.core import times
 from scheduler.core.clauses import _
 
 # An agent that says more than this of one end says too much to be kept.
@@ -120,7 +121,7 @@ def _english(params: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(value, Mapping):
             shown[name] = str(value["text"])
         elif name.endswith("_s"):
-            shown[name] = f"{value:.0f} s"
+            shown[name] = times.span(value)
         else:
             shown[name] = f"{value / 2**30:.1f} GiB" if name.endswith("_bytes") else str(value)
     return shown
