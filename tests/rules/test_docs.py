@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from agents.probes.simulated import SHAPES
+from scheduler.core.reasons import CATALOGUE
+
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
 assert _spec is not None
@@ -36,3 +39,10 @@ def test_the_scripts_that_the_readme_names_exist() -> None:
     named = set(re.findall(r"\./script/([a-z]+)", (ROOT / "README.md").read_text()))
     assert {"demo", "test", "up", "bench"} <= named
     assert all((ROOT / "script" / name).exists() for name in named)
+
+
+def test_the_readme_counts_what_there_is() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert re.findall(r"all \[(\d+) codes\]", text) == [str(len(CATALOGUE))]
+    named = set(re.findall(r"`([a-z0-9-]+)`", next(line for line in text.splitlines() if line.startswith("| Simulated"))))
+    assert named == set(SHAPES)
