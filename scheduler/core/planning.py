@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
 from scheduler.core import engine, rotation
 from scheduler.core.lifecycle import State
 from scheduler.core.profile import Profile
 from scheduler.core.service import as_running
 from scheduler.core.types import News, Plan, Running, Snapshot, Stage, Start
+
+# Half an hour of a busy cluster.
+MOST_CYCLES: Final = 2_000
 
 
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
@@ -46,11 +50,12 @@ class Planner:
     """Decides one cycle after another as :func:`plan` does, and remembers: what did not change is not worked out again.
 
     ``seen`` is the snapshot of the last plan with what was remembered in it: :func:`plan` of it gives the same, byte
-    for byte. In turns nothing is remembered.
+    for byte. In turns nothing is remembered. After ``most`` cycles it begins anew, for it also remembers requests of
+    stages that left long ago.
     """
 
-    def __init__(self) -> None:
-        self._engine = engine.Planner()
+    def __init__(self, most: int = MOST_CYCLES) -> None:
+        self._engine, self._cycles, self._most = engine.Planner(), 0, most
         self.seen: Snapshot | None = None
 
     def plan(
@@ -58,15 +63,22 @@ class Planner:
     ) -> Plan:
         """What to do now, with every waiting stage in it."""
         if _turning(snapshot, profile):
-            self._engine, self.seen = engine.Planner(), snapshot
+            self._forget()
+            self.seen = snapshot
             return plan(snapshot, profile, now)
+        if self._cycles >= self._most:
+            self._forget()
+        self._cycles += 1
         try:
             self._engine.plan(snapshot, profile, now, news)
             found, self.seen = self._engine.explained(), self._engine.seen
         except BaseException:
-            self._engine = engine.Planner()  # whatever it knows by half
+            self._forget()  # what it knows by half
             raise
         return found
+
+    def _forget(self) -> None:
+        self._engine, self._cycles = engine.Planner(), 0
 
 
 def _turning(snapshot: Snapshot, profile: Profile | Mapping[str, Profile]) -> set[str]:

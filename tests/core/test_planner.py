@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine
+from scheduler.core import engine, planning
 from scheduler.core.lifecycle import NodeState, State
 from scheduler.core.types import Node, Plan, Snapshot, Stage
 from scheduler.profiles import named
@@ -150,3 +150,28 @@ def test_in_a_crowd_too(profile: str) -> None:
             plan = planner.explained()
             assert engine.plan(planner.seen, named(profile), crowd.now) == plan
             crowd.go_on(plan)
+
+
+def test_after_a_while_it_begins_anew_and_says_so() -> None:
+    crowd, planner, knew = Crowd(1), planning.Planner(most=3), []
+    for _ in range(7):
+        plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
+        assert planner.seen is not None
+        assert planning.plan(planner.seen, named("hybrid"), crowd.now) == plan
+        knew.append(planner.seen.given_back is not None)
+        crowd.go_on(plan)
+    assert not any(knew[::3])
+    assert knew[1], "nothing but a node that changed makes it forget before"
+
+
+def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd, planner = Crowd(2), planning.Planner()
+    crowd.go_on(planner.plan(crowd.world, named("hybrid"), crowd.now))
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.explain, "conclude", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            planner.plan(crowd.world, named("hybrid"), crowd.now)
+    plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
+    assert planner.seen is not None
+    assert planner.seen.given_back is None
+    assert plan == planning.plan(crowd.world, named("hybrid"), crowd.now)
