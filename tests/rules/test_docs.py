@@ -44,5 +44,7 @@ def test_the_scripts_that_the_readme_names_exist() -> None:
 def test_the_readme_counts_what_there_is() -> None:
     text = (ROOT / "README.md").read_text()
     assert re.findall(r"all \[(\d+) codes\]", text) == [str(len(CATALOGUE))]
-    named = set(re.findall(r"`([a-z0-9-]+)`", next(line for line in text.splitlines() if line.startswith("| Simulated"))))
+    named = set(
+        re.findall(r"`([a-z0-9-]+)`", next(line for line in text.splitlines() if line.startswith("| Simulated")))
+    )
     assert named == set(SHAPES)
