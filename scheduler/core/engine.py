@@ -71,7 +71,14 @@ class Planner:
     def plan(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> Plan:
-        """What to do now. ``news`` may say what changed since the snapshot before; it is found out otherwise."""
+        """What to do now, with only those who wait whose entry changed. ``news`` as in :meth:`think`."""
+        return explain.changes(self.think(snapshot, profile, now, news))
+
+    def think(
+        self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
+    ) -> View:
+        """Decide, and put nothing into words yet. ``news`` may say what changed since the snapshot before; it is found
+        out otherwise."""
         if self._view is None:
             self._view = View(snapshot, profile, now, news)
         else:
@@ -79,7 +86,7 @@ class Planner:
         view = self._view
         self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.stirred)))
         self._queue = decide(view)
-        return explain.changes(view)
+        return view
 
     def explained(self) -> Plan:
         """The last plan, with every waiting stage in it."""

@@ -70,7 +70,7 @@ class Planner:
             self._forget()
         self._cycles += 1
         try:
-            self._engine.plan(snapshot, profile, now, news)
+            self._engine.think(snapshot, profile, now, news)
             found, self.seen = self._engine.explained(), self._engine.seen
         except BaseException:
             self._forget()  # what it knows by half
