@@ -29,7 +29,9 @@ from deploy.local.valkey import Broker
 
 # A law holds or it does not: how long one example takes on a machine that others use too says nothing of it.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+# For tests/fuzz by hand and by night: YARD_LONG=1 ./script/test tests/fuzz
+settings.register_profile("long", settings.get_profile("house"), max_examples=5_000)
+settings.load_profile("long" if os.environ.get("YARD_LONG") else "house")
 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +43,7 @@ BROKER = Broker(STATE, STATE)
 (STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
 # What a person says about the machine that tests run on.
-KEPT = {"YARD_CHROMIUM", "YARD_SKIPS", "YARD_TEST_CONTAINER_IMAGE", "YARD_TEST_TORCH", "YARD_VENDOR_SAMPLES"}
+KEPT = {"YARD_CHROMIUM", "YARD_LONG", "YARD_SKIPS", "YARD_TEST_CONTAINER_IMAGE", "YARD_TEST_TORCH", "YARD_VENDOR_SAMPLES"}
 KEPT |= {"YARD_PYTHON_IMAGE", "YARD_POSTGRES_IMAGE", "YARD_VALKEY_IMAGE"}
 for name in [name for name in os.environ if name.startswith("YARD_") and name not in KEPT]:
     del os.environ[name]
