@@ -221,9 +221,21 @@ class Folder:
             finally:
                 os.close(here)
 
+    def status(self, path: str) -> os.stat_result:
+        """What lies there, a link itself included; the folder where ``path`` is empty. Raises OSError."""
+        if not path:
+            return os.fstat(self.handle)
+        *above, name = steps(path)
+        with self.rights:
+            here = self._enter(above)
+            try:
+                return os.stat(name, dir_fd=here, follow_symlinks=False)
+            finally:
+                os.close(here)
+
     def entries(self, path: str = "", most: int | None = None) -> list[tuple[str, os.stat_result]]:
         """What lies in the folder, or in one below, by name; ``most`` of them at most. Raises OSError."""
-        found = []
+        found: list[tuple[str, os.stat_result]] = []
         with self.rights:
             here = self._enter(steps(path) if path else [])
             try:
@@ -240,13 +252,13 @@ class Folder:
         return sorted(found, key=_by_name)
 
     def walk(
-        self, depth: int = MAX_DEPTH, most: int | None = None, careful: bool = True
+        self, start: str = "", depth: int = MAX_DEPTH, most: int | None = None, careful: bool = True
     ) -> "Iterator[tuple[str, os.stat_result]]":
-        """Every regular file below by its path, ``depth`` folders deep; neither links nor pipes.
+        """Every regular file below ``start`` by its path, ``depth`` folders deep in all; neither links nor pipes.
 
         ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over.
         """
-        rest = [""]
+        rest = [start]
         while rest:
             path = rest.pop()
             try:
@@ -395,15 +407,15 @@ def _some(folder: int) -> list[tuple[str, bool]]:
     return found
 
 
-def give(path: str, rights: Rights) -> None:
-    """Give a file or folder that only we could touch so far to its user; what is in a folder stays whose it is.
+def give(path: str, mode: int, rights: Rights) -> None:
+    """Open a file or folder that only we could touch so far, and give it to its user; what is in it stays whose it is.
 
     Call it last: from then on the user may put anything in there.
     """
-    if rights.uid is None:
-        return
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        os.fchown(descriptor, rights.uid, rights.gid if rights.gid is not None else -1)
+        os.fchmod(descriptor, mode)
+        if rights.uid is not None:
+            os.fchown(descriptor, rights.uid, rights.gid if rights.gid is not None else -1)
     finally:
         os.close(descriptor)

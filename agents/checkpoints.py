@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Collection, Iterable
 
 from agents import layouts
+from agents.beneath import OWN, Folder, Rights
 from agents.layouts import Found
 from agents.tree import look
 
 
-def discover(folder: str) -> list[Found]:
+def discover(folder: str, rights: Rights = OWN) -> list[Found]:
     """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
-    return layouts.recognise(look(folder))
+    return layouts.recognise(look(folder, rights))
 
 
 def ordered(found: Iterable[Found]) -> list[Found]:
@@ -27,14 +27,14 @@ def newest(found: Iterable[Found]) -> Found | None:
     return next((each for each in ordered(found) if each.resume is not None), None)
 
 
-def resume_path(folder: str, told: str, told_step: int | None = None) -> str:
+def resume_path(folder: str, told: str, told_step: int | None = None, rights: Rights = OWN) -> str:
     """Where an attempt resumes: the newest complete checkpoint of the folder, or what the record told if that is newer.
 
     What was told is passed over when it is gone, or lies in the folder and is not complete. Empty: from the start.
     """
-    found = discover(folder) if folder else []
+    found = discover(folder, rights) if folder else []
     best = newest(found)
-    if told and os.path.exists(told):
+    if told and _is_seen(told, rights):
         place = os.path.relpath(told, folder) if folder else ""
         known = next((each for each in found if place in (each.path, each.resume)), None)
         is_sound = known is None or known.is_complete
@@ -43,6 +43,11 @@ def resume_path(folder: str, told: str, told_step: int | None = None) -> str:
     if best is None or best.resume is None:
         return ""
     return os.path.join(folder, best.resume) if best.resume else folder
+
+
+def _is_seen(path: str, rights: Rights) -> bool:
+    with rights:
+        return os.path.exists(path)
 
 
 def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) -> list[Found]:
@@ -61,21 +66,10 @@ def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) 
     ]
 
 
-def remove(folder: str, path: str) -> bool:
+def remove(folder: str, path: str, rights: Rights = OWN) -> bool:
     """Delete a checkpoint, and follow no link on the way there; tells whether it is gone."""
-    *steps, name = path.split("/")
-    opened: list[int] = []
     try:
-        opened.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
-        for step in steps:
-            opened.append(os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
-        try:
-            os.unlink(name, dir_fd=opened[-1])
-        except (IsADirectoryError, PermissionError):
-            shutil.rmtree(name, dir_fd=opened[-1])
-        return True
+        with Folder(folder, rights) as opened:
+            return opened.remove(path)
     except OSError:
         return False
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)

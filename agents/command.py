@@ -15,19 +15,6 @@ if TYPE_CHECKING:
     from agents.ends import Clause
 
 
-def make_folder(path: str, uid: int | None, gid: int | None) -> None:
-    """Make a folder and what leads to it; only a folder made here is given to the command's user."""
-    if os.path.isdir(path):
-        return
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    try:
-        os.mkdir(path, 0o755)
-    except FileExistsError:
-        return
-    if uid is not None and uid != os.geteuid():
-        os.chown(path, uid, gid if gid is not None else -1, follow_symlinks=False)
-
-
 def _drop(uid: int, gid: int, groups: list[int]) -> None:
     """Become another user for good, and make sure of it."""
     os.setgroups(groups)

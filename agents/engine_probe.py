@@ -62,7 +62,7 @@ def _short(error: Exception) -> str:
 
 def _ask(env: dict[str, str], *argv: str) -> str:
     answer = subprocess.run(
-        argv, env=env, check=True, capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL
+        argv, env=env, cwd="/", check=True, capture_output=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL
     )
     return answer.stdout.decode()
 

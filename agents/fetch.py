@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agents import manifest
+from agents.beneath import OWN, Folder, Rights
 from agents.ends import clause
 from agents.executors import Unlaunchable
 from agents.manifest import PIECE, Unfit
@@ -38,10 +39,13 @@ class Unfetched(Unlaunchable):
 
 
 class Fetcher:
-    """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read."""
+    """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read.
 
-    def __init__(self, server: Server, stock: Stock, readable: list[Path]) -> None:
-        self.server, self.stock, self.readable = server, stock, readable
+    They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
+    """
+
+    def __init__(self, server: Server, stock: Stock, readable: list[Path], rights: Rights = OWN) -> None:
+        self.server, self.stock, self.readable, self.rights = server, stock, readable, rights
         self.changed: Callable[[], None] = lambda: None
         self._locks: dict[str, threading.Lock] = {}
 
@@ -189,24 +193,26 @@ class Fetcher:
 
     def _from_path(self, wanted: Input, go_on: Callable[[], None]) -> None:
         path = Path(wanted.source).resolve()
-        if not any(path == folder or folder in path.parents for folder in self.readable):
+        above = next((folder for folder in self.readable if path == folder or folder in path.parents), None)
+        if above is None:
             allowed = ", ".join(str(folder) for folder in self.readable) or "none"
             raise Unfit(f"{wanted.source} lies in no folder that this node may read inputs from (there: {allowed})")
-        if wanted.kind == "file":
-            self.stock.make_room(path.stat().st_size)
-            draft = self.stock.draft()
-            shutil.copyfile(path, draft)
-            try:
-                self.stock.take(draft, wanted.digest)
-            except Unfit as error:
-                raise Unfit(f"{wanted.source} has changed: {error}") from error
-            self.stock.complete(wanted.digest, "file")
-            return
-        found = manifest.of_path(path)
-        go_on()
-        if found.digest != wanted.digest:
-            raise Unfit(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
-        self.stock.put_folder(path, found)
+        name = path.relative_to(above).as_posix() if path != above else ""
+        with Folder(str(above), self.rights) as folder:
+            if wanted.kind == "file":
+                size = folder.status(name).st_size
+                self.stock.make_room(size)
+                try:
+                    self.stock.put_file(folder, name, wanted.digest, size)
+                except Unfit as error:
+                    raise Unfit(f"{wanted.source} has changed: {error}") from error
+                self.stock.complete(wanted.digest, "file")
+                return
+            found = manifest.of(folder, name)
+            go_on()
+            if found.digest != wanted.digest:
+                raise Unfit(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
+            self.stock.put(folder, name, found)
 
 
 def _connection(url: str) -> http.client.HTTPConnection:

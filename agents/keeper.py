@@ -11,6 +11,7 @@ import sys
 import time
 
 from agents import procfs
+from agents.beneath import regular
 from agents.ends import clause
 from agents.ends import told as told_by
 from agents.record import read_whole, write_whole
@@ -265,11 +266,16 @@ def _say(descriptor: int, text: str) -> None:
 
 def _last_line(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _LAST_WORDS_BYTES))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        descriptor = regular(path)
     except OSError:
         return ""
+    try:
+        told = os.pread(descriptor, _LAST_WORDS_BYTES, max(0, os.fstat(descriptor).st_size - _LAST_WORDS_BYTES))
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    lines = [line.strip() for line in told.decode(errors="replace").splitlines() if line.strip()]
     return lines[-1][:500] if lines else ""
 
 

@@ -8,7 +8,8 @@ import select
 import time
 
 from agents import birth, cgroup, procfs, verdict
-from agents.command import candidates, make_folder, refused, run_command
+from agents.beneath import Rights, make, regular
+from agents.command import candidates, refused, run_command
 from agents.ends import clause, told
 from agents.lean import loads, signal
 from agents.masking import Mask
@@ -36,6 +37,7 @@ class Life:
     def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
         self.folder = folder
         self.order = order
+        self.rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
         self.told = who
         self.record = record
         self.wake = wake
@@ -105,7 +107,7 @@ class Life:
         order = self.order
         try:
             for path in order.get("folders", ()):
-                make_folder(path, order.get("uid"), order.get("gid"))
+                make(path, self.rights)
         except OSError as error:
             return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
         paths = candidates(order["argv"][0], order["env"])
@@ -294,7 +296,7 @@ class Life:
         except OSError:
             pass
         watched = read_whole(f"{self.folder}/{WATCHED}") or {}
-        self.saving = Saving(str(watched.get("folder", "")))
+        self.saving = Saving(str(watched.get("folder", "")), self.rights)
         self._tell(stopping=why)
         if grace_s <= 0:
             self._kill()
@@ -311,11 +313,15 @@ class Life:
     def _is_critical(self) -> bool:
         """Tells whether the command's last word was that it is writing something that must not be cut."""
         try:
-            with open(self.order["reports"], "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 16384))
-                lines = file.read().split(b"\n")
+            reports = regular(self.order["reports"])
         except OSError:
             return False
+        try:
+            lines = os.pread(reports, 16384, max(0, os.fstat(reports).st_size - 16384)).split(b"\n")
+        except OSError:
+            return False
+        finally:
+            os.close(reports)
         for line in reversed(lines):
             if b'"phase"' in line:
                 try:

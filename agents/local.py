@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 import time
 import zlib
@@ -15,6 +14,7 @@ from typing import Final
 import msgspec
 
 from agents import checkpoints
+from agents.beneath import OWN, Folder, Rights
 from agents.protocol import PartSpec
 
 log = logging.getLogger("switchyard.agent")
@@ -23,7 +23,7 @@ FIRST_PORT: Final = 31_500
 PORTS: Final = 1_000
 
 
-def localised(part: str, spec: PartSpec, local: Path | None) -> PartSpec:
+def localised(part: str, spec: PartSpec, local: Path | None, rights: Rights = OWN) -> PartSpec:
     """The spec as it holds on this node. May block on the disk where it is a later attempt."""
     changes: dict[str, object] = {}
     if local is not None and not spec.checkpoint_dir:
@@ -39,7 +39,7 @@ def localised(part: str, spec: PartSpec, local: Path | None) -> PartSpec:
     if changes:
         spec = msgspec.structs.replace(spec, **changes)
     if spec.attempt_number > 1:
-        resume = checkpoints.resume_path(spec.checkpoint_dir, spec.resume_from, spec.resume_step)
+        resume = checkpoints.resume_path(spec.checkpoint_dir, spec.resume_from, spec.resume_step, rights)
         spec = msgspec.structs.replace(spec, resume_from=resume)
     return spec
 
@@ -75,10 +75,10 @@ def expire(local: Path, keep_s: float = KEEP_S) -> list[str]:
     A job that shares no disk may come back for its checkpoints, and nobody tells a node that it will not.
     """
     gone = []
-    for folder in local.iterdir():
-        if time.time() - folder.stat().st_mtime > keep_s:
-            shutil.rmtree(folder, ignore_errors=True)
-            gone.append(folder.name)
+    with Folder(str(local)) as folder:
+        for name, status in folder.entries():
+            if time.time() - status.st_mtime > keep_s and folder.remove(name):
+                gone.append(name)
     return gone
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import os
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agents.beneath import regular
 from agents.node import Node
 from agents.part import Part
 from agents.patience import within
@@ -145,9 +147,10 @@ class LogShipper:
         intent = part.intent
         data = b""
         if room > 0:
-            descriptor = os.open(f"{intent.folder}/{intent.rank}.{kind}", os.O_RDONLY)
-            try:
-                data = os.pread(descriptor, room, offset)
-            finally:
-                os.close(descriptor)
+            with contextlib.suppress(OSError):  # one that is gone holds up no other
+                descriptor = regular(f"{intent.folder}/{intent.rank}.{kind}")
+                try:
+                    data = os.pread(descriptor, room, offset)
+                finally:
+                    os.close(descriptor)
         return LogChunk(intent.part, intent.epoch, intent.rank, kind, offset, data)

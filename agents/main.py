@@ -185,7 +185,8 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
     executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
     node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
-    node.supply = opened(state, server, options, node.changed.set)
+    node.rights = whose.rights()
+    node.supply = opened(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
     node.instances = instances
@@ -246,6 +247,7 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     stranger = Server(options.url, plain_http=options.plain_http)
     if stranger.is_readable_on_the_way:
         log.warning("%s is plain HTTP: whoever is on the way can read and change what is sent", options.url)
+    run_as.parse(options.run_as).take_groups()
     warm_parent = WarmParent(state / "shim.log")
     warm_parent.on_refusal = refuse
     warm_parent.start()
@@ -317,6 +319,11 @@ def main(arguments: list[str] | None = None) -> int:
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)
+        if options.join_token_file not in (None, "-"):
+            options.join_token_file = os.path.abspath(options.join_token_file)
+        options.inputs_from = [os.path.abspath(each) for each in options.inputs_from]
+        # Whatever is started from here begins in a folder that no stage can write.
+        os.chdir("/")
         asyncio.run(run(options, state))
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

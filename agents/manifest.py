@@ -7,13 +7,14 @@ folders with the same files have the same digest wherever they lie; a changed fi
 from __future__ import annotations
 
 import hashlib
-import os
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from agents.beneath import Folder
 from agents.ends import Refusal
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -68,41 +69,53 @@ def decode(content: bytes) -> Manifest:
     return found
 
 
-def file_digest(path: Path) -> str:
+def digest_of(descriptor: int) -> str:
+    """The digest of an open file, which is closed."""
     digest = hashlib.sha256()
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+    with open(descriptor, "rb") as file:
         while piece := file.read(PIECE):
             digest.update(piece)
     return digest.hexdigest()
 
 
-def of_folder(folder: Path) -> Manifest:
-    """What a folder holds now. Links are left out: what they lead to may be anybody's. Raises OSError, Unfit."""
-    entries: list[Entry] = []
-    for above, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(above) / name
-            if path.is_symlink() or not path.is_file():
-                continue
-            status = path.stat()
-            relative = path.relative_to(folder).as_posix()
-            entries.append(Entry(relative, status.st_size, file_digest(path), bool(status.st_mode & 0o100)))
-            if len(entries) > MAX_FILES:
+def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
+    """What lies under a name in a folder: a folder, or a single file as a folder of one. Raises OSError, Unfit.
+
+    Links are left out: what they lead to may be anybody's. ``most_bytes`` is checked before anything is read.
+    """
+    status = folder.status(name)
+    if stat.S_ISLNK(status.st_mode):
+        raise Unfit(f"{folder.path}/{name} is a link")
+    if stat.S_ISREG(status.st_mode):
+        above = name.rpartition("/")[0]
+        found = [(name, status)]
+    elif stat.S_ISDIR(status.st_mode):
+        above = name
+        found = []
+        for each in folder.walk(name):
+            found.append(each)
+            if len(found) > MAX_FILES:
                 raise Unfit(f"it holds more than {MAX_FILES} files; pack them into fewer")
-    return Manifest(sorted(entries, key=lambda entry: entry.path))
+    else:
+        raise Unfit(f"{folder.path}/{name} is neither a file nor a folder")
+    size = sum(each.st_size for _, each in found)
+    if most_bytes is not None and size > most_bytes:
+        raise Unfit(f"it has {size} bytes, and this node keeps {most_bytes} at most")
+    start = len(above) + 1 if above else 0
+    entries = [
+        Entry(path[start:], each.st_size, digest_of(folder.open(path)), bool(each.st_mode & 0o100))
+        for path, each in found
+    ]
+    return Manifest(sorted(entries, key=lambda entry: entry.path), is_file=stat.S_ISREG(status.st_mode))
 
 
 def of_path(path: Path) -> Manifest:
-    """A folder, or a single file as a folder of one under its own name."""
-    if path.is_symlink():
-        raise Unfit(f"{path} is a link")
-    if path.is_dir():
-        return of_folder(path)
-    if not path.is_file():
-        raise Unfit(f"nothing lies at {path}")
-    status = path.stat()
-    return Manifest([Entry(path.name, status.st_size, file_digest(path), bool(status.st_mode & 0o100))], is_file=True)
+    """:func:`of`, for a path that only we can change."""
+    try:
+        with Folder(str(path.parent)) as folder:
+            return of(folder, path.name)
+    except FileNotFoundError:
+        raise Unfit(f"nothing lies at {path}") from None
 
 
 def share(manifest: Manifest, rank: int, size: int) -> list[Entry]:

@@ -17,6 +17,7 @@ import msgspec
 
 from agents import core, gang, watch
 from agents.adjust import MIDDLE_WEIGHT
+from agents.beneath import OWN
 from agents.ends import clause, told
 from agents.environment import Places
 from agents.executors import Executor, Sighting, Unlaunchable
@@ -45,7 +46,10 @@ async def _as_it_is(part: Part, end: Exit) -> Exit:
 
 
 class Node:
-    """The parts of one node. ``runs`` is the folder below which each part gets its own."""
+    """The parts of one node. ``runs`` is the folder below which each part gets its own.
+
+    ``rights`` are those of the stages' user, with which it looks at what they write.
+    """
 
     def __init__(self, name: str, runs: Path, journal: Journal, executor: Executor, boot_id: str) -> None:
         self.name = name
@@ -57,6 +61,7 @@ class Node:
         self.held: dict[str, core.Hold] = {}
         self.timers = Timers()
         self.local: Path | None = None
+        self.rights = OWN
         self.supply: Supply | None = None
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
@@ -82,7 +87,7 @@ class Node:
         past = self.journal.past
         self.journal.append(Started(start_seq=past.start_seq + 1, boot_id=self.boot_id))
         for intent in list(past.intents.values()):
-            part = Part(intent)
+            part = Part(intent, self.rights)
             part.signalled_rev = past.signalled.get(intent.part, 0)
             part.is_launched = True
             part.phase = Phase.STARTING
@@ -197,7 +202,7 @@ class Node:
         )
 
     def _start(self, wanted: Wanted) -> None:
-        part = Part(self._intent(wanted))
+        part = Part(self._intent(wanted), self.rights)
         part.is_busy = True
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
@@ -262,7 +267,7 @@ class Node:
 
         def furnish() -> None:
             gang.write(spec, places.scratch)
-            watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local))
+            watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), self.rights)
             self.held_before(part)
             if self.supply is not None:
                 self.supply.lay_out(places.folder, places.scratch, spec, shared)
@@ -271,7 +276,7 @@ class Node:
 
     def _decided(self, part: str, spec: PartSpec, places: Places) -> PartSpec:
         """The spec as it holds on this node."""
-        spec = localised(part, spec, self.local)
+        spec = localised(part, spec, self.local, self.rights)
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.supply is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
@@ -288,7 +293,7 @@ class Node:
             self.executor.signal(part.intent, signal)
 
     def _void(self, wanted: Wanted, end: Exit) -> None:
-        part = Part(self._intent(wanted))
+        part = Part(self._intent(wanted), self.rights)
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
         self._end(part, end)

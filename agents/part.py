@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from agents import core
+from agents.beneath import OWN, Rights
 from agents.environment import Places
 from agents.journal import Intent
 from agents.progress import ReportFile
@@ -16,7 +17,7 @@ from agents.watch import CheckpointWatch
 class Part:
     """A part that was started here. Its phase only ever grows."""
 
-    def __init__(self, intent: Intent) -> None:
+    def __init__(self, intent: Intent, rights: Rights = OWN) -> None:
         self.intent = intent
         self.phase = Phase.ACKED
         self.pid: int | None = None
@@ -34,7 +35,7 @@ class Part:
         self.is_forgotten = False
         self._final_sizes: dict[str, int] | None = None
         self.reports = ReportFile(Places(Path(intent.folder)).reports)
-        self.watch = CheckpointWatch(intent.folder)
+        self.watch = CheckpointWatch(intent.folder, rights)
         self.outputs: list[Output] = []
 
     @property
@@ -59,7 +60,7 @@ class Part:
         sizes = {}
         for name in (f"{self.intent.rank}.out", f"{self.intent.rank}.err"):
             try:
-                sizes[name] = os.stat(f"{self.intent.folder}/{name}").st_size
+                sizes[name] = os.lstat(f"{self.intent.folder}/{name}").st_size
             except OSError:
                 continue
         if not self.is_live:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from agents.beneath import regular
 from agents.procfs import boottime
 from agents.protocol import Checkpoint, Progress
 
@@ -35,7 +36,7 @@ class ReportFile:
     def poll(self) -> bool:
         """Read what was appended; true when something new was told."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = regular(str(self.path))
         except OSError:
             return False
         try:

@@ -7,6 +7,8 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.beneath import Rights, anchor
+
 NOBODY = 65534
 
 
@@ -23,21 +25,35 @@ class RunAs:
     def order(self) -> dict[str, object]:
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
-    def own(self, *paths: Path) -> None:
-        """Give these paths, and all below them, to the user. Only for folders that no job could touch yet."""
+    def rights(self) -> Rights:
+        """This user's rights to files, for what the agent does in folders that stages can write."""
+        return Rights(self.uid, self.gid, self.groups)
+
+    def take_groups(self) -> None:
+        """Have the agent itself in this user's groups and no others: root needs none, and its threads could not change
+        them when they take this user's rights to files. Call it before there are processes and threads."""
+        if self.uid is not None:
+            os.setgroups(self.groups)
+
+    def own(self, folder: Path) -> None:
+        """Give what lies in a folder to the user. Only for one that nobody but the agent can enter yet."""
         if self.uid is None:
             return
         gid = -1 if self.gid is None else self.gid
-        for path in paths:
-            os.lchown(path, self.uid, gid)
-            for folder, folders, files in os.walk(path):
-                for name in folders + files:
-                    os.lchown(os.path.join(folder, name), self.uid, gid)
+        for above, folders, files in os.walk(folder):
+            for name in folders + files:
+                os.lchown(os.path.join(above, name), self.uid, gid)
 
     def check(self, folder: Path) -> None:
-        """Raise ValueError with the cure when this user could not enter ``folder``."""
+        """Raise ValueError with the cure when this user could not enter ``folder``, or could put another there."""
         if self.uid is None or self.uid == os.geteuid():
             return
+        here, rest = anchor(str(folder), self.rights())
+        if rest or self.rights().may_change(os.lstat(here)):
+            raise ValueError(
+                f'stages run as {self.name}, who may rename or remove what is in "{here}"; give --state a folder '
+                f"whose parents belong to root (for example below /var/lib), or use --run-as self"
+            )
         for step in [folder, *folder.parents]:
             status = step.stat()
             if status.st_uid == self.uid:

@@ -1,14 +1,19 @@
-"""Reads a small file with the fewest system calls. Standard library only: the shim imports it."""
+"""Reads a small file with the fewest system calls. Standard library only: the shim imports it.
+
+Nothing in its place makes the reader wait, follow or grow: not a pipe, not a link, not a file without end.
+"""
 
 import os
 
 _PIECE = 65536
+_MOST = 64 << 20
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def content(path: str) -> bytes | None:
-    """All of the file; None when it cannot be read, for whatever reason."""
+    """All of the file; None when it cannot be read, for whatever reason, or is no small one."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     try:
@@ -16,6 +21,8 @@ def content(path: str) -> bytes | None:
         # A file of /proc answers in pieces of a page, so a short answer alone is no end.
         while piece and (piece := os.read(descriptor, _PIECE)):
             whole += piece
+            if len(whole) > _MOST:
+                return None
     except OSError:
         return None
     finally:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from agents import manifest
-from agents.manifest import DIGEST, Entry, Manifest, Unfit
+from agents.beneath import Folder, regular
+from agents.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
 
 # The modification time of what is kept; anything else tells that it was written to.
 UNTOUCHED_NS: Final = 1_000_000_000
@@ -89,7 +90,7 @@ class Stock:
 
     def take(self, draft: Path, sha256: str) -> None:
         """Keep a file that was written to a draft. Raises Unfit, and drops it, where its content is another."""
-        found = manifest.file_digest(draft)
+        found = manifest.digest_of(regular(str(draft)))
         if found != sha256:
             draft.unlink(missing_ok=True)
             raise Unfit(f"it has the digest {found}, not {sha256}")
@@ -107,24 +108,38 @@ class Stock:
             self.take(draft, sha256)
         return sha256
 
-    def put_file(self, path: Path, sha256: str) -> None:
-        """Copy a file of which the digest is known. Raises Unfit where it has changed since."""
-        if not self.has(sha256):
-            draft = self.draft()
-            shutil.copyfile(path, draft)
+    def put_file(self, folder: Folder, path: str, sha256: str, size: int) -> None:
+        """Copy a file of which digest and size are known. Raises Unfit where it has changed since."""
+        if self.has(sha256):
+            return
+        draft = self.draft()
+        try:
+            with open(folder.open(path), "rb") as source, draft.open("xb") as copy:
+                # One byte more than there should be tells as much as all of a file that grew.
+                left = size + 1
+                while left and (piece := source.read(min(left, PIECE))):
+                    copy.write(piece)
+                    left -= len(piece)
             self.take(draft, sha256)
+        finally:
+            draft.unlink(missing_ok=True)
 
-    def put_folder(self, folder: Path, found: Manifest) -> str:
-        """Keep all files of a manifest that lie in a folder; answers the root's digest."""
+    def put(self, folder: Folder, name: str, found: Manifest) -> str:
+        """Keep all files of a manifest of what lies under a name in a folder; answers the root's digest."""
         self.make_room(found.size)
         root = found.digest
+        above = name.rpartition("/")[0] if found.is_file else name
         with self.hold(root):
-            base = folder if folder.is_dir() else folder.parent
             for entry in found.files:
-                self.put_file(base / entry.path, entry.sha256)
+                self.put_file(folder, f"{above}/{entry.path}" if above else entry.path, entry.sha256, entry.size)
             self.put_bytes(found.encode())
             self.complete(root, "tree")
         return root
+
+    def put_folder(self, path: Path, found: Manifest) -> str:
+        """:meth:`put`, for a path that only we can change."""
+        with Folder(str(path.parent)) as folder:
+            return self.put(folder, path.name, found)
 
     def complete(self, root: str, kind: str) -> None:
         """Note that all of a root is here: of a ``file``, of a ``tree``, or (``part``) of a rank's share of one."""

@@ -8,6 +8,8 @@ from agents.masking import Mask
 CHUNK = 65536
 # How long a command may write as fast as it likes, in seconds of its pace.
 BURST_S = 8
+# Where agent and job are one user, a job may have put something else there: a link, or a pipe that nobody reads.
+_SINK = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Stream:
@@ -124,7 +126,7 @@ class Stream:
         wrote = 0
         try:
             if self.sink < 0:
-                self.sink = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                self.sink = os.open(self.path, _SINK, 0o600)
             while wrote < len(content):
                 wrote += os.write(self.sink, content[wrote:])
         except OSError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from agents.beneath import Rights
 from agents.fetch import Fetcher
 from agents.peers import Keys, PeerServer
 from agents.server import Server, is_loopback
@@ -56,8 +57,13 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
     return ("127.0.0.1", 0) if is_loopback(urlsplit(server.url).hostname or "") else None
 
 
-def opened(state: Path, server: Server, options: argparse.Namespace, changed: Callable[[], None]) -> Supply:
-    """The supply of a node, serving if it may. ``changed`` is called on the loop when there is something to report."""
+def opened(
+    state: Path, server: Server, options: argparse.Namespace, rights: Rights, changed: Callable[[], None]
+) -> Supply:
+    """The supply of a node, serving if it may; it reads what stages leave with ``rights``.
+
+    ``changed`` is called on the loop when there is something to report.
+    """
     folder = state / "stock"
     folder.mkdir(mode=0o700, exist_ok=True)
     stock, keys = Stock(folder, cap(state)), Keys()
@@ -70,4 +76,4 @@ def opened(state: Path, server: Server, options: argparse.Namespace, changed: Ca
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         url = f"http://{host}:{peers.port}"
     readable = [Path(each).resolve() for each in options.inputs_from]
-    return Supply(state / "parts", stock, Fetcher(server, stock, readable), keys, url, peers, changed)
+    return Supply(state / "parts", stock, Fetcher(server, stock, readable, rights), keys, url, peers, changed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Final
 
 import msgspec
 
-from agents import manifest
+from agents import beneath, manifest
+from agents.beneath import Folder
 from agents.ends import clause
 from agents.fetch import Fetcher, Unfetched
-from agents.manifest import Unfit
+from agents.manifest import Manifest, Unfit
 from agents.patience import within
 from agents.peers import Keys, PeerServer
 from agents.protocol import Input, Kept, Output, PartSpec
@@ -85,8 +87,9 @@ class Supply:
             folder = scratch / INPUTS
             folder.mkdir(mode=0o755, exist_ok=True)
             for wanted in spec.inputs:
-                self._show(wanted, folder / wanted.name, spec)
-            _link_the_rest(Path(shared), folder)
+                self._show(wanted, _place(folder, wanted.name), spec)
+            if shared:
+                self._link_the_rest(shared, folder)
         told = {
             "roots": [wanted.digest for wanted in spec.inputs if not wanted.path],
             "outputs": spec.outputs if spec.rank == 0 else [],
@@ -115,6 +118,14 @@ class Supply:
             target.mkdir(mode=0o755, exist_ok=True)
         self.stock.lay_out(entries, target.parent if whole.is_file else target)
 
+    def _link_the_rest(self, shared: str, folder: Path) -> None:
+        """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
+        with contextlib.suppress(OSError), Folder(shared, self.fetcher.rights) as there:
+            for name, _ in there.entries(most=manifest.MAX_FILES):
+                target = folder / name
+                if not os.path.lexists(target):
+                    target.symlink_to(f"{shared}/{name}")
+
     async def gathered(self, part: str, spec: PartSpec, cancelled: Callable[[], bool]) -> None:
         """:meth:`gather` off the loop."""
         await asyncio.get_running_loop().run_in_executor(self.pool, self.gather, part, spec, cancelled)
@@ -135,11 +146,8 @@ class Supply:
         told = read_whole(f"{run_folder}/{NOTE}") or {}
         found: list[Output] = []
         for name in told.get("outputs", []):
-            path = Path(str(told["output_dir"])) / name
             try:
-                what = manifest.of_path(path)
-                if not told.get("is_shared"):
-                    self.stock.put_folder(path, what)
+                what = self._keep(str(told["output_dir"]), name, bool(told.get("is_shared")))
             except (Unfit, Full) as error:
                 raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
             except OSError as error:
@@ -148,6 +156,17 @@ class Supply:
         write_whole(f"{run_folder}/{LEFT}", {"outputs": msgspec.to_builtins(found)}, sync=True)
         self.changed()
         return found
+
+    def _keep(self, output_dir: str, name: str, is_shared: bool) -> Manifest:
+        """Tell one output by digest, and take it into the stock where its pool shares no disk."""
+        try:
+            with Folder(output_dir, self.fetcher.rights) as folder:
+                what = manifest.of(folder, name, None if is_shared else self.stock.cap_bytes)
+                if not is_shared:
+                    self.stock.put(folder, name, what)
+                return what
+        except FileNotFoundError:
+            raise Unfit(f"nothing lies at {output_dir}/{name}") from None
 
     async def left_by(self, run_folder: str) -> list[Output]:
         """:meth:`keep_outputs` off the loop."""
@@ -208,11 +227,13 @@ class Supply:
             self.peers.close()
 
 
-def _link_the_rest(shared: Path, folder: Path) -> None:
-    """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
-    if not str(shared) or not shared.is_dir():
-        return
-    for stage in shared.iterdir():
-        target = folder / stage.name
-        if not target.exists():
-            target.symlink_to(stage)
+def _place(folder: Path, name: str) -> Path:
+    """Where an input of this name is shown. Raises Unfetched for a name that leads anywhere else."""
+    try:
+        steps = beneath.steps(name)
+    except OSError:
+        raise Unfetched(f"an input is named {name!r}, which does not stay in its folder") from None
+    above = [folder.joinpath(*steps[:count]) for count in range(1, len(steps))]
+    if any(each.is_symlink() for each in above):
+        raise Unfetched(f'input "{name}" would lie in another input; give it another name')
+    return folder.joinpath(*steps)

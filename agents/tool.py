@@ -44,6 +44,7 @@ class Tool:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "LC_ALL": "C", "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
+                cwd="/",
             )
         except OSError as error:
             raise NoAnswer(f"{self.name} could not be started: {error.strerror}") from error

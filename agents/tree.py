@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from agents.beneath import OWN, Folder, Rights
 
 MAX_DEPTH: Final = 12
 MAX_FILES: Final = 50_000
@@ -94,34 +96,21 @@ def _split(path: str) -> tuple[str, str]:
     return folder, name
 
 
-def look(root: str) -> Tree:
+def look(root: str, rights: Rights = OWN) -> Tree:
     """The folder as it is now; an empty one where there is none. At most MAX_FILES files, MAX_DEPTH folders deep."""
 
     def read(path: str, offset: int, length: int) -> bytes:
-        descriptor = os.open(f"{root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            return os.pread(descriptor, length, offset)
-        finally:
-            os.close(descriptor)
+        with Folder(root, rights) as folder:
+            descriptor = folder.open(path)
+            try:
+                return os.pread(descriptor, length, offset)
+            finally:
+                os.close(descriptor)
 
     leaves: dict[str, Leaf] = {}
-    for path, status in _walk(root, "", 0):
-        leaves[path] = Leaf(status.st_size, status.st_mtime_ns)
-        if len(leaves) >= MAX_FILES:
-            break
+    with contextlib.suppress(OSError), Folder(root, rights) as folder:
+        for path, status in folder.walk(depth=MAX_DEPTH, most=MAX_FILES, careful=False):
+            leaves[path] = Leaf(status.st_size, status.st_mtime_ns)
+            if len(leaves) >= MAX_FILES:
+                break
     return Tree(leaves, read)
-
-
-def _walk(root: str, folder: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        entries = sorted(os.scandir(f"{root}/{folder}" if folder else root), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        path = join(folder, entry.name)
-        with contextlib.suppress(OSError):
-            if entry.is_dir(follow_symlinks=False):
-                if depth < MAX_DEPTH:
-                    yield from _walk(root, path, depth + 1)
-            elif entry.is_file(follow_symlinks=False):
-                yield path, entry.stat(follow_symlinks=False)

@@ -39,7 +39,8 @@ class VendorProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parent.parent)
         return subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, root, self.module],
+            [sys.executable, "-P", "-c", _PROGRAM, root, self.module],
+            cwd="/",
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -11,6 +11,7 @@ import time
 from typing import Any, Final
 
 from agents import checkpoints
+from agents.beneath import OWN, Rights
 from agents.procfs import boottime
 from agents.protocol import Checkpoint, PartSpec
 from agents.record import read_whole, write_whole
@@ -24,14 +25,14 @@ REPORTED: Final = 3
 REST_PERIOD_S: Final = 3600.0
 
 
-def begin(run_folder: str, spec: PartSpec, in_use: str = "") -> None:
+def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: Rights = OWN) -> None:
     """Note what is to be watched, and what is there already, before the part starts. Raises OSError.
 
     ``in_use`` is a folder of this node that is kept for as long as the part runs (see ``agents.local.expire``).
     """
     if not spec.checkpoint_dir:
         return
-    known = checkpoints.discover(spec.checkpoint_dir) if spec.attempt_number > 1 else []
+    known = checkpoints.discover(spec.checkpoint_dir, rights) if spec.attempt_number > 1 else []
     told = {
         "folder": spec.checkpoint_dir,
         "rank": spec.rank,
@@ -46,7 +47,8 @@ def begin(run_folder: str, spec: PartSpec, in_use: str = "") -> None:
 class CheckpointWatch:
     """One part's watch. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
 
-    def __init__(self, run_folder: str) -> None:
+    def __init__(self, run_folder: str, rights: Rights = OWN) -> None:
+        self._rights = rights
         self._note = f"{run_folder}/{WATCHED}"
         self._told: dict[str, Any] | None = None
         self._known: set[tuple[str, int]] = set()
@@ -83,10 +85,10 @@ class CheckpointWatch:
             # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
             self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
             return False
-        found = checkpoints.discover(folder)
+        found = checkpoints.discover(folder, self._rights)
         if keep := int(self._told.get("keep") or 0):
             for each in checkpoints.superseded(found, keep, [str(self._told.get("resume") or "")]):
-                checkpoints.remove(folder, each.path)
+                checkpoints.remove(folder, each.path, self._rights)
         now, wall_ns = boottime(), time.time_ns()
         fresh = [each for each in checkpoints.ordered(found) if (each.path, each.modified_ns) not in self._known]
         before = [(step, path) for step, path, _ in self._found]

@@ -18,9 +18,8 @@ from typing import Any
 
 import msgspec
 
-from agents import engine_probe, engines, procfs
+from agents import beneath, engine_probe, engines, procfs
 from agents.adjust import Reach
-from agents.command import make_folder
 from agents.ends import clause, say
 from agents.engines import Box, Engine
 from agents.environment import Places, environment
@@ -34,6 +33,7 @@ from agents.run_as import RunAs
 
 REMOVE_PATIENCE_S = 30.0
 SHORTEST_GRACE_S = 2.0
+_STEPS_OF_STAGE = 3
 _ROOT = str(Path(__file__).resolve().parents[2])
 _KEEPER = "import sys; sys.path.append(sys.argv[1]); from agents.keeper import run; sys.exit(run(sys.argv[2]))"
 # A variable of several lines reaches a container only by way of the engine's own environment, where these would matter.
@@ -47,7 +47,7 @@ class ContainerExecutor:
 
     def __init__(self, ground: Ground, engine: Engine | None = None) -> None:
         self.ground = ground
-        self.inner = ProcessExecutor(dataclasses.replace(ground, run_as=RunAs(name="self")))
+        self.inner = ProcessExecutor(dataclasses.replace(ground, run_as=RunAs(name="self")), keeps=True)
         self._engine = engine
 
     def engine(self) -> Engine:
@@ -105,12 +105,10 @@ class ContainerExecutor:
         run_as = self.ground.run_as
         own = (os.geteuid(), os.getegid())
         readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
-        if (
-            spec.resume_from
-            and not _is_below(spec.resume_from, spec.checkpoint_dir)
-            and os.path.exists(spec.resume_from)
-        ):
-            readable.append(spec.resume_from)
+        if spec.resume_from and not _is_below(spec.resume_from, spec.checkpoint_dir):
+            readable += self._shown_of(spec.resume_from, spec.checkpoint_dir)
+        for path in readable:
+            self._check_shown(path)
         if self.ground.runtime is not None:
             readable.append(str(self.ground.runtime))
         writable = [spec.checkpoint_dir, spec.output_dir, str(places.work), str(places.scratch), str(places.reports)]
@@ -130,13 +128,52 @@ class ContainerExecutor:
             image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
         )
 
+    def _shown_of(self, told: str, checkpoint_dir: str) -> list[str]:
+        """What to show of the checkpoint of another stage: the folder of that stage, where its user is not ours.
+
+        It was told by a stage: any other place of a host would be shown to whoever names it.
+        """
+        rights = self.ground.run_as.rights()
+        with rights:
+            if not os.path.exists(told):
+                return []
+        if rights.uid is None:
+            return [told]
+        # <storage>/<job>/checkpoints/<stage>, and both are of one storage.
+        storage = len(Path(checkpoint_dir).parts) - _STEPS_OF_STAGE
+        steps = Path(os.path.abspath(told)).parts
+        if (
+            storage < 1
+            or len(steps) < storage + _STEPS_OF_STAGE
+            or steps[:storage] != Path(checkpoint_dir).parts[:storage]
+        ):
+            return []
+        return [str(Path(*steps[: storage + _STEPS_OF_STAGE]))]
+
+    def _check_shown(self, path: str) -> None:
+        """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
+        rights = self.ground.run_as.rights()
+        if rights.uid is not None and beneath.anchor(path, rights)[1]:
+            raise Unlaunchable(
+                clause(
+                    "FolderNotMade",
+                    folder=path,
+                    error=f"{self.ground.run_as.name} could put another folder in its place; "
+                    "give the folder that nodes share to root, mode 0755",
+                )
+            )
+
     def _furnish(self, places: Places, spec: PartSpec, env: str) -> None:
-        run_as = self.ground.run_as
+        run_as, rights = self.ground.run_as, self.ground.run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
             if path:
-                make_folder(path, run_as.uid, run_as.gid)
-        run_as.own(places.work, places.scratch, places.reports)
+                beneath.make(path, rights)
+                self._check_shown(path)
+        run_as.own(places.work)
+        for folder in (places.work, places.scratch):
+            beneath.give(str(folder), 0o755, rights)
+        beneath.give(str(places.reports), 0o644, rights)
         descriptor = os.open(places.folder / "env.list", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
             file.write(env)
@@ -234,7 +271,9 @@ def _of_daemon(plan: dict[str, Any]) -> list[int]:
     if not plan.get("daemon"):
         return []
     try:
-        told = subprocess.run(plan["lines"]["pid"], env=plan["env"], timeout=5.0, check=True, capture_output=True)
+        told = subprocess.run(
+            plan["lines"]["pid"], env=plan["env"], cwd="/", timeout=5.0, check=True, capture_output=True
+        )
         first = int(told.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return []
@@ -246,7 +285,7 @@ def _remove(plan: dict[str, Any]) -> str:
 
     def ask(line: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            plan["lines"][line], env=plan["env"], timeout=REMOVE_PATIENCE_S, check=False, capture_output=True
+            plan["lines"][line], env=plan["env"], cwd="/", timeout=REMOVE_PATIENCE_S, check=False, capture_output=True
         )
 
     try:

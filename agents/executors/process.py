@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from agents import cgroup, procfs
+from agents import beneath, cgroup, procfs
 from agents.adjust import Reach, nice_of
 from agents.bundle import BundleCache, BundleUnusable
 from agents.ends import clause, told
@@ -63,8 +62,10 @@ class Ground:
 class ProcessExecutor:
     """See :class:`agents.executors.Executor`."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, keeps: bool = False) -> None:
+        """``keeps`` tells that what is started are programs of ours: they begin in no folder that a job can write."""
         self.ground = ground
+        self.keeps = keeps
 
     # -- starting
 
@@ -83,6 +84,7 @@ class ProcessExecutor:
             self._furnish(places, spec.bundle)
             order = {**self._order(wanted, places), "cpus": intent.cpus}
             furnish()
+            self._hand_over(places)
             write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
             raise Unlaunchable(error.why) from error
@@ -91,13 +93,21 @@ class ProcessExecutor:
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
     def _furnish(self, places: Places, bundle: str | None) -> None:
+        """Make what the job will write, closed to everybody: other stages have the same user."""
         os.chmod(places.folder, 0o711)
         for folder in (places.work, places.scratch):
-            folder.mkdir(mode=0o755)
-        places.reports.touch(mode=0o644)
+            folder.mkdir(mode=0o700)
+        places.reports.touch(mode=0o600)
         if bundle:
             self.ground.bundles.unpack(bundle, places.work)
-        self.ground.run_as.own(places.work, places.scratch, places.reports)
+            self.ground.run_as.own(places.work)
+
+    def _hand_over(self, places: Places) -> None:
+        """Give it to the job's user, once nothing of ours is to be put there any more."""
+        rights = self.ground.run_as.rights()
+        for folder in (places.work, places.scratch):
+            beneath.give(str(folder), 0o755, rights)
+        beneath.give(str(places.reports), 0o644, rights)
 
     def _order(self, wanted: Wanted, places: Places) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
@@ -111,7 +121,7 @@ class ProcessExecutor:
             "part": wanted.part,
             "argv": spec.argv,
             "env": env,
-            "cwd": str(places.work),
+            "cwd": str(places.folder if self.keeps else places.work),
             "rank": spec.rank,
             "folders": [folder for folder in (spec.checkpoint_dir, spec.output_dir) if folder],
             "memory_bytes": spec.memory_bytes,
@@ -271,7 +281,11 @@ def _remove(folder: str) -> None:
         for name in ("work", "tmp", ""):
             os.rmdir(f"{folder}/{name}")
     except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
+        parts = os.open(os.path.dirname(folder), beneath.FOLDER)
+        try:
+            beneath.remove(parts, os.path.basename(folder))
+        finally:
+            os.close(parts)
 
 
 def _signal(pid: int, born: int, number: int) -> None:
