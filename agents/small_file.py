@@ -6,7 +6,7 @@ Nothing in its place makes the reader wait, follow or grow: not a pipe, not a li
 import os
 
 _PIECE = 65536
-_MOST = 64 << 20
+_MOST = 16 << 20
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -17,14 +17,14 @@ def content(path: str) -> bytes | None:
     except OSError:
         return None
     try:
-        whole = piece = os.read(descriptor, _PIECE)
+        pieces = [os.read(descriptor, _PIECE)]
+        size = len(pieces[0])
         # A file of /proc answers in pieces of a page, so a short answer alone is no end.
-        while piece and (piece := os.read(descriptor, _PIECE)):
-            whole += piece
-            if len(whole) > _MOST:
-                return None
+        while pieces[-1] and size <= _MOST:
+            pieces.append(os.read(descriptor, _PIECE))
+            size += len(pieces[-1])
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    return whole
+    return b"".join(pieces) if size <= _MOST else None
