@@ -19,12 +19,12 @@ COPY frontend frontend
 COPY scheduler scheduler
 COPY switchyard switchyard
 
-# Volumes that are new take owner and mode from these folders. Stages run as nobody: what nodes share is theirs.
+# Volumes that are new take owner and mode from these folders. Stages run as nobody and get folders of their own in what
+# nodes share; the folder itself is root's, or a stage could put something else in another's place.
 ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static
 RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home yard \
     && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/join \
-    && install -d -m 0711 /var/lib/switchyard-agent \
-    && install -d -o 65534 -g 65534 -m 0700 /srv/shared \
+    && install -d -m 0711 /var/lib/switchyard-agent /srv/shared \
     && YARD_SECRET_KEY=only-to-collect-static-files-while-building python manage.py collectstatic --no-input --verbosity 0 \
     && python -m compileall -q .
 

@@ -110,7 +110,8 @@ class Life:
                 make(path, self.rights)
         except OSError as error:
             return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
-        paths = candidates(order["argv"][0], order["env"])
+        with self.rights:
+            paths = candidates(order["argv"][0], order["env"])
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         word_reader, word_writer = os.pipe()

@@ -47,7 +47,9 @@ def choose(home: Home) -> StageUser:
         timeout=30,
     )
     if trial.returncode == 0:
-        os.chown(home.shared, NOBODY, NOBODY)
+        # Stages go through it to folders of their own, which the agent makes: nobody else may put one in their place.
+        os.chown(home.shared, 0, 0)
+        home.shared.chmod(0o711)
         return StageUser("nobody")
     for folder in opened:
         folder.chmod(0o700)

@@ -116,7 +116,10 @@ def test_a_run_folder_goes_with_whatever_its_job_made_of_it(root_agent: Hands, p
     ran(root_agent, name, "sh", "-c", script, interpreter)
     assert output(root_agent, name) == "done\n"
     run = root_agent.state / "parts" / name
-    root_agent.yard.wait(lambda: not run.exists())
+    try:
+        root_agent.yard.wait(lambda: not run.exists())
+    finally:
+        subprocess.run(["rm", "-rf", run], check=True)  # what is left would be too deep for whoever clears up tests
     assert (root_agent.state / "node.json").exists()
 
 
