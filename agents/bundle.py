@@ -1,19 +1,27 @@
-"""Bundles: a stage's code, fetched once per digest, checked, and unpacked into each run folder."""
+"""Bundles: a stage's code, fetched once per digest, checked, and unpacked into each run folder by its user."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
-import tarfile
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from typing import Final
 
+from agents import beneath, unpack
 from agents.ends import Refusal, clause
 from agents.protocol import BUNDLE_PATH
+from agents.run_as import RunAs
 from agents.server import Channel, Server
 
+PATIENCE_S: Final = 3600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+# Its own modules are loaded before it gives up the rights to read them.
+_PROGRAM = f"import sys; sys.path.append(sys.argv[1]); from {unpack.__name__} import main; sys.exit(main(int(sys.argv[2]), *sys.argv[3:]))"
 
 
 class BundleUnusable(Refusal):
@@ -59,46 +67,41 @@ class BundleCache:
             raise BundleUnusable(f"bundle {sha256[:12]} arrived with another digest, {digest.hexdigest()[:12]}")
         draft.rename(path)
 
-    def unpack(self, sha256: str, folder: Path) -> None:
-        """Fetch if needed and unpack; members that would leave the folder, devices and set-id bits are refused."""
+    def unpack(self, sha256: str, folder: Path, run_as: RunAs) -> None:
+        """Fetch if needed and unpack as the stages' user into a folder that is empty, and closed to everybody else.
+
+        Blocks. Raises BundleUnusable; see :mod:`agents.unpack` for what is refused.
+        """
         path = self.fetch(sha256)
+        beneath.give(str(folder), 0o700, run_as.rights())
+        top = os.open(folder, beneath.FOLDER)
+        root = str(Path(__file__).resolve().parent.parent)
+        user = ("" if run_as.uid is None else str(run_as.uid), str(run_as.gid if run_as.gid is not None else run_as.uid))
         try:
-            with tarfile.open(path) as archive:
-                if hasattr(tarfile, "data_filter"):
-                    archive.extractall(folder, filter="data")
-                else:
-                    unpack_vetted(archive, folder)
-        except (tarfile.TarError, OSError, EOFError) as error:
-            raise BundleUnusable(clause("BundleNotUnpacked", bundle=sha256[:12], error=str(error))) from error
+            with path.open("rb") as packed:
+                done = subprocess.run(
+                    [sys.executable, "-I", "-S", "-c", _PROGRAM, root, str(top), *user],
+                    stdin=packed,
+                    capture_output=True,
+                    pass_fds=[top],
+                    env={"PATH": os.defpath},
+                    cwd="/",
+                    start_new_session=True,
+                    timeout=PATIENCE_S,
+                    check=False,
+                )
+            error = "" if done.returncode == 0 else _said(done)
+        except (OSError, subprocess.TimeoutExpired) as fault:
+            error = str(fault)
+        finally:
+            os.close(top)
+        if error:
+            raise BundleUnusable(clause("BundleNotUnpacked", bundle=sha256[:12], error=error))
 
 
-def unpack_vetted(archive: tarfile.TarFile, folder: Path) -> None:
-    """What the *data* filter does, for a Python before 3.11.4, which lacks it.
-
-    Each member is judged just before it is written, with the links that are there by then resolved. Raises TarError for
-    one that leads out of ``folder`` or is neither file, folder nor link; what came before it stays.
-    """
-    root = os.path.realpath(folder)
-    for member in archive:
-        member.name = member.name.lstrip("/")
-        target = _inside(root, os.path.join(root, member.name), member.name)
-        if member.issym():
-            if os.path.isabs(member.linkname):
-                raise tarfile.TarError(f"{member.name!r} links to an absolute path")
-            _inside(root, os.path.join(os.path.dirname(target), member.linkname), member.name)
-        elif member.islnk():
-            _inside(root, os.path.join(root, member.linkname), member.name)
-        elif not (member.isreg() or member.isdir()):
-            raise tarfile.TarError(f"{member.name!r} is neither a file, a folder nor a link")
-        # No set-id bits, nothing writable by others, and always readable by its owner.
-        member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)
-        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
-        archive.extract(member, root)
-
-
-def _inside(root: str, path: str, name: str) -> str:
-    """The real path, which must lie under ``root``."""
-    real = os.path.realpath(path)
-    if os.path.commonpath([root, real]) != root:
-        raise tarfile.TarError(f"{name!r} would lie outside of the folder")
-    return real
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    try:
+        return str(json.loads(done.stdout))
+    except ValueError:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return f"its unpacking ended with {done.returncode}{': ' if last else ''}{''.join(last)[:300]}"

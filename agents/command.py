@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agents.ends import Clause
 
 
-def _drop(uid: int, gid: int, groups: list[int]) -> None:
+def drop(uid: int, gid: int, groups: list[int]) -> None:
     """Become another user for good, and make sure of it."""
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
@@ -78,7 +78,7 @@ def run_command(order: dict, paths: list[str], out: int, err: int, word: int, sh
             _be_nice(order["nice"])
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
-            _drop(order["uid"], order["gid"], order.get("groups", []))
+            drop(order["uid"], order["gid"], order.get("groups", []))
         prctl(PDEATHSIG, signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(127)

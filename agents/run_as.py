@@ -35,15 +35,6 @@ class RunAs:
         if self.uid is not None:
             os.setgroups(self.groups)
 
-    def own(self, folder: Path) -> None:
-        """Give what lies in a folder to the user. Only for one that nobody but the agent can enter yet."""
-        if self.uid is None:
-            return
-        gid = -1 if self.gid is None else self.gid
-        for above, folders, files in os.walk(folder):
-            for name in folders + files:
-                os.lchown(os.path.join(above, name), self.uid, gid)
-
     def check(self, folder: Path) -> None:
         """Raise ValueError with the cure when this user could not enter ``folder``, or could put another there."""
         if self.uid is None or self.uid == os.geteuid():

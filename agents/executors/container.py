@@ -47,7 +47,7 @@ class ContainerExecutor:
 
     def __init__(self, ground: Ground, engine: Engine | None = None) -> None:
         self.ground = ground
-        self.inner = ProcessExecutor(dataclasses.replace(ground, run_as=RunAs(name="self")), keeps=True)
+        self.inner = ProcessExecutor(dataclasses.replace(ground, run_as=RunAs(name="self")), keeps_for=ground.run_as)
         self._engine = engine
 
     def engine(self) -> Engine:
@@ -164,13 +164,12 @@ class ContainerExecutor:
             )
 
     def _furnish(self, places: Places, spec: PartSpec, env: str) -> None:
-        run_as, rights = self.ground.run_as, self.ground.run_as.rights()
+        rights = self.ground.run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
             if path:
                 beneath.make(path, rights)
                 self._check_shown(path)
-        run_as.own(places.work)
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o755, rights)
         beneath.give(str(places.reports), 0o644, rights)

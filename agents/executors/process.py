@@ -62,10 +62,12 @@ class Ground:
 class ProcessExecutor:
     """See :class:`agents.executors.Executor`."""
 
-    def __init__(self, ground: Ground, keeps: bool = False) -> None:
-        """``keeps`` tells that what is started are programs of ours: they begin in no folder that a job can write."""
+    def __init__(self, ground: Ground, keeps_for: RunAs | None = None) -> None:
+        """``keeps_for`` tells that what is started are programs of ours that care for what this user runs: they begin
+        in no folder that a job can write."""
         self.ground = ground
-        self.keeps = keeps
+        self.keeps = keeps_for is not None
+        self.stages = keeps_for or ground.run_as
 
     # -- starting
 
@@ -77,7 +79,7 @@ class ProcessExecutor:
             raise Unlaunchable(clause("NoCommand"))
         places = Places(Path(intent.folder))
         try:
-            places.folder.mkdir(mode=0o711)
+            places.folder.mkdir(mode=0o700)
         except FileExistsError:
             raise Unlaunchable(clause("RunFolderExists")) from None
         try:
@@ -93,14 +95,12 @@ class ProcessExecutor:
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
     def _furnish(self, places: Places, bundle: str | None) -> None:
-        """Make what the job will write, closed to everybody: other stages have the same user."""
-        os.chmod(places.folder, 0o711)
+        """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
         for folder in (places.work, places.scratch):
             folder.mkdir(mode=0o700)
         places.reports.touch(mode=0o600)
         if bundle:
-            self.ground.bundles.unpack(bundle, places.work)
-            self.ground.run_as.own(places.work)
+            self.ground.bundles.unpack(bundle, places.work, self.stages)
 
     def _hand_over(self, places: Places) -> None:
         """Give it to the job's user, once nothing of ours is to be put there any more."""
@@ -108,6 +108,7 @@ class ProcessExecutor:
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o755, rights)
         beneath.give(str(places.reports), 0o644, rights)
+        os.chmod(places.folder, 0o711)
 
     def _order(self, wanted: Wanted, places: Places) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
