@@ -7,13 +7,21 @@ from collections.abc import Collection, Iterable
 
 from agents import layouts
 from agents.beneath import OWN, Folder, Rights
+from agents.decode import count, path_text
 from agents.layouts import Found
 from agents.tree import look
 
 
 def discover(folder: str, rights: Rights = OWN) -> list[Found]:
     """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
-    return layouts.recognise(look(folder, rights))
+    found = layouts.recognise(look(folder, rights))
+    return [each for each in found if _can_be_told(each)]
+
+
+def _can_be_told(found: Found) -> bool:
+    """Whether step and paths, which are names that a job gave its files, can be sent to the server."""
+    names = (found.path or ".", found.resume or ".")
+    return count(found.step) == found.step and all(path_text(name) for name in names)
 
 
 def ordered(found: Iterable[Found]) -> list[Found]:

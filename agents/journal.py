@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from agents.protocol import DeviceClaim, Exit
+from agents.record import write_all
 
 TOMBSTONES: Final = 4096
 RESERVE_BYTES: Final = 1 << 20
@@ -227,10 +228,8 @@ class Journal:
 
     def _append(self, batch: bytes) -> None:
         """Write whole lines or none: what a full disk cut in the middle is taken back."""
-        wrote = 0
         try:
-            while wrote < len(batch):
-                wrote += os.write(self._file, batch[wrote:])
+            write_all(self._file, batch)
             os.fdatasync(self._file)
         except OSError:
             os.ftruncate(self._file, self._size)

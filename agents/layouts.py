@@ -113,7 +113,7 @@ def megatron(tree: Tree, folder: str) -> Iterator[Found]:
     tags = list(_numbered(tree, folder, r"iter_(\d{7})"))
     told = tree.text(join(folder, tracker)) if tracker in tree.files(folder) else ""
     if tags or told:
-        named = f"iter_{int(told):07d}" if told.isdigit() else told
+        named = f"iter_{int(told):07d}" if told.isascii() and told.isdigit() else told
         yield from _by_tracker(tree, folder, "megatron", tags, named, _megatron_files)
 
 

@@ -50,7 +50,8 @@ def loads(text: bytes) -> "Any":
 
             return json.loads(whole)
         value, end = _scan(whole, 0)
-    except (StopIteration, ValueError, RecursionError):
+    except (StopIteration, ValueError, RecursionError, SystemError):
+        # SystemError: up to Python 3.11 the scanner wants the exception of ``json``, which nobody has loaded here.
         raise ValueError("not JSON") from None
     if end != len(whole):
         raise ValueError("not JSON alone: something follows it")

@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from agents import VERSION
+from agents.decode import sendable
 from agents.host import HostView
 from agents.node import Node
 from agents.patience import within
@@ -38,6 +39,16 @@ _GAP_S = 0.005
 _GAP_PER_PART_S = 0.0002
 _GAP_MAX_S = 0.2
 _encode = msgspec.json.Encoder().encode
+
+
+def _encoded(report: Report) -> bytes:
+    """The report as JSON. One text that no UTF-8 can carry, or one number too long, does not keep the rest back."""
+    try:
+        return _encode(report)
+    except (UnicodeEncodeError, OverflowError) as error:
+        log.warning("a report held what cannot be sent as it is: %s", error)
+        return _encode(sendable(msgspec.to_builtins(report)))
+
 _decoder = msgspec.json.Decoder(Desired)
 
 
@@ -134,7 +145,7 @@ class Link:
         inventory = InventoryRef(hash=self.view.hash, full=self.view.inventory if self._full else None)
         supply, whole = self.node.supply, self._kept_whole
         self._full = self._kept_whole = False
-        return _encode(
+        return _encoded(
             Report(
                 proto=PROTO,
                 agent=VERSION,

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from agents.beneath import Folder
+from agents.decode import path_text
 from agents.ends import Refusal
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -102,6 +103,8 @@ def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
     if most_bytes is not None and size > most_bytes:
         raise Unfit(f"it has {size} bytes, and this node keeps {most_bytes} at most")
     start = len(above) + 1 if above else 0
+    if odd := next((path for path, _ in found if not path_text(path)), None):
+        raise Unfit(f"it holds a file whose name is no UTF-8 text: {ascii(odd)[:200]}")
     entries = [
         Entry(path[start:], each.st_size, digest_of(folder.open(path)), bool(each.st_mode & 0o100))
         for path, each in found

@@ -94,12 +94,18 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
-                part.outputs = Supply.left(intent.folder)
-            else:
-                self.tuner.adopt(part)
-                self._see(part)
-            part.reports.poll()
+            # A part of which something cannot be read stays known, is looked at again, and keeps no other from its care.
+            with self.loops.careful(f"taking over of part {intent.part}"):
+                self._take_over(part)
         self.journal.flush()
+
+    def _take_over(self, part: Part) -> None:
+        if part.is_live:
+            self.tuner.adopt(part)
+            self._see(part)
+        else:
+            part.outputs = Supply.left(part.intent.folder)
+        part.reports.poll()
 
     @property
     def start_seq(self) -> int:
@@ -284,7 +290,15 @@ class Node:
         part.stop = (grace_s, why)
         if part.is_launched:
             self.tuner.release(part)
-            self.executor.stop(part.intent, grace_s, why)
+            self._tell_stop(part)
+
+    def _tell_stop(self, part: Part) -> None:
+        """Pass on that it is to end. Where the disk is too full to be told, it is told again with the next look."""
+        assert part.stop is not None, "it is to end"
+        part.is_stop_told = False
+        with self.loops.careful(f"telling of part {part.intent.part} that it is to end"):
+            self.executor.stop(part.intent, *part.stop)
+            part.is_stop_told = True
 
     def _signal(self, part: Part, signal: str, spec_rev: int) -> None:
         if part.phase == Phase.RUNNING:
@@ -347,7 +361,10 @@ class Node:
                         part.outputs = await self.supply.left_by(part.intent.folder)
                 except Unfit as error:
                     end = msgspec.structs.replace(end, cause="EXIT_CODE", **error.told())
-        await self._end_released(part, end)
+        try:
+            await self._end_released(part, end)
+        finally:
+            part.is_busy = False  # whatever failed is tried again with the next look
 
     async def _end_released(self, part: Part, end: Exit) -> None:
         with self.loops.careful("look at what devices gave back"):
@@ -357,15 +374,15 @@ class Node:
     async def _bury(self, part: Part) -> None:
         try:
             end = await asyncio.to_thread(self.executor.bury, part.intent)
-        except Exception:
-            part.is_busy = False  # it is tried again with the next look
-            raise
-        await self._end_released(part, end)
+            await self._end_released(part, end)
+        finally:
+            part.is_busy = False  # whatever failed is tried again with the next look
 
     def _end(self, part: Part, end: Exit) -> None:
         if not part.is_live:
             return
-        part.reports.poll()
+        with self.loops.careful("last look at what a part reports"):
+            part.reports.poll()
         with self.loops.careful("account of what a part used"):
             end = self.measured(part.intent.part, end)
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
@@ -403,6 +420,8 @@ class Node:
 
     def _look_after(self, part: Part) -> None:
         self.look(part.intent.part)
+        if part.is_live and part.stop is not None and not part.is_stop_told and part.is_launched:
+            self._tell_stop(part)
         if part.reports.poll():
             self.changed.set()
         if part.watch.is_due():

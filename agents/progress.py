@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 from pathlib import Path
 from typing import Final
 
 from agents.beneath import regular
+from agents.decode import count, mapping, number, path_text, words
 from agents.procfs import boottime
 from agents.protocol import Checkpoint, Progress
 
@@ -17,6 +16,7 @@ KEEP_CHECKPOINTS: Final = 3
 _READ_BYTES: Final = 1 << 20
 _MAX_VALUES: Final = 32
 _MAX_TEXT: Final = 200
+_MAX_NAME: Final = 64
 
 
 class ReportFile:
@@ -64,41 +64,37 @@ class ReportFile:
         return [Checkpoint(step, path, round(max(0.0, now - at), 3)) for step, path, at in self._checkpoints]
 
     def _take(self, line: bytes, written_at: float) -> bool:
-        try:
-            word = json.loads(line)
-        except ValueError:
-            return False
-        if not isinstance(word, dict):
-            return False
+        word = mapping(line)
         known = False
         if isinstance(report := word.get("report"), dict):
             known = True
-            self._step = _whole(report.get("step"), self._step)
-            self._total = _whole(report.get("total"), self._total)
+            self._step = _newer(report.get("step"), self._step)
+            self._total = _newer(report.get("total"), self._total)
             self._take_values(report.get("values"))
         if isinstance(phase := word.get("phase"), dict):
             known = True
-            self._phase = str(phase.get("name", ""))[:_MAX_TEXT]
-        if isinstance(checkpoint := word.get("checkpoint"), dict) and isinstance(checkpoint.get("path"), str):
+            self._phase = words(phase.get("name"), _MAX_TEXT)
+        if isinstance(checkpoint := word.get("checkpoint"), dict) and (place := path_text(checkpoint.get("path"))):
             known = True
-            step = _whole(checkpoint.get("step"), 0) or 0
-            self._checkpoints.append((step, checkpoint["path"][:4096], written_at))
+            self._checkpoints.append((count(checkpoint.get("step")) or 0, place, written_at))
             del self._checkpoints[:-KEEP_CHECKPOINTS]
         return known
 
     def _take_values(self, values: object) -> None:
         if not isinstance(values, dict):
             return
-        for name, value in values.items():
-            if len(self._values) >= _MAX_VALUES and name not in self._values:
+        for told, value in values.items():
+            name = words(told, _MAX_NAME)
+            if not name or (len(self._values) >= _MAX_VALUES and name not in self._values):
                 continue
             if isinstance(value, str):
-                self._values[str(name)[:64]] = value[:_MAX_TEXT]
-            elif isinstance(value, int | float) and math.isfinite(value) and abs(value) < 2**63:
-                self._values[str(name)[:64]] = value
+                self._values[name] = words(value, _MAX_TEXT)
+            elif isinstance(value, bool):
+                self._values[name] = int(value)
+            elif (found := number(value)) is not None:
+                self._values[name] = found
 
 
-def _whole(value: object, otherwise: int | None) -> int | None:
-    if isinstance(value, int | float) and math.isfinite(value) and abs(value) < 2**63:
-        return int(value)
-    return otherwise
+def _newer(value: object, otherwise: int | None) -> int | None:
+    found = count(value)
+    return otherwise if found is None else found

@@ -17,7 +17,8 @@ from agents.small_file import content
 def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) -> None:  # type: ignore[type-arg]
     """Replace a JSON file in one step: a reader sees the old content or the new, never a piece.
 
-    With ``sync`` the new content is on disk before it takes the old one's place.
+    With ``sync`` the new content is on disk before it takes the old one's place. Raises OSError, on a full disk for
+    instance; the old content is there then.
     """
     draft = f"{path}.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -25,12 +26,19 @@ def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) ->
         if mode & 0o077:
             # Whatever this process's umask says, others may read what is meant for them.
             os.fchmod(descriptor, mode)
-        os.write(descriptor, dumps(told).encode())
+        write_all(descriptor, dumps(told).encode())
         if sync:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
     os.rename(draft, path)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of it. Raises OSError where the disk takes a part only."""
+    wrote = 0
+    while wrote < len(content):
+        wrote += os.write(descriptor, content[wrote:])
 
 
 def read_whole(path: str) -> dict | None:  # type: ignore[type-arg]
@@ -82,7 +90,7 @@ def tell(record: int, told: dict) -> None:  # type: ignore[type-arg]
     """Add a line that replaces all lines before. A full disk keeps it back, and costs no part its life."""
     try:
         # The line break comes first: so a line that a full disk cut off spoils none but itself.
-        os.write(record, b"\n" + dumps(told).encode())
+        write_all(record, b"\n" + dumps(told).encode())
     except OSError:
         pass
 

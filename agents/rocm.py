@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from agents.card import MIB, Card, Unreadable, number, pci_address, positive, ratio, scaled
+from agents.decode import Undecodable, parse
 from agents.table import whole
 
 _CARD = re.compile(r"card(\d+)")
@@ -19,9 +19,9 @@ def after_warnings(text: str) -> Any:
     if begin is None:
         raise Unreadable("its answer holds no JSON")
     try:
-        return json.loads("\n".join(lines[begin:]))
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"its JSON breaks off or is broken at line {begin + error.lineno}") from error
+        return parse("\n".join(lines[begin:]))
+    except Undecodable as error:
+        raise Unreadable(f"its JSON breaks off or is broken after line {begin + 1}: {error}") from error
 
 
 def cards(text: str) -> list[Card]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import signal
 import sys
 import time
@@ -40,7 +41,8 @@ def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
     if not folder.is_dir() or intent.boot_id != procfs.boot_id():
         return
     is_ours = take(str(folder))
-    executor.stop(intent, grace_s, "NODE_STOP")
+    with contextlib.suppress(OSError):  # a full disk: it is ended all the same
+        executor.stop(intent, grace_s, "NODE_STOP")
     if not is_ours:
         _wait_for_shim(folder, grace_s + 5)
     if not (folder / "exit.json").exists() or executor.look(intent).forlorn:

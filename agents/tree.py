@@ -6,13 +6,13 @@ Standard library only. Links are not followed and not listed: a job that writes 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from agents.beneath import OWN, Folder, Rights
+from agents.decode import Undecodable, parse
 
 MAX_DEPTH: Final = 12
 MAX_FILES: Final = 50_000
@@ -82,8 +82,8 @@ class Tree:
         if leaf is None or leaf.size > MAX_TEXT:
             return None
         try:
-            return json.loads(self.bytes(path, 0, leaf.size))
-        except ValueError:
+            return parse(self.bytes(path, 0, leaf.size))
+        except Undecodable:
             return None
 
 

@@ -6,13 +6,16 @@ answer in time is killed and started anew with the next question; one that a dri
 
 from __future__ import annotations
 
-import json
 import select
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from agents.decode import parse
+
+_MOST_BYTES: Final = 16 << 20
 
 _PROGRAM = """
 import json, sys
@@ -67,7 +70,9 @@ class VendorProcess:
                 if not piece:
                     raise NoAnswer(f"the process that asks {self.library} ended with {process.wait(1)}")
                 received += piece
-            answer = json.loads(received)
+                if len(received) > _MOST_BYTES:
+                    raise NoAnswer(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
+            answer = parse(received)
         except (NoAnswer, OSError, ValueError, subprocess.TimeoutExpired) as error:
             self.close()
             raise error if isinstance(error, NoAnswer) else NoAnswer(f"{self.library}: {error}") from error

@@ -73,7 +73,8 @@ class CheckpointWatch:
     def look(self) -> bool:
         """Look at the folder once; true when there is something new to report. Deletes what need not be kept."""
         began = time.monotonic()
-        self._looked = True
+        # Whatever goes wrong below: the next look is not at once.
+        self._looked, self._next_at = True, boottime() + PERIOD_S
         if self._told is None:
             self._told = read_whole(self._note) or {}
             self._known = {(str(path), int(ns)) for path, ns in self._told.get("known", [])}

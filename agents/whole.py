@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Iterable
 from typing import Final
 
+from agents.decode import parse
 from agents.tree import Tree, join
 
 _END: Final = struct.Struct("<4s4H2LH")  # end of central directory, the last record of a zip archive (APPNOTE 4.3.16)
@@ -43,11 +43,11 @@ def is_safetensors(tree: Tree, path: str) -> bool:
     if length > _HEADER_MAX:
         return bool(leaf.size > 8 + length)
     try:
-        header = json.loads(tree.bytes(path, 8, length))
+        header = parse(tree.bytes(path, 8, length))
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        return bool(leaf.size == 8 + length + max(ends, default=0))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):
         return False
-    return bool(leaf.size == 8 + length + max(ends, default=0))
 
 
 def is_whole(tree: Tree, path: str) -> bool:

@@ -61,7 +61,10 @@ class Executor(Protocol):
         """How far the part is. Cheap, never blocks, never raises."""
 
     def stop(self, intent: Intent, grace_s: float, why: str) -> None:
-        """Ask the part to end within its grace, and end it after that. May be called again with a shorter grace."""
+        """Ask the part to end within its grace, and end it after that. May be called again with a shorter grace.
+
+        Raises OSError where the disk is too full to say so: then it is to be called again.
+        """
 
     def signal(self, intent: Intent, name: str) -> None:
         """Send a signal (``SIGUSR1``) to the main process."""

@@ -6,6 +6,7 @@ The run folder is made with an exclusive mkdir: together with the journal it is 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -191,10 +192,8 @@ class ProcessExecutor:
     # -- stopping
 
     def stop(self, intent: Intent, grace_s: float, why: str) -> None:
-        try:
+        with contextlib.suppress(FileNotFoundError):  # nothing of it is there any more
             write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why})
-        except OSError:
-            return
         if record := shim_record(intent.folder):
             _signal(record["pid"], record["born"], signal.SIGUSR1)
 
