@@ -36,6 +36,8 @@ class Rights:
     The kernel keeps one user per thread for access to files, for servers of files such as NFS's (setfsuid(2)); with it
     go root's own ways around permissions. Its groups are the process's: an agent carries those of the stages' user
     (:meth:`agents.run_as.RunAs.take_groups`), and no others are accepted here.
+
+    Not for the main thread of an agent: the kernel forgets with whom a thread is to die when its rights change.
     """
 
     __slots__ = ("gid", "groups", "uid")

@@ -319,11 +319,6 @@ def main(arguments: list[str] | None = None) -> int:
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)
-        if options.join_token_file not in (None, "-"):
-            options.join_token_file = os.path.abspath(options.join_token_file)
-        options.inputs_from = [os.path.abspath(each) for each in options.inputs_from]
-        # Whatever is started from here begins in a folder that no stage can write.
-        os.chdir("/")
         asyncio.run(run(options, state))
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -18,10 +18,14 @@ CAP_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A command by name; ``folders`` are where its vendor installs it when it is not on the PATH."""
+    """A command by name; ``folders`` are where its vendor installs it when it is not on the PATH.
+
+    Without ``cwd`` it begins where the agent does.
+    """
 
     name: str
     folders: tuple[str, ...] = ()
+    cwd: str | None = "/"
 
     def path(self, root: Path = Path("/")) -> str | None:
         """Where the command is, or None."""
@@ -44,7 +48,7 @@ class Tool:
                 stderr=subprocess.DEVNULL,
                 env={**os.environ, "LC_ALL": "C", "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
-                cwd="/",
+                cwd=self.cwd,
             )
         except OSError as error:
             raise NoAnswer(f"{self.name} could not be started: {error.strerror}") from error

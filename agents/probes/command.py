@@ -172,7 +172,7 @@ class CommandSource:
 
     def look(self, host: Host, deadline_s: float) -> list[Card]:
         program, *arguments = self.command.run
-        return parse(Tool(program).ask(tuple(arguments), min(deadline_s, self.command.timeout_s)))
+        return parse(Tool(program, cwd=None).ask(tuple(arguments), min(deadline_s, self.command.timeout_s)))
 
     def sample(self, host: Host, deadline_s: float) -> list[Card]:
         return self.look(host, deadline_s)

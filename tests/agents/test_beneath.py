@@ -30,7 +30,8 @@ from tests.agents.conftest import ROOT
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root (run the tests as root)")
 # Becomes nobody, then does one thing over and over, as a hostile stage does while root works.
-BECOME = "import os; os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
+# What it imports it imports before: it may not be able to read this Python.
+BECOME = "import ctypes, os; os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)\n"
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def secret(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def tug(folder: Path, script: str) -> Iterator[None]:
+def tug(folder: Path, script: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process of nobody's repeats a piece of Python in a folder, through the block."""
     body = "".join(f"    {line}\n" for line in script.strip().splitlines())
     program = f"{BECOME}os.chdir({str(folder)!r})\nprint('up', flush=True)\nwhile True:\n{body}"
@@ -75,7 +76,7 @@ def tug(folder: Path, script: str) -> Iterator[None]:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         try:
-            yield
+            yield process
         finally:
             process.kill()
 
@@ -171,19 +172,21 @@ def test_a_folder_that_turns_into_a_link_and_back_while_root_walks_leads_it_nowh
     storage = owned(open_path / "shared")
     with job:
         (storage / step).mkdir(parents=True)
+    with job:
+        (storage / "aside").symlink_to(checkout)
+    # One takes the other's place in one step: there is never neither.
     swap = f"""
-os.rename({step!r}, "aside")
-os.symlink({str(checkout)!r}, {step!r})
-os.unlink({step!r})
-os.rename("aside", {step!r})
+assert ctypes.CDLL(None).renameat2(-100, {step!r}.encode(), -100, b"aside", 2) == 0
 """
-    made = 0
-    with tug(storage, swap):
-        for number in range(1500):
+    met = made = 0
+    with tug(storage, swap) as racer:
+        # Until the link was there so often a moment before.
+        while met < 300 or not made:
+            assert racer.poll() is None
+            met += (storage / step).is_symlink()
             with contextlib.suppress(OSError):
-                make(str(storage / "7" / "checkpoints" / f"yaml-{number}"), job)
+                make(str(storage / "7" / "checkpoints" / f"yaml-{met}-{made}"), job)
                 made += 1
-    assert made, "the race was never won by the honest side: nothing was tried"
     assert list(checkout.iterdir()) == []
 
 
@@ -312,29 +315,35 @@ def test_a_folder_swapped_for_a_link_hands_nothing_of_root_to_anybody(
 
 
 @as_root
-def test_a_folder_that_turns_into_a_link_and_back_during_a_harvest_hands_out_nothing(
-    supply: Supply, open_path: Path
+@pytest.mark.parametrize("once_it_was", ["entries", "status"])
+@pytest.mark.parametrize("swapped", ["result", "result/inner"])
+def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_harvest_hands_out_nothing(
+    supply: Supply, open_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, once_it_was: str
 ) -> None:
-    state = secret(open_path / "state" / "x").parent
+    """It is swapped between two looks, which a stage that tries long enough succeeds in."""
+    state = open_path / "state"
+    secret(state / "x")
+    secret(state / "inner" / "x")
     left = owned(open_path / "outputs")
     inner = owned(left / "result" / "inner")
-    os.chown(left / "result", NOBODY, NOBODY)
     (inner / "x").write_text("honest")
-    swap = f"""
-os.rename("inner", "aside")
-os.symlink({str(state)!r}, "inner")
-os.unlink("inner")
-os.rename("aside", "inner")
-"""
-    kept = 0
-    with tug(left / "result", swap):
-        for _ in range(400):
-            with contextlib.suppress(Unfit):
-                kept += len(harvest(supply, open_path / "run", left, "result"))
-    assert kept
-    contents = [path.read_bytes() for path in supply.stock._files()]
-    assert contents
-    assert not [each for each in contents if b"yard_secret" in each]
+    real = getattr(Folder, once_it_was)
+
+    def look(self: Folder, path: str = "", *more: object) -> object:
+        found = real(self, path, *more)
+        if path == "result" and not (left / swapped).is_symlink():
+            (left / swapped).rename(left / "aside")
+            (left / swapped).symlink_to(state)
+        return found
+
+    assert harvest(supply, open_path / "run", left, "result")
+    for path in supply.stock._files():
+        path.unlink()
+    monkeypatch.setattr(Folder, once_it_was, look)
+    with contextlib.suppress(Unfit):
+        harvest(supply, open_path / "run", left, "result")
+    assert (left / swapped).is_symlink()
+    assert not [path for path in supply.stock._files() if b"yard_secret" in path.read_bytes()]
 
 
 @as_root

@@ -6,13 +6,20 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from agents.bundle import BundleCache
+from agents.executors import Unlaunchable
+from agents.executors.container import ContainerExecutor
+from agents.executors.process import Ground
 from agents.protocol import Phase
+from agents.run_as import RunAs
+from agents.server import Server
 from agents.vendor import VendorProcess
+from agents.warm_parent import WarmParent
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -145,6 +152,65 @@ def test_a_pipe_in_the_place_of_an_exit_file_holds_up_no_other_part(shared: Hand
     assert ran(shared, part(), "true").code == 0
     shared.yard.want(shared.name, stop(name, 0.0))
     assert shared.yard.ended(shared.name, name).phase == Phase.ENDED
+
+
+# -- what a container is shown
+
+
+def containers(tmp_path: Path) -> ContainerExecutor:
+    """What starts containers for a root agent whose stages are nobody; nothing is started here."""
+    bundles = BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1"))
+    parent = WarmParent(tmp_path / "log")
+    nobody = RunAs("nobody", NOBODY, NOBODY)
+    return ContainerExecutor(Ground("boot", tmp_path / "bell", tmp_path / "lease", parent, bundles, nobody))
+
+
+@pytest.fixture
+def _groups() -> Iterator[None]:
+    before = os.getgroups()
+    os.setgroups([])
+    yield
+    os.setgroups(before)
+
+
+@as_root
+@pytest.mark.usefixtures("_groups")
+def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(tmp_path: Path) -> None:
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.parts[2:]:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    storage = tmp_path / "shared"
+    of_stage = storage / "3" / "checkpoints" / "train"
+    (of_stage / "step-5").mkdir(parents=True)
+    own = str(storage / "7" / "checkpoints" / "train")
+    executor = containers(tmp_path)
+    assert executor._shown_of(str(of_stage / "step-5"), own) == [str(of_stage)]
+    for told in (
+        "/etc",
+        "/proc",
+        "/",
+        str(tmp_path),
+        str(storage),
+        str(storage / "3"),
+        f"{of_stage}/../../../../bundles",
+    ):
+        assert executor._shown_of(told, own) == []
+    of_stage.parent.chmod(0o700)
+    assert executor._shown_of(str(of_stage / "step-5"), own) == [], "what its user cannot see"
+
+
+@as_root
+@pytest.mark.usefixtures("_groups")
+def test_no_container_is_shown_a_folder_that_a_stage_could_have_put_in_anothers_place(tmp_path: Path) -> None:
+    storage = tmp_path / "shared"
+    leaf = storage / "7" / "checkpoints" / "train"
+    leaf.mkdir(parents=True)
+    os.chown(leaf, NOBODY, NOBODY)
+    executor = containers(tmp_path)
+    executor._check_shown(str(leaf))
+    os.chown(storage, NOBODY, NOBODY)
+    with pytest.raises(Unlaunchable, match="nobody could put another folder in its place"):
+        executor._check_shown(str(leaf))
 
 
 # -- what our own programs import
