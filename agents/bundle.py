@@ -21,7 +21,12 @@ from agents.server import Channel, Server
 PATIENCE_S: Final = 3600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # Its own modules are loaded before it gives up the rights to read them.
-_PROGRAM = f"import sys; sys.path.append(sys.argv[1]); from {unpack.__name__} import main; sys.exit(main(int(sys.argv[2]), *sys.argv[3:]))"
+_PROGRAM = f"""
+import sys
+sys.path.append(sys.argv[1])
+from {unpack.__name__} import main
+sys.exit(main(int(sys.argv[2]), *sys.argv[3:]))
+"""
 
 
 class BundleUnusable(Refusal):
@@ -76,7 +81,10 @@ class BundleCache:
         beneath.give(str(folder), 0o700, run_as.rights())
         top = os.open(folder, beneath.FOLDER)
         root = str(Path(__file__).resolve().parent.parent)
-        user = ("" if run_as.uid is None else str(run_as.uid), str(run_as.gid if run_as.gid is not None else run_as.uid))
+        user = (
+            "" if run_as.uid is None else str(run_as.uid),
+            str(run_as.gid if run_as.gid is not None else run_as.uid),
+        )
         try:
             with path.open("rb") as packed:
                 done = subprocess.run(

@@ -49,6 +49,7 @@ def _encoded(report: Report) -> bytes:
         log.warning("a report held what cannot be sent as it is: %s", error)
         return _encode(sendable(msgspec.to_builtins(report)))
 
+
 _decoder = msgspec.json.Decoder(Desired)
 
 

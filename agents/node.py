@@ -94,7 +94,7 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
-            # A part of which something cannot be read stays known, is looked at again, and keeps no other from its care.
+            # A part of which something cannot be read stays known and is looked at again; the others are taken over.
             with self.loops.careful(f"taking over of part {intent.part}"):
                 self._take_over(part)
         self.journal.flush()

@@ -163,7 +163,7 @@ class Unpacking:
             os.close(folder)
 
     def _check(self, name: str, start: Steps, target: str) -> None:
-        """Raise Refused where a link leads out. It goes up through real folders only: so what is read is where it is."""
+        """Raise Refused where a link leads out. It may go up through real folders only, never from behind a link."""
         here, beyond_link = list(start), False
         for step in target.split("/"):
             if step in ("", "."):

@@ -122,7 +122,7 @@ def test_an_absolute_name_lands_inside(unpack: Unpack) -> None:
 
 
 def long_chain(secret: Path) -> list[tarfile.TarInfo]:
-    """Links that lead through more steps than a path may have, so that resolving them by path gives up in the middle."""
+    """Links that lead through more steps than a path may have: who resolves them by path gives up in the middle."""
     members, path, name = [], "", "d" * 247
     for letter in "abcdefghijklmnop":
         path = f"{path}/{name}" if path else name
@@ -147,7 +147,9 @@ def test_a_chain_of_links_longer_than_any_path_leads_nowhere(unpack: Unpack, tmp
     assert (secret / "secret").stat().st_nlink == 1
 
 
-@pytest.mark.parametrize("content", [b"no archive at all", b"", packed(entry("a"))[:700], packed(entry("a"), mode="w:gz")[:40]])
+@pytest.mark.parametrize(
+    "content", [b"no archive at all", b"", packed(entry("a"))[:700], packed(entry("a"), mode="w:gz")[:40]]
+)
 def test_what_is_no_archive_is_refused_with_a_sentence(unpack: Unpack, content: bytes) -> None:
     with pytest.raises(BundleUnusable, match="could not be unpacked"):
         unpack(content=content or b"\0")
@@ -167,7 +169,9 @@ def test_a_bomb_is_refused(unpack: Unpack, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_a_root_agent_unpacks_as_the_user_of_stages(unpack: Unpack) -> None:
-    folder = unpack(entry("pkg/run.sh"), entry("latest", tarfile.SYMTYPE, "pkg"), run_as=RunAs("nobody", NOBODY, NOBODY))
+    folder = unpack(
+        entry("pkg/run.sh"), entry("latest", tarfile.SYMTYPE, "pkg"), run_as=RunAs("nobody", NOBODY, NOBODY)
+    )
     assert {path.lstat().st_uid for path in [folder, *folder.rglob("*")]} == {NOBODY}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "until it is handed over"
 

@@ -1,0 +1,163 @@
+"""Hostile files of jobs: what is in them arrives within bounds, and never keeps an agent from its other parts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agents import checkpoints, decode
+from agents.beneath import Folder
+from agents.link import _encoded
+from agents.manifest import Unfit, of
+from agents.progress import ReportFile
+from agents.protocol import PROTO, Conditions, Here, InventoryRef, Phase, Report
+from agents.record import read_whole, tell, write_whole
+from tests.agents.conftest import ROOT, Hands
+from tests.agents.yard import order, stop
+
+Names = Callable[[], str]
+
+LINES = [
+    '{"report": {"step": 1' + "0" * 400 + ', "values": {"loss": 1' + "0" * 400 + "}}}",
+    '{"report": {"step": 1' + "0" * 6000 + "}}",
+    "[" * 200_000,
+    '{"report": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    '{"checkpoint": {"step": -1' + "0" * 400 + ', "path": "/a"}}',
+    '{"checkpoint": {"step": 1e400, "path": "/\\ud800"}}',
+    '{"phase": {"name": "\\ud800\\u0000", "critical": 1}}',
+    '{"phase": {"name": ' + "1" * 5000 + "}}",
+    '{"report": {"values": {"\\udfff": "\\ud800", "a\\u0000b": NaN, "c": Infinity, "d": true}}}',
+    "null", "[]", '"x"', '{"report": [1]}', "\x00\xff", '{"report": {"step": true}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[:30])
+def test_an_odd_line_is_taken_within_bounds_or_passed_over(tmp_path: Path, line: str) -> None:
+    (tmp_path / "report.jsonl").write_text(line + '\n{"report": {"step": 7}}\n')
+    reports = ReportFile(tmp_path / "report.jsonl")
+    assert reports.poll()
+    assert reports.progress is not None
+    assert reports.progress.step == 7
+    here = Here("p", "a", 1, Phase.RUNNING, progress=reports.progress, checkpoints=reports.checkpoints)
+    assert msgspec.json.decode(msgspec.json.encode(here), type=Here) == here
+    assert "\\u0000" not in json.dumps(msgspec.to_builtins(here))
+
+
+def test_names_of_files_that_cannot_be_sent_are_no_checkpoints_and_no_output(tmp_path: Path) -> None:
+    for name in (b"checkpoint-" + b"9" * 200, b"checkpoint-7", b"step_\xff5"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        for file, content in (
+            (b"trainer_state.json", b'{"global_step": 7}'),
+            (b"model.bin", b"x"),
+            (b".metadata", b"x"),
+        ):
+            with open(os.path.join(folder, file), "wb") as written:
+                written.write(content)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("²")
+    assert {each.step for each in checkpoints.discover(str(tmp_path)) if each.is_complete} <= {7}
+    with Folder(str(tmp_path)) as opened, pytest.raises(Unfit, match="no UTF-8 text"):
+        of(opened, os.fsdecode(b"step_\xff5"))
+
+
+def test_a_report_with_what_cannot_be_sent_is_sent_without_it() -> None:
+    here = [Here("p", "a", 1, Phase.RUNNING, notes=["\ud800"]), Here("q", "a", 1, Phase.RUNNING, pid=10**30)]
+    report = Report(PROTO, "1", "boot", 1, 1, 1, InventoryRef("h"), here=here, conditions=Conditions(notes=["fine"]))
+    found = msgspec.json.decode(_encoded(report), type=Report)
+    assert found.here[0].notes == ["?"]
+    assert found.conditions.notes == ["fine"]
+
+
+def test_malformed_json_is_refused_with_what_the_nursery_has_loaded() -> None:
+    """In a process that has imported what a nursery has, and not, as a test would, ``json``."""
+    texts = ["{", '{"a" 1}', '"abc', "[1", "{1:2}", '"\\x"', '"\x01"', "[" * 100_000, '{"phase": {"critical"']
+    script = f"""
+import sys
+sys.path.append(".")
+import agents.nursery
+from agents.lean import loads
+assert "json" not in sys.modules
+for text in {texts!r}:
+    try:
+        loads(text.encode())
+    except ValueError:
+        continue
+    raise SystemExit("taken: " + text)
+"""
+    for python in {sys.executable, *(path for path in ["/usr/bin/python3"] if os.path.exists(path))}:
+        done = subprocess.run([python, "-I", "-S", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), python
+
+
+@pytest.mark.parametrize("hostile", [LINES[0], LINES[3], '{"phase": {"name": "save", "critical": '])
+def test_a_part_with_a_hostile_report_ends_and_its_agent_starts_again(
+    hands: Hands, part: Names, tmp_path: Path, hostile: str
+) -> None:
+    hands.start()
+    (tmp_path / "line").write_text(hostile + "\n")
+    script = f'cat {tmp_path}/line >> "$YARD_REPORT_FILE"; trap "exit 3" TERM; while :; do sleep 0.05; done'
+    bad, good = part(), part()
+    hands.yard.want(hands.name, order(bad, "sh", "-c", script), order(good, "sleep", "60"))
+    for name in (bad, good):
+        hands.yard.phase(hands.name, name, Phase.RUNNING)
+    hands.end()
+    hands.start()
+    for name in (bad, good):
+        hands.yard.phase(hands.name, name, Phase.RUNNING)
+    hands.yard.want(hands.name, stop(bad, 5.0), stop(good, 5.0))
+    end = hands.yard.ended(hands.name, bad).exit
+    assert end is not None
+    assert end.stopped
+    assert hands.yard.ended(hands.name, good).exit is not None
+    report = hands.yard.side(hands.name).report
+    assert report is not None
+    assert report.conditions.notes == []
+
+
+def test_a_full_disk_tears_no_file(small_disk: Path) -> None:
+    """On a real file system without room: the old content stays, and whoever wrote is told."""
+    write_whole(f"{small_disk}/stop.json", {"grace_s": 1.0})
+    record = os.open(small_disk / "taken", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    tell(record, {"pid": 1})
+    with (small_disk / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(b"x" * 4096)
+    tell(record, {"main": "x" * 8000})
+    os.close(record)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(f"{small_disk}/stop.json", {"grace_s": 2.0, "why": "x" * 8000})
+    assert read_whole(f"{small_disk}/stop.json") == {"grace_s": 1.0}
+    assert (small_disk / "taken").read_bytes().split(b"\n")[1] == b'{"pid": 1}'
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if (
+        os.getuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256k,nr_inodes=64", "tmpfs", str(folder)],
+            check=False,
+            capture_output=True,
+        ).returncode
+    ):
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_sendable_leaves_what_can_be_sent() -> None:
+    plain = {"a": [1, 2.5, "文", None, True], "b": {}}
+    assert decode.sendable(plain) == plain

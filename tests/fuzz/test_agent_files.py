@@ -1,0 +1,186 @@
+"""What jobs, tools and archives hand to the agent: what is sound is taken within bounds, the rest is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agents import checkpoints, decode, lean
+from agents.card import Unreadable
+from agents.progress import ReportFile
+from agents.protocol import Checkpoint, Here, Phase
+from agents.record import ordered, shim_record
+from agents.rocm import cards
+from agents.stream import Stream
+from agents.table import devices, queried_card, query, smi_card
+from agents.unpack import Refused, Unpacking
+
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(min_value=-(10**400), max_value=10**400)
+    | st.floats()
+    | st.text(st.characters(exclude_categories=()), max_size=300)
+)
+values = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=80), inner, max_size=3)
+)
+known = st.sampled_from(["report", "phase", "checkpoint", "values", "step", "total", "name", "path", "critical"])
+lines = st.recursive(values, lambda inner: st.dictionaries(known, inner, max_size=4), max_leaves=12)
+
+
+@given(st.lists(lines.map(json.dumps).map(str.encode) | st.binary(max_size=200), max_size=8))
+@example([b"[" * 100_000])
+def test_a_report_file(written: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "report.jsonl"
+        path.write_bytes(b"".join(line + b"\n" for line in written))
+        reports = ReportFile(path)
+        reports.poll()
+        here = Here("p", "a", 1, Phase.RUNNING, progress=reports.progress, checkpoints=reports.checkpoints)
+        sent = msgspec.json.encode(here)
+        assert len(sent) < 64 << 10
+        assert b"\\u0000" not in sent
+        assert msgspec.json.decode(sent, type=Here).progress == reports.progress
+
+
+@given(st.binary(max_size=300) | values.map(json.dumps).map(str.encode))
+@example(b"[" * 100_000)
+def test_orders_records_and_texts(content: bytes) -> None:
+    for read in (lean.loads, decode.parse):
+        try:
+            read(content)
+        except ValueError:
+            pass
+    assert isinstance(decode.mapping(content), dict)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(f"{folder}/taken").write_bytes(b"{}\n" + content)
+        assert isinstance(shim_record(folder), dict)
+        assert isinstance(ordered(folder), dict)
+
+
+@given(values)
+def test_plain_values_can_be_sent(value: object) -> None:
+    msgspec.json.encode(decode.sendable(value))
+    for found in (decode.number(value), decode.count(value)):
+        assert found is None or abs(found) <= 2**63
+    assert "\0" not in decode.words(value, 100).encode().decode()
+
+
+names = st.lists(st.sampled_from(["a", "b", "..", ".", "", "d" * 250, "文", "\udcff"]), min_size=1, max_size=6).map(
+    "/".join
+)
+kinds = st.sampled_from(
+    [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, b"x", b"S"]
+)
+entries = st.lists(st.tuples(names, kinds, names, st.integers(0, 0o7777)), max_size=12)
+
+
+def archive_of(members: list[tuple[str, bytes, str, int]]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for name, kind, link, mode in members:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname, entry.mode = kind, link, mode
+            entry.size = 3 if kind == tarfile.REGTYPE else 0
+            archive.addfile(entry, io.BytesIO(b"abc") if entry.size else None)
+    return content.getvalue()
+
+
+@given(entries)
+def test_an_archive(members: list[tuple[str, bytes, str, int]]) -> None:
+    """Nothing outside of the folder is made or changed, and no link in it leads out, whatever the archive holds."""
+    with tempfile.TemporaryDirectory() as top:
+        inside, beside = Path(top, "one", "inside"), Path(top, "a")
+        inside.mkdir(parents=True)
+        beside.write_text("beside")
+        handle = os.open(inside, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(archive_of(members))) as archive:
+                Unpacking(handle).take(archive)
+        except (Refused, OSError, tarfile.TarError):
+            pass
+        finally:
+            os.close(handle)
+        assert sorted(os.listdir(top)) == ["a", "one"]
+        assert os.listdir(Path(top, "one")) == ["inside"]
+        assert beside.read_text() == "beside"
+        assert beside.stat().st_nlink == 1
+        real = os.path.realpath(inside)
+        for folder, folders, files in os.walk(os.fsencode(inside)):
+            for name in folders + files:
+                path = os.path.join(folder, name)
+                assert os.fsdecode(os.path.realpath(path)).startswith(real)
+                assert os.path.islink(path) or not os.lstat(path).st_mode & 0o6022
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_no_archive(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        handle = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+                Unpacking(handle).take(archive)
+        except (Refused, OSError, tarfile.TarError, EOFError, ValueError):
+            pass
+        finally:
+            os.close(handle)
+
+
+cells = st.text('|+-=/ %0123456789.abcNAMiBWC[]{}",:\n', max_size=400)
+
+
+@given(cells | values.map(json.dumps))
+@pytest.mark.parametrize("read", [cards, devices, query], ids=lambda read: read.__name__)
+def test_what_tools_of_vendors_print(read: object, text: str) -> None:
+    try:
+        found = read(text)  # type: ignore[operator]
+        for each in found:
+            if read is devices:
+                smi_card(each)
+            elif read is query:
+                queried_card(each)
+    except Unreadable:
+        pass
+
+
+@given(st.lists(st.binary(max_size=200), max_size=10), st.integers(0, 300))
+def test_a_log_keeps_its_bytes_up_to_its_cap(written: list[bytes], cap: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        reader, writer = os.pipe()
+        stream = Stream(reader, f"{folder}/0.out", cap)
+        try:
+            for piece in written:
+                os.write(writer, piece)
+        finally:
+            os.close(writer)
+        while stream.pump():
+            pass
+        stream.drain()
+        kept = Path(f"{folder}/0.out").read_bytes() if os.path.exists(f"{folder}/0.out") else b""
+        whole = b"".join(written)
+        assert whole.startswith(kept[: min(len(kept), cap)]) or len(whole) > cap
+
+
+@given(st.binary(max_size=200) | values.map(json.dumps).map(str.encode))
+def test_a_folder_of_checkpoints(content: bytes) -> None:
+    markers = (
+        "yard-checkpoint.json", "checkpoint-3/trainer_state.json", "checkpoint-3/model.safetensors",
+        "checkpoint_manager_snapshot.json", "latest_checkpointed_iteration.txt", "checkpoint_000001/.metadata.json",
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for name in markers:
+            path = Path(folder, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        for found in checkpoints.discover(folder):
+            msgspec.json.encode(Checkpoint(found.step, found.path, 0.0))
