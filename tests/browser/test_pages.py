@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from controlplane.api.body import from_yaml
@@ -339,3 +340,18 @@ def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> Non
         page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
         _drawn(page)
     assert witness.complaints() == []
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
+    open_page: Open, site: Site, theme: str, width: int
+) -> None:
+    page, _witness = open_page("/", theme=theme, width=width)
+    found = []
+    for path in (*PAGES, f"/jobs/{site.number('moe-router')}", "/jobs?state=ended", "/nodes?view=table"):
+        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        _drawn(page)
+        for fault in Axe().run(page).response["violations"]:
+            if fault["impact"] in {"serious", "critical"}:
+                found += [f"{path}: {fault['id']}: {node['html'][:150]}" for node in fault["nodes"]]
+    assert found == []

@@ -38,6 +38,17 @@ export function soon() {
 
 if (part) for (const { topic, etag } of JSON.parse(document.getElementById("yard-topics")?.textContent || "[]")) watch(topic, soon, { etag });
 
+// ---- what is wider or longer than its place can be scrolled by keys too ----
+function reach() {
+  for (const el of document.querySelectorAll(".y-scroll, .y-list.scroll")) {
+    if (el.scrollWidth > el.clientWidth || el.scrollHeight > el.clientHeight) el.tabIndex = 0;
+    else el.removeAttribute("tabindex");
+  }
+}
+onRefresh(reach);
+addEventListener("resize", reach);
+reach();
+
 // ---- words to the reader ----
 export function toast(text, state = "") {
   let holder = document.querySelector(".y-toasts");
