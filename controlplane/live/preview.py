@@ -49,7 +49,9 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
         for stage, each in zip(stages, resolved.stages, strict=True)
     ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
-    never = bool(refused) or any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])
+    never = bool(refused) or any(
+        reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"]
+    )
     never = never or any(never_fits(stage, world) for stage in stages)
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
     ours = {stage.id for stage in stages}

@@ -30,7 +30,9 @@ IMPOSSIBLE = "never"
 def options(parser: argparse.ArgumentParser) -> None:
     demand.options(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print the job's number only")
-    parser.add_argument("--dry-run", action="store_true", help="tell where and when it would start; queue nothing; exit 2 if never")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell where and when it would start; queue nothing; exit 2 if never"
+    )
     parser.add_argument("--wait", action="store_true", help="wait for its end and exit with its code")
     parser.add_argument("--watch", action="store_true", help="the same, and tell every change of state")
     parser.add_argument("-o", "--output", choices=("json", "yaml", "name"), metavar="FORMAT", help="json, yaml or name")

@@ -288,11 +288,20 @@ def test_the_form_shows_what_a_stage_has_from_the_whole_job(open_page: Open) -> 
 
 def test_the_preview_tells_what_a_submit_refuses(open_page: Open) -> None:
     page, _witness = open_page("/jobs/new")
-    page.fill("[data-yaml]", "name: too-much\npool: simulated\nrun: echo hi\nnodes: 900\ndevices: {kind: gpu, count: 2}\n")
+    page.fill(
+        "[data-yaml]", "name: too-much\npool: simulated\nrun: echo hi\nnodes: 900\ndevices: {kind: gpu, count: 2}\n"
+    )
     expect(page.locator("[data-verdict-title]")).to_have_text("Would be refused", timeout=20_000)
     expect(page.locator("[data-fault-list]")).to_contain_text("can never start")
     page.click("[data-submit]")
     expect(page.locator(".y-toast").first).to_contain_text("can never start", timeout=10_000)
+
+
+def test_a_job_that_no_change_helps_is_told_so_on_one_line(open_page: Open, site: Site) -> None:
+    page, _witness = open_page(f"/jobs/{site.number(HOSTILE)}")
+    said = page.locator(".otherwise li").first
+    expect(said).to_have_text("No single change that was tried lets it start now.", timeout=20_000)
+    assert said.evaluate("e => e.getBoundingClientRect().height") < 40
 
 
 ODD = ["", " lead", "trail ", ".5", "1e3", "no", "~", "a: b", "a #b", "- x", "[x", "{y", "'q", '"q', "tab\there", "\x85\x7f\u2028",
