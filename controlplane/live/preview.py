@@ -22,6 +22,8 @@ from scheduler.core.types import Placement, Plan, Snapshot, Stage
 from scheduler.predict.finished import Asked
 from scheduler.predict.memory import Advice
 
+IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
+
 _advisor = Memory()
 
 
@@ -49,10 +51,8 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
         for stage, each in zip(stages, resolved.stages, strict=True)
     ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
-    never = bool(refused) or any(
-        reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"]
-    )
-    never = never or any(never_fits(stage, world) for stage in stages)
+    never = bool(refused) or any(never_fits(stage, world) for stage in stages)
+    never = never or any(reason["code"] in IMPOSSIBLE for s in shown for reason in s["reasons"])
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
     ours = {stage.id for stage in stages}
     names = {run.id: f"#{run.number} {run.name}" for run in snapshot.running}

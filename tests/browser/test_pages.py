@@ -260,7 +260,7 @@ def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> N
     assert page.url.endswith("/jobs/new")
     names = "SELECT count(*) FROM jobs_job WHERE name IN ('first-name', 'renamed', 'broken')"
     assert site.run(names) == [(0,)]
-    # The form's fields rest: what they show is not what the file says. Corrected and submitted at once, the file counts.
+    # The form rests: what it shows is not what the file says. Corrected and submitted at once, the file counts.
     page.fill("[data-yaml]", "# a remark that stays\nname: corrected\npool: simulated\nrun: echo there\n")
     page.keyboard.press("Control+Enter")
     page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
@@ -270,10 +270,8 @@ def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> N
 
 def test_the_form_shows_what_a_stage_has_from_the_whole_job(open_page: Open) -> None:
     page, _witness = open_page("/jobs/new")
-    page.fill(
-        "[data-yaml]",
-        "run: train.sh\ndevices: {kind: gpu, count: 2}\nretry: {max: 3}\nstages:\n- name: a\n- name: b\n  run: other.sh\n",
-    )
+    inherited = "run: train.sh\ndevices: {kind: gpu, count: 2}\nretry: {max: 3}\n"
+    page.fill("[data-yaml]", f"{inherited}stages:\n- name: a\n- name: b\n  run: other.sh\n")
     command = page.locator("[data-stage-path=run]")
     expect(command).to_have_value("train.sh", timeout=10_000)
     expect(command).to_have_attribute("title", "given by the whole job")
@@ -304,9 +302,11 @@ def test_a_job_that_no_change_helps_is_told_so_on_one_line(open_page: Open, site
     assert said.evaluate("e => e.getBoundingClientRect().height") < 40
 
 
-ODD = ["", " lead", "trail ", ".5", "1e3", "no", "~", "a: b", "a #b", "- x", "[x", "{y", "'q", '"q', "tab\there", "\x85\x7f\u2028",
-       "line\nbreak", "line\nbreak\n", "two\n\n", "  first\nindented", "a\n\n  b\n", "cr\r\nlf", "\ufeffmark", "100%", "@at", "1:30",
-       "2027-01-31", "=", "文", "x" * 200]  # fmt: skip
+ODD = [
+    "", " lead", "trail ", ".5", "1e3", "no", "~", "a: b", "a #b", "- x", "[x", "{y", "'q", '"q', "tab\there",
+    "\x85\x7f\u2028", "line\nbreak", "line\nbreak\n", "two\n\n", "  first\nindented", "a\n\n  b\n", "cr\r\nlf",
+    "\ufeffmark", "100%", "@at", "1:30", "2027-01-31", "=", "文", "x" * 200,
+]  # fmt: skip
 
 
 def test_the_file_is_written_as_the_server_reads_it(open_page: Open) -> None:
