@@ -251,6 +251,7 @@ document.addEventListener("keydown", event => (event.ctrlKey || event.metaKey) &
 
 const draft = known.source ? null : JSON.parse(localStorage.getItem(PLACE) || "null");
 text.value = draft?.yaml || yaml(spec);
+text.readOnly = false; // what is typed before this line would be written over
 fill();
 soon();
 if (draft?.yaml) { document.querySelector("[data-draft]").textContent = t("Draft restored"); form.inert = true; follow(); }
