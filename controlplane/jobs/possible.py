@@ -17,12 +17,17 @@ from scheduler.core.types import Device, Estimate, Node, Reason, Snapshot, Stage
 
 def check(resolved: Sequence[Resolved]) -> None:
     """Raises InvalidSpec for stages that could never run on what there is, so that nobody waits for nothing."""
+    if found := faults(resolved):
+        raise InvalidSpec(found)
+
+
+def faults(resolved: Sequence[Resolved]) -> list[Refusal]:
+    """Return what a submit refuses of these jobs as impossible on what there is, at most 100 refusals."""
     # What is remembered is good enough to accept by; a refusal must be true of this moment, for a person who has just
     # seen a device appear on the page will ask for it at once.
-    if _faults(resolved, world.recent_nodes()):
-        faults = _faults(resolved, world.recent_nodes(within_s=0.0))
-        if faults:
-            raise InvalidSpec(faults[:100])
+    if not _faults(resolved, world.recent_nodes()):
+        return []
+    return _faults(resolved, world.recent_nodes(within_s=0.0))[:100]
 
 
 def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[Refusal]:

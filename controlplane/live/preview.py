@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from controlplane.access.models import User
-from controlplane.jobs import demand
+from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.live import questions, residence
 from controlplane.live.memory import Memory
@@ -22,15 +22,19 @@ from scheduler.core.types import Placement, Plan, Snapshot, Stage
 from scheduler.predict.finished import Asked
 from scheduler.predict.memory import Advice
 
+IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
+
 _advisor = Memory()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     """Where and when each stage of ``spec`` would run, or why it waits. Nothing is written.
 
-    Raises ``InvalidSpec`` as a submit would. ``verdict`` is *starts_now*, *queued* or *never*.
+    Raises ``InvalidSpec`` as a submit would. ``verdict`` is *starts_now*, *queued* or *never*; ``refused`` lists what a
+    submit refuses of it as impossible on the nodes there are.
     """
     resolved = jobfile.resolve_all([spec], user)[0]
+    refused = possible.faults([resolved])
     with questions.store() as store:
         now = clock()
         snapshot = store.load(now)
@@ -47,13 +51,14 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
         for stage, each in zip(stages, resolved.stages, strict=True)
     ]
     first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
-    never = any(reason["code"] in {"NoMatchingDevice", "ExceedsClusterMax"} for s in shown for reason in s["reasons"])
-    never = never or any(never_fits(stage, world) for stage in stages)
+    never = bool(refused) or any(never_fits(stage, world) for stage in stages)
+    never = never or any(reason["code"] in IMPOSSIBLE for s in shown for reason in s["reasons"])
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
     ours = {stage.id for stage in stages}
     names = {run.id: f"#{run.number} {run.name}" for run in snapshot.running}
     return {
         "verdict": verdict,
+        "refused": [{"pointer": one.pointer, "code": one.code, "detail": one.detail} for one in refused],
         "at": moment(now),
         "profile": next((pool.profile for pool in world.pools if pool.name == resolved.pool.name), ""),
         "stages": shown,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
@@ -14,6 +13,7 @@ from controlplane.access.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
+from controlplane.jobs.spec import STAGE_DEFAULTS
 from controlplane.pages.reading import dry_run, read
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import reason_text, told_text
@@ -41,13 +41,7 @@ def show(request: HttpRequest) -> HttpResponse:
     spec, source, secrets = _start(request)
     tiles = read(request, "/overview").body["tiles"]
     models = sorted({(tile["kind"], tile["model"]) for tile in tiles if tile["kind"] != "cpu" and tile["model"]})
-    known = {
-        "spec": spec,
-        "source": source,
-        "yaml": yaml.safe_dump(spec, sort_keys=False, allow_unicode=True),
-        "kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
-        "models": models,
-    }
+    known = {"spec": spec, "source": source, "inherited": STAGE_DEFAULTS}
     return page(
         request,
         "submit.html",
@@ -60,7 +54,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
             "classes": [c["name"] for c in read(request, "/priority-classes").body["results"]],
             "models": models,
-            "device_kinds": known["kinds"],
+            "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
         },
         place="submit",
         crumbs=[(title_of("jobs"), "/jobs"), (_("New"), "")],

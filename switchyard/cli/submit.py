@@ -24,12 +24,15 @@ VERDICTS = {
     "queued": "would wait",
     "never": "could never start as written",
 }
+IMPOSSIBLE = "never"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     demand.options(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print the job's number only")
-    parser.add_argument("--dry-run", action="store_true", help="tell where and when it would start; queue nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="tell where and when it would start; queue nothing; exit 2 if never"
+    )
     parser.add_argument("--wait", action="store_true", help="wait for its end and exit with its code")
     parser.add_argument("--watch", action="store_true", help="the same, and tell every change of state")
     parser.add_argument("-o", "--output", choices=("json", "yaml", "name"), metavar="FORMAT", help="json, yaml or name")
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dry_run:
             found = client.preview(spec)
             _print(args, found, preview(found))
-            return exits.OK
+            return exits.USAGE if found.get("verdict") == IMPOSSIBLE else exits.OK
         bundle = demand.pack(spec, quiet=args.quiet)
         job = client.jobs.submit(spec, workdir=bundle, idempotency_key=args.idempotency_key)
         if args.quiet or args.output == "name":
@@ -58,6 +61,8 @@ def preview(found: dict[str, Any]) -> Iterator[str]:
     """A dry run as text: the verdict, each stage with its place or its reasons, and who would have to make room."""
     if found.get("verdict"):
         yield VERDICTS.get(found["verdict"], clean.line(found["verdict"]))
+    for fault in found.get("refused") or []:
+        yield clean.line(f"a submit is refused: {fault.get('pointer')}: {fault.get('detail')}")
     for stage in found.get("stages") or []:
         yield ""
         yield clean.line(f"{stage.get('name')} ({stage.get('kind')})")

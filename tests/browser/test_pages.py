@@ -6,8 +6,10 @@ import re
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from controlplane.api.body import from_yaml
 from tests.browser.conftest import Open
 from tests.browser.site import Site
 
@@ -244,6 +246,81 @@ def test_the_form_and_the_file_are_one_job(open_page: Open, site: Site) -> None:
     assert witness.complaints() == []
 
 
+def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/jobs/new")
+    page.fill("[data-yaml]", "name: first-name\npool: simulated\nrun: echo hi\n")
+    expect(page.locator("[data-key-path=name]")).to_have_value("first-name", timeout=10_000)
+    page.fill("[data-key-path=name]", "renamed")
+    expect(page.locator("[data-yaml]")).to_have_value(re.compile("name: renamed"))
+    page.fill("[data-yaml]", "name: broken\nrun: [echo\n")
+    page.click("[data-submit]")
+    expect(page.locator(".y-toast").first).to_contain_text("line", timeout=10_000)
+    expect(page.locator("[data-unread]")).to_be_visible()
+    expect(page.locator("[data-form]")).to_have_attribute("inert", "")
+    assert page.url.endswith("/jobs/new")
+    names = "SELECT count(*) FROM jobs_job WHERE name IN ('first-name', 'renamed', 'broken')"
+    assert site.run(names) == [(0,)]
+    # The form rests: what it shows is not what the file says. Corrected and submitted at once, the file counts.
+    page.fill("[data-yaml]", "# a remark that stays\nname: corrected\npool: simulated\nrun: echo there\n")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
+    assert site.run("SELECT spec->>'run' FROM jobs_job WHERE name = 'corrected'") == [("echo there",)]
+    assert site.run(names) == [(0,)]
+
+
+def test_the_form_shows_what_a_stage_has_from_the_whole_job(open_page: Open) -> None:
+    page, _witness = open_page("/jobs/new")
+    inherited = "run: train.sh\ndevices: {kind: gpu, count: 2}\nretry: {max: 3}\n"
+    page.fill("[data-yaml]", f"{inherited}stages:\n- name: a\n- name: b\n  run: other.sh\n")
+    command = page.locator("[data-stage-path=run]")
+    expect(command).to_have_value("train.sh", timeout=10_000)
+    expect(command).to_have_attribute("title", "given by the whole job")
+    expect(page.locator("[data-device]")).to_have_value("gpu")
+    expect(page.locator("[data-device-count]")).to_have_value("2")
+    expect(page.locator("[data-retry]")).to_have_value("3")
+    page.click("[data-stages] button:nth-child(2)")
+    expect(command).to_have_value("other.sh")
+    expect(command).to_have_attribute("title", "")
+    expect(page.locator("[data-device-count]")).to_have_value("2")
+
+
+def test_the_preview_tells_what_a_submit_refuses(open_page: Open) -> None:
+    page, _witness = open_page("/jobs/new")
+    page.fill(
+        "[data-yaml]", "name: too-much\npool: simulated\nrun: echo hi\nnodes: 900\ndevices: {kind: gpu, count: 2}\n"
+    )
+    expect(page.locator("[data-verdict-title]")).to_have_text("Would be refused", timeout=20_000)
+    expect(page.locator("[data-fault-list]")).to_contain_text("can never start")
+    page.click("[data-submit]")
+    expect(page.locator(".y-toast").first).to_contain_text("can never start", timeout=10_000)
+
+
+def test_a_job_that_no_change_helps_is_told_so_on_one_line(open_page: Open, site: Site) -> None:
+    page, _witness = open_page(f"/jobs/{site.number(HOSTILE)}")
+    said = page.locator(".otherwise li").first
+    expect(said).to_have_text("No single change that was tried lets it start now.", timeout=20_000)
+    assert said.evaluate("e => e.getBoundingClientRect().height") < 40
+
+
+ODD = [
+    "", " lead", "trail ", ".5", "1e3", "no", "~", "a: b", "a #b", "- x", "[x", "{y", "'q", '"q', "tab\there",
+    "\x85\x7f\u2028", "line\nbreak", "line\nbreak\n", "two\n\n", "  first\nindented", "a\n\n  b\n", "cr\r\nlf",
+    "\ufeffmark", "100%", "@at", "1:30", "2027-01-31", "=", "文", "x" * 200,
+]  # fmt: skip
+
+
+def test_the_file_is_written_as_the_server_reads_it(open_page: Open) -> None:
+    page, _witness = open_page("/jobs/new")
+    value = {
+        "odd": ODD,
+        "numbers": [0, -1, 1.5, 1e21, 1e-7, True, False, None],
+        "deep": [{"name": word, "inner": {word or "empty": word, "none": {}, "list": [[word], []]}} for word in ODD],
+        **{f"key {n}": word for n, word in enumerate(ODD)},
+    }
+    text = page.evaluate("async value => (await import('/static/yard/yaml.js')).yaml(value)", value)
+    assert from_yaml(text.encode()) == value
+
+
 def test_keys_lead_from_page_to_page(open_page: Open) -> None:
     page, _witness = open_page("/")
     _drawn(page)
@@ -272,3 +349,18 @@ def test_chinese_is_a_language_of_every_page(open_page: Open, site: Site) -> Non
         page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
         _drawn(page)
     assert witness.complaints() == []
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
+def test_no_page_has_a_serious_fault_for_those_who_do_not_see_it(
+    open_page: Open, site: Site, theme: str, width: int
+) -> None:
+    page, _witness = open_page("/", theme=theme, width=width)
+    found = []
+    for path in (*PAGES, f"/jobs/{site.number('moe-router')}", "/jobs?state=ended", "/nodes?view=table"):
+        page.goto(site.url + path.format(job=site.number("qwen3-32b-sft")))
+        _drawn(page)
+        for fault in Axe().run(page).response["violations"]:
+            if fault["impact"] in {"serious", "critical"}:
+                found += [f"{path}: {fault['id']}: {node['html'][:150]}" for node in fault["nodes"]]
+    assert found == []

@@ -100,6 +100,7 @@ def test_what_could_never_start_is_refused_and_told_by_a_dry_run(
     assert [(each["pointer"], each["code"]) for each in body["errors"]] == [(pointer, code)]
     tried = json.loads(town.owner.post("/jobs?dry_run=placement", {"run": "x", **asked}).content)
     assert (tried["verdict"], tried["stages"][0]["reasons"][0]["code"]) == ("never", code)
+    assert tried["refused"] == [{key: each[key] for key in ("pointer", "code", "detail")} for each in body["errors"]]
 
 
 def test_a_name_that_no_node_has_is_refused_and_a_label_that_none_has_is_not(town: Town) -> None:

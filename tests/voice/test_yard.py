@@ -224,6 +224,16 @@ def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_con
     assert "workdir" not in asked.json
 
 
+def test_a_dry_run_of_the_impossible_exits_as_the_refused_submit_does(yard, server, said):
+    fault = {"pointer": "/stages/0/devices", "code": "NoMatchingDevice", "detail": "stage main can never start: no npu"}
+    found = {"verdict": "never", "stages": [], "preempts": [], "refused": [fault]}
+    server.on("POST", "/jobs", said(200, found))
+    for how in ([], ["-o", "json"]):
+        code, out, _ = yard("submit", "--dry-run", *how, "--devices", "npu:8", "--", "python", "train.py")
+        assert code == 2
+        assert "stage main can never start: no npu" in out
+
+
 def test_a_dry_run_tells_what_memory_of_a_device_would_do(yard, server, said):
     gib = 2**30
     advice = {"verdict": "generous", "kind": "gpu", "asked_bytes": 80 * gib, "largest_bytes": 31 * gib}

@@ -38,6 +38,17 @@ export function soon() {
 
 if (part) for (const { topic, etag } of JSON.parse(document.getElementById("yard-topics")?.textContent || "[]")) watch(topic, soon, { etag });
 
+// ---- what is wider or longer than its place can be scrolled by keys too ----
+function reach() {
+  for (const el of document.querySelectorAll(".y-scroll, .y-list.scroll")) {
+    if (el.scrollWidth > el.clientWidth || el.scrollHeight > el.clientHeight) el.tabIndex = 0;
+    else el.removeAttribute("tabindex");
+  }
+}
+onRefresh(reach);
+addEventListener("resize", reach);
+reach();
+
 // ---- words to the reader ----
 export function toast(text, state = "") {
   let holder = document.querySelector(".y-toasts");
@@ -50,10 +61,10 @@ export function toast(text, state = "") {
 
 const cookie = name => document.cookie.split("; ").find(c => c.startsWith(name + "="))?.slice(name.length + 1) || "";
 
-/** Calls the API as the signed-in user; throws the problem it answered with. */
-export async function call(path, { method = "POST", json, signal, headers = {} } = {}) {
+/** Calls the API as the signed-in user, with a JSON value or a YAML text; throws the problem it answered with. */
+export async function call(path, { method = "POST", json, yaml, signal, headers = {} } = {}) {
   const answer = await fetch(path, {
-    method, signal, headers: { Accept: "application/json", "Content-Type": "application/json", "X-CSRFToken": cookie("yard_csrf"), ...headers }, body: json === undefined ? undefined : JSON.stringify(json),
+    method, signal, headers: { Accept: "application/json", "Content-Type": yaml === undefined ? "application/json" : "application/yaml", "X-CSRFToken": cookie("yard_csrf"), ...headers }, body: yaml ?? (json === undefined ? undefined : JSON.stringify(json)),
   });
   const body = answer.headers.get("Content-Type")?.includes("json") ? await answer.json() : {};
   if (!answer.ok) throw Object.assign(new Error(body.detail || body.title || t("The server answered {status}.", { status: answer.status })), { problem: body, status: answer.status });

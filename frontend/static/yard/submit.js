@@ -1,7 +1,8 @@
-// A new job as form and file. The specification is one object; the form changes it, the file is its text, and whichever
-// the reader edits last wins. The API judges it: its dry run is the preview, its pointers find the fields.
+// A new job as form and file. The file's text is the job: it is what the preview judges and what is submitted, to the
+// letter. The form is a view of what the text says; it writes the text anew, and rests while the text cannot be read.
 import { call, toast } from "./page.js";
 import { clock, num, span, t } from "./text.js";
+import { flow, yaml } from "./yaml.js";
 
 const known = JSON.parse(document.getElementById("submit-known").textContent);
 const page = document.querySelector("[data-submit-page]"), form = page.querySelector("[data-form]"), text = page.querySelector("[data-yaml]");
@@ -9,32 +10,11 @@ const find = name => page.querySelector(`[data-${name}]`);
 const PLACE = "yard.draft";
 let spec = known.spec, at = 0, key = crypto.randomUUID(), asked = null, wait = 0;
 
-// ---- YAML out: plain JSON values only, so a small writer is enough; YAML in is read by the server ----
-const PLAIN = /^[A-Za-z_./][\w ./@%+=-]*$/;
-const WORD = /^(true|false|null|yes|no|on|off|~)$/i;
-function scalar(value) {
-  if (typeof value !== "string") return JSON.stringify(value);
-  return PLAIN.test(value) && !WORD.test(value) && !value.endsWith(" ") ? value : JSON.stringify(value);
-}
-function flow(value) {
-  if (Array.isArray(value)) return `[${value.map(flow).join(", ")}]`;
-  if (value && typeof value === "object") return `{${Object.entries(value).map(([k, v]) => `${scalar(k)}: ${flow(v)}`).join(", ")}}`;
-  return scalar(value);
-}
-export function yaml(value, indent = "") {
-  if (Array.isArray(value) && value.some(item => item && typeof item === "object")) {
-    return value.map(item => `${indent}- ${yaml(item, indent + "  ").trimStart()}`).join("");
-  }
-  if (!value || typeof value !== "object" || Array.isArray(value)) return `${indent}${flow(value)}\n`;
-  return Object.entries(value).map(([k, v]) => {
-    if (typeof v === "string" && v.includes("\n")) return `${indent}${scalar(k)}: |${v.endsWith("\n") ? "" : "-"}\n${v.replace(/\n$/, "").split("\n").map(line => (line ? `${indent}  ${line}` : "")).join("\n")}\n`;
-    const deep = v && typeof v === "object" && (Array.isArray(v) ? v.some(item => item && typeof item === "object") : flow(v).length > 70);
-    return deep ? `${indent}${scalar(k)}:\n${yaml(v, indent + "  ")}` : `${indent}${scalar(k)}: ${flow(v)}\n`;
-  }).join("");
-}
-
 // ---- form <-> object ----
 const stage = () => (spec.stages?.length ? spec.stages[at] : spec);
+// A stage has the keys of the whole job that it does not give itself; a command of its own replaces either form of the job's.
+const isOwn = (one, name) => one === spec || (one[name] ?? undefined) !== undefined || (["run", "command"].includes(name) && (one.run ?? one.command) !== undefined);
+const effective = (one, name) => (isOwn(one, name) || !known.inherited.includes(name) ? one[name] : spec[name]);
 const put = (target, name, value) => { value === "" || value === null || value === undefined ? delete target[name] : (target[name] = value); };
 const typed = (input, value) => (input.type === "number" ? (value === "" ? "" : Number(value)) : value);
 
@@ -50,17 +30,17 @@ function fill() {
   for (const input of form.querySelectorAll("[data-key-path]")) set(input, spec[input.dataset.keyPath]);
   const one = stage();
   for (const input of form.querySelectorAll("[data-stage-path]")) {
-    const name = input.dataset.stagePath;
-    const value = name === "run" && Array.isArray(one.command) ? one.command.join(" ") : one[name] ?? (spec.stages?.length && !["name", "needs", "kind"].includes(name) ? undefined : one[name]);
-    set(input, Array.isArray(value) ? value.join(", ") : value);
-    if (name === "run") input.disabled = Array.isArray(one.command);
+    const name = input.dataset.stagePath, argv = effective(one, "command");
+    const value = name === "run" && Array.isArray(argv) ? argv.join(" ") : effective(one, name);
+    set(input, Array.isArray(value) ? value.join(", ") : value, !isOwn(one, name));
+    if (name === "run") input.disabled = Array.isArray(argv);
   }
-  const chosen = device(one.devices);
-  find("device").value = chosen;
-  set(find("device-count"), chosen === "custom" ? "" : one.devices?.count);
-  set(find("device-milli"), chosen === "custom" ? "" : one.devices?.milli);
+  const devices = effective(one, "devices"), chosen = device(devices), given = !isOwn(one, "devices");
+  set(find("device"), chosen, given);
+  set(find("device-count"), chosen === "custom" ? "" : devices?.count, given);
+  set(find("device-milli"), chosen === "custom" ? "" : devices?.milli, given);
   find("device-count").disabled = find("device-milli").disabled = chosen === "custom" || chosen === "" || chosen === "cpu";
-  set(find("retry"), one.retry?.max);
+  set(find("retry"), effective(one, "retry")?.max, !isOwn(one, "retry"));
   const staged = Boolean(spec.stages?.length);
   for (const el of page.querySelectorAll("[data-staged-only]")) el.hidden = !staged;
   find("drop-stage").hidden = !staged || spec.stages.length < 2;
@@ -74,7 +54,10 @@ function fill() {
   }));
 }
 
-function set(input, value) {
+function set(input, value, given = false) {
+  const told = given && value !== undefined && value !== "" ? t("given by the whole job") : "";
+  input.classList.toggle("given", Boolean(told));
+  input.title = told;
   if (input === document.activeElement) return;
   const shown = value === undefined || value === null ? "" : typeof value === "object" ? flow(value) : String(value);
   if (input.tagName === "SELECT" && ![...input.options].some(o => o.value === shown)) input.append(new Option(shown, shown));
@@ -119,28 +102,40 @@ find("drop-stage").addEventListener("click", () => {
 
 function write() {
   text.value = yaml(spec);
-  find("yaml-err").textContent = "";
   fill();
   keep();
   soon();
 }
 
+// While the text is being read, or cannot be, the form rests: it would write over what it has not seen.
 let reading = 0;
 text.addEventListener("input", () => {
+  form.inert = true;
+  keep();
+  soon();
   clearTimeout(reading);
-  reading = setTimeout(async () => {
-    const sent = text.value;
-    const answer = await fetch("/jobs/new/parse", { method: "POST", body: sent, headers: { "Content-Type": "application/yaml", "X-CSRFToken": document.cookie.match(/yard_csrf=([^;]+)/)?.[1] || "" } }).catch(() => null);
-    if (!answer || sent !== text.value) return;
-    const body = await answer.json().catch(() => ({}));
-    find("yaml-err").textContent = answer.ok ? "" : body.detail || "";
-    text.setAttribute("aria-invalid", !answer.ok);
-    if (answer.ok) { spec = body.spec; fill(); keep(); soon(); }
-  }, 300);
+  reading = setTimeout(follow, 300);
 });
+
+/** Reads the text and shows it in the form, or says why it cannot be read. */
+async function follow() {
+  const sent = text.value;
+  let answer = null, fault = "";
+  try {
+    answer = await call("/jobs/new/parse", { yaml: sent });
+  } catch (error) {
+    fault = error.message;
+  }
+  if (sent !== text.value) return;
+  find("yaml-err").textContent = fault;
+  find("unread").hidden = !fault;
+  text.setAttribute("aria-invalid", Boolean(fault));
+  form.inert = Boolean(fault);
+  if (answer) { spec = answer.spec; fill(); }
+}
 find("copy-yaml").addEventListener("click", () => navigator.clipboard?.writeText(text.value).then(() => toast(t("Copied"))));
 
-function keep() { try { localStorage.setItem(PLACE, JSON.stringify({ yaml: text.value, spec })); } catch { /* a draft that cannot be kept is no loss of work that was submitted */ } }
+function keep() { try { localStorage.setItem(PLACE, JSON.stringify({ yaml: text.value })); } catch { /* a draft that cannot be kept is no loss of work that was submitted */ } }
 
 // ---- preview ----
 function soon() {
@@ -154,7 +149,7 @@ async function preview() {
   asked = new AbortController();
   find("verdict-short").textContent = t("Checking…");
   try {
-    show(await call("/jobs/new/preview", { json: spec, signal: asked.signal }));
+    show(await call("/jobs/new/preview", { yaml: text.value, signal: asked.signal }));
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error.status >= 400 && error.status < 500 && error.problem) {
@@ -196,12 +191,12 @@ function memory(said) {
 }
 
 function show(answer) {
-  faults([]);
-  find("verdict-short").textContent = t("Valid");
+  faults(answer.refused);
+  find("verdict-short").textContent = answer.refused.length ? t("{n} to correct", { n: answer.refused.length }) : t("Valid");
   const first = answer.stages[0], when = first?.expected_start;
   const nodes = s => [...new Set(s.devices.map(d => d.node))].join(", ");
   if (answer.verdict === "starts_now") verdict("completed", t("Starts now"), first?.why || nodes(first));
-  else if (answer.verdict === "never") verdict("failed", t("Would wait"), first?.reasons[0]?.text || "");
+  else if (answer.verdict === "never") verdict("failed", answer.refused.length ? t("Would be refused") : t("Could never start"), answer.stages.flatMap(s => s.reasons)[0]?.text || "");
   else verdict("running", when ? t("Starts about {from}", { from: `${clock(when.low_at)}–${clock(when.high_at)}` }) : t("Would wait"), first?.reasons[0]?.text || "");
   find("preview-stages").replaceChildren(...answer.stages.map(s => {
     const rows = [el("h3", "", s.name), el("div", "y-parts", ...Object.entries(s.devices.reduce((all, d) => ({ ...all, [`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`]: [...(all[`${d.node} ${d.kind === "cpu" ? "cpu" : d.model}`] || []), d] }), {})).map(([where, list]) => {
@@ -239,9 +234,10 @@ function faults(list) {
 // ---- submit ----
 async function submit() {
   const button = document.querySelector("[data-submit]");
+  if (button.disabled) return;
   button.disabled = true;
   try {
-    const job = await call("/api/v1/jobs", { json: spec, headers: { "Idempotency-Key": key } });
+    const job = await call("/api/v1/jobs", { yaml: text.value, headers: { "Idempotency-Key": key } });
     localStorage.removeItem(PLACE);
     location.href = `/jobs/${job.number}`;
   } catch (error) {
@@ -254,7 +250,8 @@ document.querySelector("[data-submit]").addEventListener("click", submit);
 document.addEventListener("keydown", event => (event.ctrlKey || event.metaKey) && event.key === "Enter" && (event.preventDefault(), submit()));
 
 const draft = known.source ? null : JSON.parse(localStorage.getItem(PLACE) || "null");
-if (draft?.spec) { spec = draft.spec; document.querySelector("[data-draft]").textContent = t("Draft restored"); }
 text.value = draft?.yaml || yaml(spec);
+text.readOnly = false; // what is typed before this line would be written over
 fill();
 soon();
+if (draft?.yaml) { document.querySelector("[data-draft]").textContent = t("Draft restored"); form.inert = true; follow(); }
