@@ -25,7 +25,7 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self._limit:
+        if declared.isdigit() and (len(declared) > 18 or int(declared) > self._limit):
             await self._refuse(scope, send)
             return
         came, answered = 0, False
