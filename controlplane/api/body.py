@@ -22,8 +22,9 @@ MOST_NODES: Final = 10_000
 # Of any body: job files, which are more than others, have the bounds above, each for itself.
 DEEPEST_BODY: Final = 50
 MOST_VALUES: Final = 1_000_000
-# What stands for a text, and what begins a further value: enough to count values before any is made.
-_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# A text, whole, so that what stands in it is not counted; and what opens, parts and closes. A text that is never closed
+# goes on to the end: were it tried again from each of its quotes, that would take for ever.
+_MARK: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[][{},]', re.DOTALL)
 _ESCAPED: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -97,20 +98,21 @@ _TOO_DEEP: Final = f"it is nested too deep; at most {DEEPEST_BODY} levels are ac
 
 def _count(content: bytes) -> None:
     """Raises for a text that holds more values, or more deeply, than any body may: before they are made."""
-    if content.count(b",") + content.count(b"[") + content.count(b"{") > MOST_VALUES:
-        bare = _TEXT.sub(b"", content)
-        if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MOST_VALUES:
-            raise Unreadable(f"a body may hold at most {MOST_VALUES:,} values")
-    if content.count(b"[") + content.count(b"{") <= DEEPEST_BODY:
+    if sum(map(content.count, (b",", b"[", b"{"))) <= DEEPEST_BODY:
         return
-    depth = 0
-    for each in _BRACKET.finditer(_TEXT.sub(b"", content)):
-        depth += 1 if each[0] in b"[{" else -1
+    depth = count = 0
+    for mark in _MARK.finditer(content):
+        match content[mark.start()]:
+            case 91 | 123:  # [ {
+                depth, count = depth + 1, count + 1
+            case 93 | 125:  # ] }
+                depth -= 1
+            case 44:  # ,
+                count += 1
         if depth > DEEPEST_BODY:
             raise Unreadable(_TOO_DEEP)
-
-
-_BRACKET: Final = re.compile(rb"[\[\]{}]")
+        if count > MOST_VALUES:
+            raise Unreadable(f"a body may hold at most {MOST_VALUES:,} values")
 
 
 def _whole(text: str) -> int:

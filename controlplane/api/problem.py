@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import DataError
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
-from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from psycopg import errors as postgres
 from rest_framework import exceptions

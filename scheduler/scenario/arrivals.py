@@ -58,8 +58,8 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
 def _widths(value: Any) -> dict[float, float]:
     """Numbers of devices with their shares; raises ``ValueError``."""
     wrong = ValueError(
-        f"generate.widths must map up to {MOST_WIDTHS} numbers of devices to shares, such as {{1: 0.7, 8: 0.3}}; a width "
-        f"is at most {WIDEST:,}"
+        f"generate.widths must map up to {MOST_WIDTHS} numbers of devices, each at most {WIDEST:,}, to shares, such as "
+        "{1: 0.7, 8: 0.3}"
     )
     if not isinstance(value, Mapping) or len(value) > MOST_WIDTHS:
         raise wrong
@@ -67,7 +67,9 @@ def _widths(value: Any) -> dict[float, float]:
         widths = {float(width): float(share) for width, share in value.items()}
     except (TypeError, ValueError, OverflowError):
         raise wrong from None
-    if not all(0 <= width <= WIDEST and 0 <= share <= 1e9 for width, share in widths.items()) or not sum(widths.values()):
+    if not all(0 <= width <= WIDEST and 0 <= share <= 1e9 for width, share in widths.items()) or not sum(
+        widths.values()
+    ):
         raise wrong
     return widths
 

@@ -37,14 +37,29 @@ from tests.fuzz.hostile import BODIES, CURSORS, HEADERS, JSON, WORDS
 SCHEMA = Path(__file__).parents[2] / "openapi.yaml"
 # Parameters that pages and the administration read; those of the API stand in its schema.
 OF_PAGES = (
-    "state", "project", "pool", "user", "q", "sort", "cursor", "job", "did", "with", "range", "stage", "attempt", "rank", "stream", "from", "next",
+    "state", "project", "pool", "user", "q", "sort", "cursor", "job", "did", "with", "range", "stage", "attempt",
+    "rank", "stream", "from", "next",
 )  # fmt: skip
-OF_ADMIN = ("q", "p", "o", "all", "e", "id__exact", "_to_field", "_popup", "_changelist_filters", "created_at__gte", "name", "project__id__exact")
+OF_ADMIN = (
+    "q",
+    "p",
+    "o",
+    "all",
+    "e",
+    "id__exact",
+    "_to_field",
+    "_popup",
+    "_changelist_filters",
+    "created_at__gte",
+    "name",
+    "project__id__exact",
+)
 # A body that is accepted, field by field the ground for one that is not.
 GOOD: dict[str, dict[str, Any]] = {
     "/api/v1/jobs": {"name": "a", "run": "true"},
     "/api/v1/jobs/batch": {"jobs": [{"run": "true"}]},
-    "/api/v1/maintenance-windows": {"starts_at": "2100-01-01T00:00:00Z", "ends_at": "2100-01-02T00:00:00Z", "reason": "x", "node": "n1"},
+    "/api/v1/maintenance-windows": {"starts_at": "2100-01-01T00:00:00Z", "ends_at": "2100-01-02T00:00:00Z",
+    "reason": "x", "node": "n1"},
     "/api/v1/simulations": {"trace": {"generate": {"jobs": 3}}, "world": {"nodes": "1x1"}},
     "/api/v1/consolidation": {},
 }  # fmt: skip
@@ -93,7 +108,8 @@ class Crawl:
         agent = town.machine()
         self.job = town.running(agent, name="target")
         self.known = {
-            "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64, "secret": "x",
+            "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
+            "secret": "x",
             "rest": "nothing", "object_id": "1", "id": "1", "app_label": "pools", "content_type_id": "1", "url": "x",
         }  # fmt: skip
         self.clients = {name: getattr(town, name).client for name in PEOPLE}
@@ -138,7 +154,7 @@ class Crawl:
 
 
 @pytest.fixture
-def crawl(town: Town) -> Crawl:  # noqa: F811
+def crawl(town: Town) -> Crawl:
     return Crawl(town)
 
 
@@ -159,11 +175,15 @@ def parameters_of(address: str, method: str = "get") -> list[str]:
 
 def _groups() -> list[str]:
     """The first two steps of all addresses: one test each, so that a failure says where."""
-    return sorted({"/".join(one.split("/")[:4 if one.startswith("/api") else 3]) for one in addresses()})
+    return sorted({"/".join(one.split("/")[: 4 if one.startswith("/api") else 3]) for one in addresses()})
 
 
 def _of(group: str) -> list[str]:
-    return [one for one in addresses() if one == group or one.startswith(group.rstrip("/") + "/") or (group == "/" and one == "/")]
+    return [
+        one
+        for one in addresses()
+        if one == group or one.startswith(group.rstrip("/") + "/") or (group == "/" and one == "/")
+    ]
 
 
 @pytest.mark.parametrize("group", _groups())
@@ -187,7 +207,13 @@ def test_whoever_asks_is_refused_alike(crawl: Crawl, person: str) -> None:
         for word in some(("%00", "%FF", "9" * 25, "1e400"), address, 2):
             values = dict.fromkeys(re.findall(r"<(\w+)>", address), word)
             crawl.send(crawl.client(address, person), "GET", crawl.fill(address, **values))
-            crawl.send(crawl.client(address, person), "POST", crawl.fill(address, **values), data=b"{}", content_type="application/json")
+            crawl.send(
+                crawl.client(address, person),
+                "POST",
+                crawl.fill(address, **values),
+                data=b"{}",
+                content_type="application/json",
+            )
             for parameter in some(parameters_of(address), address, 1) if parameters_of(address) else ():
                 crawl.send(crawl.client(address, person), "GET", f"{crawl.fill(address)}?{parameter}={word}")
     crawl.ends()
@@ -197,11 +223,35 @@ def test_whoever_asks_is_refused_alike(crawl: Crawl, person: str) -> None:
 def test_hostile_headers_are_refused(crawl: Crawl, header: str) -> None:
     key = header.upper().replace("-", "_")
     key = key if key in {"CONTENT_LENGTH", "CONTENT_TYPE"} else f"HTTP_{key}"
-    for address in ("/", "/jobs", "/sign-in", "/admin/", "/api/v1/jobs", "/api/v1/whoami", "/api/v1/bundles", "/agent/v1/enrol", "/agent/v1/logs", "/static/x", "/language"):
+    for address in (
+        "/",
+        "/jobs",
+        "/sign-in",
+        "/admin/",
+        "/api/v1/jobs",
+        "/api/v1/whoami",
+        "/api/v1/bundles",
+        "/agent/v1/enrol",
+        "/agent/v1/logs",
+        "/static/x",
+        "/language",
+    ):
         for value in some(HEADERS[header], address + header, 3):
             for method in ("GET", "POST"):
-                crawl.send(crawl.client(address), method, address, data=b"{}", **{"content_type": "application/json", key: value})
-                crawl.send(crawl.clients["anonymous"], method, address, data=b"a=b", **{"content_type": "application/x-www-form-urlencoded", key: value})
+                crawl.send(
+                    crawl.client(address),
+                    method,
+                    address,
+                    data=b"{}",
+                    **{"content_type": "application/json", key: value},
+                )
+                crawl.send(
+                    crawl.clients["anonymous"],
+                    method,
+                    address,
+                    data=b"a=b",
+                    **{"content_type": "application/x-www-form-urlencoded", key: value},
+                )
     crawl.ends()
 
 
@@ -209,7 +259,18 @@ def _posts() -> list[str]:
     return [one for one in addresses() if not one.startswith("/admin")]
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/yaml", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/octet-stream", "application/msgpack", ""])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "application/json",
+        "application/yaml",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/octet-stream",
+        "application/msgpack",
+        "",
+    ],
+)
 def test_hostile_bodies_are_refused(crawl: Crawl, kind: str) -> None:
     _node, credential = _node_of(crawl.town)
     agent = Client(raise_request_exception=False, headers={"authorization": f"Bearer {credential}"})
@@ -244,16 +305,24 @@ def test_hostile_fields_are_refused(crawl: Crawl, address: str) -> None:
     for name in _fields(address):
         rest = json.dumps({key: value for key, value in good.items() if key != name})[1:-1]
         for written in some(JSON, address + name, 12):
-            body = f'{{{json.dumps(name)}: {written}{", " if rest else ""}{rest}}}'
+            body = f"{{{json.dumps(name)}: {written}{', ' if rest else ''}{rest}}}"
             for query in ("", "?dry_run=placement") if address == "/api/v1/jobs" else ("",):
-                crawl.send(crawl.client(address), "POST", crawl.fill(address) + query, data=body, content_type="application/json")
+                crawl.send(
+                    crawl.client(address),
+                    "POST",
+                    crawl.fill(address) + query,
+                    data=body,
+                    content_type="application/json",
+                )
     crawl.ends()
 
 
 # Where a mapping of the job file has keys of its own.
 INNER = {
-    "devices": ("kind", "vendor", "model", "count", "milli", "memory", "partition", "run", "command", "env", "image", "any_of"),
-    "retry": ("max", "on", "backoff"), "preemption": ("allowed", "grace", "to"), "checkpoint": ("keep", "interval_hint", "framework"),
+    "devices": ("kind", "vendor", "model", "count", "milli", "memory", "partition", "run", "command", "env", "image",
+    "any_of"),
+    "retry": ("max", "on", "backoff"), "preemption": ("allowed", "grace", "to"), "checkpoint": ("keep",
+    "interval_hint", "framework"),
     "topology": ("within", "mode"), "nodes": ("min", "max"), "env": ("A",), "labels": ("a",),
     "inputs": ("from", "name", "path"), "outputs": ("name", "path"),
 }  # fmt: skip
@@ -264,7 +333,7 @@ def test_hostile_values_inside_a_job_file_are_refused(crawl: Crawl) -> None:
     for outer, names in INNER.items():
         for name in names:
             for written in some(JSON, outer + name, 12):
-                inner = f'{{{json.dumps(name)}: {written}}}'
+                inner = f"{{{json.dumps(name)}: {written}}}"
                 held = f"[{inner}]" if outer in {"inputs", "outputs"} else inner
                 body = f'{{"run": "true", {json.dumps(outer)}: {held}}}'
                 crawl.send(client, "POST", "/api/v1/jobs?dry_run=validate", data=body, content_type="application/json")
@@ -291,14 +360,32 @@ def test_hostile_forms_of_the_administration_are_refused(crawl: Crawl, model: st
             for word in some(WORDS, page + field, 4):
                 rest = "&".join(f"{quote(key)}={quote(str(value))}" for key, value in good.items() if key != field)
                 crawl.send(
-                    crawl.browser, "POST", page, data=f"{rest}&{quote(field)}={word}", content_type="application/x-www-form-urlencoded"
+                    crawl.browser, "POST", page, data=f"{rest}&{quote(field)}={word}",
+                    content_type="application/x-www-form-urlencoded"
                 )  # fmt: skip
-    crawl.send(crawl.browser, "POST", f"/admin/{model}/", data="action=delete_selected&_selected_action=%00", content_type="application/x-www-form-urlencoded")
-    crawl.send(crawl.browser, "POST", f"/admin/{model}/", data="action=delete_selected&_selected_action=" + "9" * 30, content_type="application/x-www-form-urlencoded")
+    crawl.send(
+        crawl.browser,
+        "POST",
+        f"/admin/{model}/",
+        data="action=delete_selected&_selected_action=%00",
+        content_type="application/x-www-form-urlencoded",
+    )
+    crawl.send(
+        crawl.browser,
+        "POST",
+        f"/admin/{model}/",
+        data="action=delete_selected&_selected_action=" + "9" * 30,
+        content_type="application/x-www-form-urlencoded",
+    )
     crawl.ends()
 
 
-@given(values=st.lists(st.tuples(st.sampled_from(("path", "query", "header", "body")), st.text(max_size=40)), min_size=1, max_size=4), which=st.randoms(use_true_random=False))
+@given(
+    values=st.lists(
+        st.tuples(st.sampled_from(("path", "query", "header", "body")), st.text(max_size=40)), min_size=1, max_size=4
+    ),
+    which=st.randoms(use_true_random=False),
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_request_is_answered(crawl: Crawl, values: list[tuple[str, str]], which: Any) -> None:
     address = which.choice(addresses())
@@ -316,7 +403,8 @@ def test_any_request_is_answered(crawl: Crawl, values: list[tuple[str, str]], wh
             body = json.dumps({**GOOD.get(address, {}), which.choice(names): text})
     headers.pop("Content-Type", None)
     crawl.send(
-        crawl.client(address), which.choice(("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS")), path + "?" + "&".join(query),
+        crawl.client(address), which.choice(("GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS")),
+        path + "?" + "&".join(query),
         data=body, content_type="application/json", headers=headers,
     )  # fmt: skip
     assert crawl.broke == []
