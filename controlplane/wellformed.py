@@ -21,6 +21,8 @@ from django.core.exceptions import BadRequest, ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.template import loader
+from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
 
@@ -190,8 +192,8 @@ def problem(detail: str, instance: str = "") -> bytes:
 
 def said(request: HttpRequest, exception: Any = None) -> HttpResponse:
     """The page that says what is wrong with a request; Django calls it wherever a page refuses one with 400."""
-    from django.template import loader
-
     told = exception if isinstance(exception, str) else str(exception) if isinstance(exception, BadRequest) else ""
-    content = loader.render_to_string("400.html", {"said": told or _("The server cannot read this request.")})
-    return HttpResponse(content, status=400)
+    # Where the middleware refuses, nobody has yet chosen the reader's language.
+    with translation.override(translation.get_language_from_request(request)):
+        values = {"said": told or _("The server cannot read this request."), "language": translation.get_language()}
+        return HttpResponse(loader.render_to_string("400.html", values), status=400)
