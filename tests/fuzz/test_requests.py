@@ -377,6 +377,13 @@ def test_hostile_forms_of_the_administration_are_refused(crawl: Crawl, model: st
     crawl.ends()
 
 
+def test_no_address_breaks_on_any_method(crawl: Crawl) -> None:
+    for address in addresses():
+        for method in ("OPTIONS", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "PROPFIND", "get"):
+            crawl.send(crawl.client(address), method, crawl.fill(address))
+    crawl.ends()
+
+
 @given(
     values=st.lists(
         st.tuples(st.sampled_from(("path", "query", "header", "body")), st.text(max_size=40)), min_size=1, max_size=4
