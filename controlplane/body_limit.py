@@ -17,16 +17,22 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:
-    """Passes requests on to ``application`` unless their body has more than ``limit`` bytes."""
+    """Passes requests on to ``application`` unless their body has more than ``limit`` bytes.
 
-    def __init__(self, application: Application, limit: int) -> None:
+    ``wider`` has the limits of the addresses below a prefix that take more; the first that fits counts.
+    """
+
+    def __init__(self, application: Application, limit: int, wider: Mapping[str, int] | None = None) -> None:
         self._application = application
         self._limit = limit
+        self._wider = dict(wider or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        limit = next((most for prefix, most in self._wider.items() if path.startswith(prefix)), self._limit)
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > self._limit:
-            await self._refuse(scope, send)
+        if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+            await self._refuse(scope, send, limit)
             return
         came, answered = 0, False
 
@@ -34,9 +40,9 @@ class BodyLimit:
             nonlocal came, answered
             message = await receive()
             came += len(message.get("body", b""))
-            if came > self._limit and not answered:
+            if came > limit and not answered:
                 answered = True
-                await self._refuse(scope, send)
+                await self._refuse(scope, send, limit)
             # The application sees a client that has gone; what it would still answer is dropped below.
             return {"type": "http.disconnect"} if answered else message
 
@@ -46,13 +52,13 @@ class BodyLimit:
 
         await self._application(scope, counting, guarded)
 
-    async def _refuse(self, scope: Scope, send: Send) -> None:
+    async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
         problem = {
             "type": "about:blank",
             "title": "Content Too Large",
             "status": 413,
             "code": "too_large",
-            "detail": f"a request may have {self._limit:,} bytes at most",
+            "detail": f"a request here may have {limit:,} bytes at most",
             "instance": scope.get("path", ""),
         }
         headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]

@@ -6,6 +6,7 @@ DATABASE_URL, REDIS_URL and a secret key are required; nothing else is. See docs
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -75,6 +76,12 @@ _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.h
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
 CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
+# Kinds of devices that quotas and job files may name before a node has one.
+DEVICE_KINDS = frozenset(_list("YARD_DEVICE_KINDS"))
+if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", kind)):
+    raise ImproperlyConfigured(
+        f"YARD_DEVICE_KINDS names {', '.join(wrong)}; a kind has 1 to 20 lower-case letters, digits and -, such as tpu"
+    )
 
 INSTALLED_APPS = [
     "controlplane.access",
@@ -98,6 +105,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    # First: what it refuses, nothing else has to understand.
+    "controlplane.wellformed.WellFormed",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",

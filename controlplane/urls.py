@@ -7,6 +7,8 @@ admin.site.site_header = "Switchyard"
 admin.site.site_title = "Switchyard"
 admin.site.index_title = "Administration"
 
+handler400 = "controlplane.wellformed.said"
+
 urlpatterns = [
     path("api/v1/", include("controlplane.api.urls")),
     path("agent/v1/", include("controlplane.link.urls")),

@@ -7,6 +7,7 @@ they are for the control plane.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,8 @@ from typing import Any
 from switchyard.problem import SpecError
 
 LONGEST_BYTES = 1 << 20
+DEEPEST = 20
+MOST_VALUES = 10_000
 
 
 def read(path: str) -> dict[str, Any]:
@@ -25,7 +28,11 @@ def read(path: str) -> dict[str, Any]:
     A relative ``workdir`` is made absolute, from the folder of the file. Raises :class:`SpecError`.
     """
     if path == "-":
-        text, folder, name = sys.stdin.read(LONGEST_BYTES + 1), Path.cwd(), "standard input"
+        folder, name = Path.cwd(), "standard input"
+        try:
+            text = sys.stdin.read(LONGEST_BYTES + 1)
+        except UnicodeDecodeError:
+            raise SpecError("standard input is not UTF-8 text; is it a job file?") from None
     else:
         name, folder = path, Path(path).resolve().parent
         try:
@@ -65,6 +72,8 @@ def put(spec: dict[str, Any], assignments: Iterable[str]) -> None:
         if not equals or not path.strip():
             raise SpecError(f"--set {text!r} must be written key=value, such as devices.count=4")
         *steps, last = path.strip().split(".")
+        if len(steps) >= DEEPEST:
+            raise SpecError(f"--set {path[:60]}: a job file has at most {DEEPEST} levels")
         place: Any = spec
         for step in steps:
             place = _enter(place, step, path)
@@ -91,7 +100,7 @@ def _enter(place: Any, step: str, path: str) -> Any:
 
 
 def _index(items: list[Any], step: str, path: str) -> int:
-    if step.isdigit() and int(step) < len(items):
+    if re.fullmatch(r"[0-9]{1,9}", step) and int(step) < len(items):
         return int(step)
     for at, item in enumerate(items):
         if isinstance(item, Mapping) and item.get("name") == step:
@@ -105,6 +114,8 @@ def _load(text: str, name: str) -> Any:
 
     try:
         return yaml.load(text, Loader=_loader())
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{name} cannot be read: {str(error)[:200]}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -120,13 +131,22 @@ def _loader() -> Any:
         """SafeLoader with the plain scalars of YAML 1.2 and without doubled keys."""
 
         yaml_implicit_resolvers: dict[Any, Any] = {}
+        depth = 0
+        values = 0
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 problem = "anchors and aliases (& and *) are not accepted"
                 raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
-            return super().compose_node(parent, index)
+            self.depth, self.values = self.depth + 1, self.values + 1
+            if self.depth > DEEPEST or self.values > MOST_VALUES:
+                problem = f"at most {DEEPEST} levels and {MOST_VALUES:,} values are accepted"
+                raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self.depth -= 1
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             seen = set()
@@ -141,6 +161,20 @@ def _loader() -> Any:
                 seen.add(key)
             return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
 
+        def construct_yaml_int(self, node: Any) -> int:
+            number = int(node.value)
+            if not -(2**63) < number < 2**63:
+                raise ValueError(f"{number} is too large a number; a text has quotes")
+            return number
+
+        def construct_yaml_float(self, node: Any) -> float:
+            number = float(node.value)
+            if not math.isfinite(number):
+                raise ValueError(f"{node.value[:40]} is too large a number")
+            return number
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_yaml_float)
     for kind, pattern, first in (
         ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
         ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),

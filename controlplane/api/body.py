@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import IO, Any, Final
@@ -12,11 +13,19 @@ from rest_framework.parsers import BaseParser
 
 from controlplane.api.problem import Refused
 from controlplane.jobs.section import Refusal
+from controlplane.wellformed import LARGEST_WHOLE, faults
 
 LARGEST_FILE: Final = 2**20
 LARGEST_BATCH: Final = 16 * 2**20
 DEEPEST: Final = 20
 MOST_NODES: Final = 10_000
+# Of any body: job files, which are more than others, have the bounds above, each for itself.
+DEEPEST_BODY: Final = 50
+MOST_VALUES: Final = 1_000_000
+# A text, whole, so that what stands in it is not counted; and what opens, parts and closes. A text that is never closed
+# goes on to the end: were it tried again from each of its quotes, that would take for ever.
+_MARK: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[][{},]', re.DOTALL)
+_ESCAPED: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 class Unreadable(Exception):
@@ -62,15 +71,61 @@ def _or_refuse(parse: Any, content: bytes) -> Any:
 
 
 def from_json(content: bytes) -> Any:
-    """The JSON value; raises :class:`Unreadable`."""
+    """The JSON value, which has only texts and numbers that can be kept; raises :class:`Unreadable`."""
+    _count(content)
     try:
-        value = json.loads(content, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = json.loads(
+            content.decode(),
+            object_pairs_hook=_unique,
+            parse_constant=_no_constant,
+            parse_int=_whole,
+            parse_float=_finite,
+        )
+    except UnicodeDecodeError:
+        raise Unreadable("the body must be UTF-8 text") from None
     except RecursionError:
-        raise Unreadable(f"it is nested too deep; at most {DEEPEST} levels are accepted") from None
+        raise Unreadable(_TOO_DEEP) from None
     except ValueError as error:
-        # Also what the interpreter says of numbers with thousands of digits.
         raise Unreadable(f"this is no JSON that can be read: {str(error)[:200]}") from None
+    if _ESCAPED.search(content):
+        for at, fault in faults(value):
+            raise Unreadable(f"{at[:200] or 'the body'} {fault}")
     return value
+
+
+_TOO_DEEP: Final = f"it is nested too deep; at most {DEEPEST_BODY} levels are accepted"
+
+
+def _count(content: bytes) -> None:
+    """Raises for a text that holds more values, or more deeply, than any body may: before they are made."""
+    if sum(map(content.count, (b",", b"[", b"{"))) <= DEEPEST_BODY:
+        return
+    depth = count = 0
+    for mark in _MARK.finditer(content):
+        match content[mark.start()]:
+            case 91 | 123:  # [ {
+                depth, count = depth + 1, count + 1
+            case 93 | 125:  # ] }
+                depth -= 1
+            case 44:  # ,
+                count += 1
+        if depth > DEEPEST_BODY:
+            raise Unreadable(_TOO_DEEP)
+        if count > MOST_VALUES:
+            raise Unreadable(f"a body may hold at most {MOST_VALUES:,} values")
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20 or not -LARGEST_WHOLE <= int(text) <= LARGEST_WHOLE:
+        raise Unreadable(f"{text[:30]} is too large: a whole number may be {LARGEST_WHOLE} at most; a text has quotes")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise Unreadable(f"{text[:30]} is too large for a number")
+    return number
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -146,10 +201,15 @@ for _tag, _pattern, _first in (
 
 
 def _float(loader: Any, node: Any) -> float:
-    return float(node.value)
+    return _finite(node.value)
+
+
+def _int(loader: Any, node: Any) -> int:
+    return _whole(node.value)
 
 
 _JobFileLoader.add_constructor("tag:yaml.org,2002:float", _float)
+_JobFileLoader.add_constructor("tag:yaml.org,2002:int", _int)
 
 
 def from_yaml(content: bytes) -> Any:
@@ -157,9 +217,12 @@ def from_yaml(content: bytes) -> Any:
     try:
         loader = _JobFileLoader(content.decode("utf-8"))
         try:
-            return loader.get_single_data()
+            value = loader.get_single_data()
         finally:
             loader.dispose()
+        for at, fault in faults(value):
+            raise Unreadable(f"{at[:200] or 'the file'} {fault}")
+        return value
     except UnicodeDecodeError:
         raise Unreadable("the file must be UTF-8 text") from None
     except yaml.MarkedYAMLError as error:

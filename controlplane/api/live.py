@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import Resolver404, resolve
 
 from controlplane.access.models import User
+from controlplane.wellformed import fault_in, fault_of_query, problem
 
 PREFIX = "/api/v1/"
 LONGEST = 2000
@@ -21,6 +22,8 @@ def read(address: str, user: User) -> tuple[int, str, bytes]:
     A text (a log) comes as ``{"text": ..., "next_offset": ...}``. Never raises for a bad address: the status says so.
     Blocks for the database: call it in a thread.
     """
+    if fault := fault_in(address) or fault_of_query(address.partition("?")[2]):
+        return 400, "", problem(fault)
     parts = urlsplit(address)
     if parts.scheme or parts.netloc or not parts.path.startswith(PREFIX) or len(address) > LONGEST:
         return 404, "", _problem("a topic is an address under /api/v1/")

@@ -8,16 +8,18 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
-from django.db.models import Model, QuerySet
+from django.db.models import CharField, IntegerField, Model, QuerySet, TextField
 from rest_framework.request import Request
 
 from controlplane.api.problem import Refused
+from controlplane.wellformed import fault_of
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
 
 LARGEST = 500
 USUAL = 100
+LONGEST_CURSOR = 1_000
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -56,7 +58,7 @@ def page_of(
     limit = USUAL if limit is None else limit
     if not 1 <= limit <= LARGEST:
         raise Refused(400, "invalid", f"limit must be a whole number from 1 to {LARGEST}")
-    cursor = _read(request.query_params.get("cursor", ""))
+    cursor = _read(request.query_params.get("cursor", ""), rows.model, key)
     backwards = cursor is not None and cursor.backwards
     down = descending != backwards
     if cursor is not None:
@@ -74,12 +76,22 @@ def page_of(
     return found, links
 
 
-def _read(text: str) -> _Cursor | None:
+def _read(text: str, model: type[Model], key: str) -> _Cursor | None:
+    """What a cursor says. One that was made for another key, or by somebody else, is refused."""
     if not text:
         return None
+    field = model._meta.get_field(key)
+    kind = int if isinstance(field, IntegerField) else str
+    assert kind is int or isinstance(field, CharField | TextField), "pages go by a number or a name"
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Cursor)
-    except (ValueError, binascii.Error):
+        if len(text) > LONGEST_CURSOR or not text.isascii():
+            raise ValueError("no cursor of ours")
+        content = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        cursor = msgspec.json.decode(content, type=_Cursor)
+        if not isinstance(cursor.after, kind) or fault_of(cursor.after):
+            raise ValueError("a cursor of another list")
+        return cursor
+    except (ValueError, binascii.Error, RecursionError):
         raise Refused(400, "invalid", "this cursor cannot be read; take it from next or previous") from None
 
 

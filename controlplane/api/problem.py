@@ -12,9 +12,9 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
-from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from psycopg import errors as postgres
 from rest_framework import exceptions
@@ -127,6 +127,8 @@ def _refused(error: Exception) -> Refused:
             return Refused(403, "permission_denied", "you may not do this")
         case RequestDataTooBig():
             return Refused(413, "too_large", "the request is larger than this server accepts")
+        case SuspiciousOperation() | BadRequest():
+            return Refused(400, "invalid", "this request cannot be read")
         case exceptions.APIException():
             return _from_rest(error)
         case msgspec.ValidationError() | msgspec.DecodeError():
@@ -166,6 +168,8 @@ def _from_database(error: DatabaseError) -> Refused:
         return Refused(503, "busy", "the database is busy; try again", retry_s=RETRY_AFTER_S)
     if isinstance(error, OperationalError | InterfaceError):
         return Refused(503, "database_unavailable", "the database does not answer; try again", retry_s=RETRY_AFTER_S)
+    if isinstance(error, DataError):
+        return Refused(400, "invalid", "a value in this request is larger than what can be kept")
     if isinstance(error, IntegrityError):
         return Refused(409, "conflict", "somebody else changed this at the same moment; look again and repeat")
     return Refused(500, "internal", "the server made a mistake; its log has more under this trace_id")

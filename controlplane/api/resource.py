@@ -25,6 +25,7 @@ from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.problem import Refused
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.values import nearest
+from controlplane.wellformed import fault_of, fault_of_query
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -108,6 +109,9 @@ def staff(request: Request, deed: str) -> User:
 
 def asked(request: Request, shape: type[Q]) -> Q:
     """The query parameters as ``shape``; raises 400 for an unknown one or a wrong value."""
+    # Pages and sockets read an address without its having come through the middleware.
+    if fault := fault_of_query(request.META.get("QUERY_STRING", "")):
+        raise Refused(400, "invalid", fault)
     known = {field.encode_name for field in msgspec.structs.fields(shape)}
     faults = [
         Refusal(f"/{name}", f"there is no parameter {name[:60]!r} here; {nearest(name, known)}", "unknown_parameter")
@@ -117,9 +121,19 @@ def asked(request: Request, shape: type[Q]) -> Q:
     if faults:
         raise Refused(400, "invalid", faults[0].detail, errors=faults)
     try:
-        return msgspec.convert(request.query_params.dict(), shape, strict=False)
+        found = msgspec.convert(request.query_params.dict(), shape, strict=False)
     except msgspec.ValidationError as error:
         raise Refused(400, "invalid", f"a query parameter cannot be read: {error}") from None
+    return _kept(found)
+
+
+def _kept(found: Q) -> Q:
+    """What was read, where each of its values can be kept; raises 400 for one that cannot."""
+    for field in msgspec.structs.fields(found):
+        if fault := fault_of(getattr(found, field.name)):
+            at = Refusal(f"/{field.encode_name}", f"{field.encode_name} {fault}", "out_of_range")
+            raise Refused(400, "invalid", at.detail, errors=[at])
+    return found
 
 
 def parameters(shape: type[msgspec.Struct], described: Mapping[str, str]) -> list[OpenApiParameter]:
@@ -134,7 +148,7 @@ def parameters(shape: type[msgspec.Struct], described: Mapping[str, str]) -> lis
 def taken(request: Request, shape: type[Q]) -> Q:
     """The body as ``shape``; raises 400 with where it differs. Unknown keys are refused by the shape."""
     try:
-        return msgspec.convert(request.data, shape)
+        return _kept(msgspec.convert(request.data, shape))
     except msgspec.ValidationError as error:
         raise Refused(400, "invalid", f"the body cannot be read: {error}") from None
 

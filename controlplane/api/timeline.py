@@ -21,6 +21,7 @@ from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.models import Device
 from controlplane.jobs import models as rows
+from controlplane.wellformed import fault_of
 from scheduler.core.lifecycle import FINAL, WAITING
 
 MOST_LANES = 1000
@@ -113,17 +114,19 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
     if not text:
         return now + timedelta(seconds=fallback_s)
     try:
-        return now + timedelta(seconds=float(text))
+        at: datetime | None = now + timedelta(seconds=float(text))
     except (ValueError, OverflowError):
-        pass  # not a number of seconds, then a date
-    try:
-        at = parse_datetime(text.replace(" ", "+"))
-    except ValueError:
-        at = None
+        # Not a number of seconds, then a date.
+        try:
+            at = parse_datetime(text.replace(" ", "+"))
+        except ValueError:
+            at = None
     if at is None or at.tzinfo is None:
         raise Refused(
             400, "invalid", "from and to must be seconds relative to now, or times such as 2027-01-31T18:00:00Z"
         )
+    if fault := fault_of(at):
+        raise Refused(400, "invalid", f"from and to {fault}")
     return at.astimezone(UTC)
 
 

@@ -95,6 +95,7 @@ urlpatterns = [
     path("version", whoami.ServerVersion.as_view()),
     path("whoami", whoami.WhoAmI.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema"), name="docs"),
+    # It renders a page, which OPTIONS would have none of.
+    path("docs", SpectacularSwaggerView.as_view(url_name="schema", http_method_names=["get", "head"]), name="docs"),
     re_path(r"^(?P<rest>.*)$", Nothing.as_view()),
 ]

@@ -12,6 +12,7 @@ from agents.protocol import IMAGE
 from controlplane.jobs import masked
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
+from controlplane.pools import kinds
 from scheduler.core import partitions
 from scheduler.core.match import SMALLEST
 from scheduler.core.types import Alternative, Ask
@@ -24,8 +25,6 @@ DEFAULT_GRACE_S: Final = 30.0
 DEVICE_KEYS: Final = (
     "kind", "vendor", "model", "count", "milli", "memory", "partition", "run", "command", "env", "image",
 )  # fmt: skip
-KINDS_OF_DEVICE: Final = frozenset({"cpu", "gpu", "npu"})
-
 # What a stage runs on where its file names no device, best first.
 AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
     "preprocess": ("cpu",),
@@ -59,7 +58,7 @@ LARGEST_ENV: Final = 128 * 1024
 class Known:
     """What the cluster has: kinds of devices, and the kind of each model, in lower case."""
 
-    kinds: frozenset[str] = KINDS_OF_DEVICE
+    kinds: frozenset[str] = kinds.USUAL
     models: Mapping[str, str] | None = None
 
     def kind_of(self, model: str) -> str:

@@ -19,7 +19,7 @@ from controlplane.access import permissions
 from controlplane.access.models import Project, User
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
-from controlplane.jobs.demand import AFFINITY, KINDS_OF_DEVICE, Host, Known
+from controlplane.jobs.demand import AFFINITY, Host, Known
 from controlplane.jobs.section import Refusal, Section
 from controlplane.jobs.values import (
     Unacceptable,
@@ -32,6 +32,7 @@ from controlplane.jobs.values import (
     shown,
     whole,
 )
+from controlplane.pools import kinds
 from controlplane.pools.models import Pool, PriorityClass
 from scheduler.core import retry
 
@@ -171,7 +172,7 @@ def rules_for(user: User) -> Rules:
         may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
-        known=Known(KINDS_OF_DEVICE | {kind for kind, _ in devices}, models),
+        known=Known(kinds.named() | {kind for kind, _ in devices}, models),
     )
 
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
+from controlplane.wellformed import fault_of
+
 SIZE_UNITS: Final = {
     **{prefix + "b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t", "p"))},
     **{prefix + suffix: 1024**power for power, prefix in enumerate("kmgtp", 1) for suffix in ("ib", "i", "")},
@@ -220,4 +222,6 @@ def moment(value: object) -> datetime:
         at = None
     if at is None or at.tzinfo is None:
         raise Unacceptable(f"must be a date and time with a zone, such as 2027-01-31T18:00:00Z, not {shown(value)}")
+    if fault := fault_of(at):
+        raise Unacceptable(f"{fault}, not {shown(value)}", "out_of_range")
     return at.astimezone(UTC)

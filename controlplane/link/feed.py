@@ -30,16 +30,20 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import connections
 
+from controlplane.wellformed import fault_in, fault_of_query
+
 log = logging.getLogger(__name__)
 
 PREFIX = "/api/v1/"
 MAX_TOPICS = 20
 MAX_TOPIC_LENGTH = 500
+MAX_MESSAGE_LENGTH = 4_000
 AGAIN_S = 1.0
 SAFETY_S = 8.0
 BEAT_S = 10.0
 SESSION_S = 60.0
 CLOSE_UNAUTHENTICATED = 4401
+CLOSE_UNREADABLE = 4400
 GROUP = "changes"
 
 
@@ -124,12 +128,21 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         with contextlib.suppress(Exception):
             await self.channel_layer.group_discard(GROUP, self.channel_name)
 
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Reads a message. One that no page sends ends the line: too long, or bytes."""
+        if not text_data or len(text_data) > MAX_MESSAGE_LENGTH:
+            await self.close(CLOSE_UNREADABLE)
+        else:
+            await super().receive(text_data=text_data, **kwargs)
+
     async def receive_json(self, content: Any, **_: Any) -> None:
         if not isinstance(content, dict) or self.looking is None:
             return
         topic = content.get("topic")
         if not isinstance(topic, str) or not topic.startswith(PREFIX) or len(topic) > MAX_TOPIC_LENGTH:
             await self._refuse(topic, f"a topic is a path below {PREFIX}")
+        elif fault := fault_in(topic) or fault_of_query(topic.partition("?")[2]):
+            await self._refuse(topic, f"the topic cannot be read: {fault}")
         elif content.get("op") == "unsub":
             self.topics.pop(topic, None)
         elif content.get("op") == "sub":
@@ -144,7 +157,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
     async def decode_json(cls, text_data: str) -> Any:
         try:
             return json.loads(text_data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     async def changed(self, message: dict[str, Any]) -> None:

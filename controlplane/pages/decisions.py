@@ -55,7 +55,7 @@ def _cursor(url: str | None) -> str:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    if not asked.get("job", "1").isdigit():
+    if not re.fullmatch(r"[0-9]{1,18}", asked.get("job", "1")):
         del asked["job"]
     answer = read(request, "/decisions?" + urlencode({**asked, "limit": PER_PAGE}))
     filters = {key: value for key, value in asked.items() if key != "cursor"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -206,7 +207,7 @@ def log(request: HttpRequest, number: int) -> StreamingHttpResponse:
     """One log as a file, whole, however long it is. It is sent as a download: a browser never shows it as a page."""
     row = _row(request, number)
     asked = {key: request.GET.get(key, "") for key in ("stage", "attempt", "rank", "stream")}
-    if not (asked["attempt"].isdigit() and asked["rank"].isdigit()):
+    if not (re.fullmatch(r"[0-9]{1,9} [0-9]{1,9}", f"{asked['attempt']} {asked['rank']}")):
         raise Http404(_("A log is named by stage, attempt, rank and stream."))
     part = Part.objects.filter(
         attempt__stage__job=row,

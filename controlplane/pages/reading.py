@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, cast
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, QueryDict
 
 from controlplane.access.models import User
@@ -24,7 +24,8 @@ class Answer:
 
 
 def read(request: HttpRequest, path: str) -> Answer:
-    """Reads ``path``, which is below /api/v1. Raises Http404 or PermissionDenied where the API refuses."""
+    """Reads ``path``, which is below /api/v1. Raises Http404, PermissionDenied or BadRequest where the API
+    refuses."""
     # Imported late: the API's modules register their resources and are heavy to load.
     from controlplane.api.live import read as answer_of
 
@@ -33,6 +34,8 @@ def read(request: HttpRequest, path: str) -> Answer:
         raise Http404(f"there is nothing at {path}, or you may not see it")
     if status in {401, 403}:
         raise PermissionDenied(_detail(content) or "you may not see this")
+    if status in {400, 422}:
+        raise BadRequest(_detail(content))
     if status >= 400:
         raise ValueError(f"GET {path} was refused with {status}: {_detail(content)}")
     return Answer(API + path, etag, json.loads(content))

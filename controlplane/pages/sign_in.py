@@ -21,7 +21,7 @@ def _next(request: HttpRequest) -> str:
     """Where the reader wanted to go, if that is a page of this site."""
     wanted = request.POST.get("next") or request.GET.get("next") or "/"
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if safe else "/"
+    return wanted if safe and wanted.startswith("/") else "/"
 
 
 def _tries_key(request: HttpRequest, username: str) -> str:

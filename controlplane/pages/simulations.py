@@ -17,6 +17,7 @@ from scheduler.profiles import DEFAULT, PROFILES
 
 # Simulated time begins at a midnight that is nobody's.
 MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001  drawn as it stands, in no zone
+LAST_S = 7_000 * 365 * 86_400.0
 LOOK = {"WAITING": "pending", "RUNNING": "running", "DONE": "completed", "FAILED": "failed", "CANCELLED": "cancelled"}
 MOST_CURVES = 8
 # Pixels of a track in a lane of nodes, and of a line of text.
@@ -196,4 +197,5 @@ def _gantt(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at(seconds: float) -> str:
-    return (MIDNIGHT + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+    # What waits behind stages of years may end beyond the calendar: it is drawn at its edge.
+    return (MIDNIGHT + timedelta(seconds=min(seconds, LAST_S))).isoformat(timespec="seconds")

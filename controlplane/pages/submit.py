@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.request import RawPostDataException
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
@@ -29,8 +32,8 @@ def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]
     API refuses a file in which one of them is masked still.
     """
     wanted = request.GET.get("from", "")
-    if wanted.isdigit():
-        row = Job.objects.filter(visible_jobs(request.user), number=int(wanted[:18])).first()  # type: ignore[arg-type]
+    if re.fullmatch(r"[0-9]{1,18}", wanted):
+        row = Job.objects.filter(visible_jobs(request.user), number=int(wanted)).first()  # type: ignore[arg-type]
         if row is not None:
             return masked.shown(row.spec), row.number, masked.names(row.spec)
     return SAMPLE, None, []
@@ -61,12 +64,20 @@ def show(request: HttpRequest) -> HttpResponse:
     )
 
 
+def _content(request: HttpRequest) -> bytes:
+    """The job file that was sent. Raises BadRequest where it is a part of a form, which has been read by then."""
+    try:
+        return request.body
+    except RawPostDataException:
+        raise BadRequest(_("Send the job file itself, not a form.")) from None
+
+
 @login_required
 @require_POST
 def parse(request: HttpRequest) -> JsonResponse:
     """A job file's YAML as JSON, by the API's own reader; or where it cannot be read."""
     try:
-        spec = from_yaml(request.body)
+        spec = from_yaml(_content(request))
     except Unreadable as error:
         return JsonResponse({"detail": str(error)}, status=400)
     if not isinstance(spec, dict):
@@ -78,6 +89,7 @@ def parse(request: HttpRequest) -> JsonResponse:
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
     """The API's dry run of a job file, with what it says in the reader's language."""
+    _content(request)
     status, body = dry_run(request)
     for stage in body.get("stages", ()) if status == 200 else ():
         stage["why"] = told_text(stage, "why")

@@ -11,6 +11,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import Project, slug
+from controlplane.pools import kinds
 from scheduler.profiles import PROFILES
 
 
@@ -104,3 +105,8 @@ class Quota(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project}: {self.kind}"
+
+    def clean(self) -> None:
+        """Refuses a kind of device that nobody knows: its quota would bound nothing."""
+        if fault := kinds.fault(self.kind):
+            raise ValidationError({"kind": fault})

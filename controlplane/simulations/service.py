@@ -23,7 +23,7 @@ from scheduler.scenario.scenario import Limits, ScenarioError, build
 
 log = logging.getLogger(__name__)
 
-LIMITS = Limits(arrivals=20_000, devices=20_000, cells=24)
+LIMITS = Limits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
 MOST_AT_ONCE = 2
 LONGEST_S = 900.0
 GONE_S = 60.0

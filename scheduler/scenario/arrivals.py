@@ -11,11 +11,14 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.sim.traces import Arrival, Trace
+from scheduler.sim.traces import Arrival, Trace, generic
 
 KEYS: Final = ("jobs", "per_hour", "median_s", "sigma", "widths", "projects", "daily", "seed")
 WIDTHS: Final = {0.5: 0.1, 1: 0.5, 2: 0.15, 4: 0.13, 8: 0.1, 16: 0.02}
 PEAK: Final = 0.6
+MOST_WIDTHS: Final = 100
+WIDEST: Final = 16_384
+MOST_PROJECTS: Final = 1_000
 
 
 def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
@@ -26,10 +29,7 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
         raise ValueError(f"generate.jobs is {jobs:,}; at most {most:,.0f}")
     per_hour = _number(asked, "per_hour", 30.0, 0.01, 1e6)
     median_s, sigma = _number(asked, "median_s", 1200.0, 1, 1e7), _number(asked, "sigma", 1.4, 0, 4)
-    widths = {float(width): float(share) for width, share in dict(asked.get("widths") or WIDTHS).items()}
-    projects = [str(name) for name in asked.get("projects") or ("vision", "speech", "language")]
-    if not widths or min(widths.values()) < 0 or sum(widths.values()) <= 0 or min(widths) < 0:
-        raise ValueError("generate.widths must map numbers of devices to shares, such as {1: 0.7, 8: 0.3}")
+    widths, projects = _widths(asked.get("widths") or WIDTHS), _projects(asked.get("projects"))
     dice = random.Random(int(_number(asked, "seed", 0, 0, 2**31)))
     at, found = 0.0, []
     for number in range(1, jobs + 1):
@@ -39,7 +39,7 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
         at += dice.expovariate(rate)
         (width,) = dice.choices(list(widths), list(widths.values()))
         nodes = max(1, math.ceil(width / 8)) if width > 8 else 1
-        duration = max(10.0, median_s * math.exp(dice.gauss(0.0, sigma)))
+        duration = min(generic.YEARS_S, max(10.0, median_s * math.exp(dice.gauss(0.0, sigma))))
         found.append(
             Arrival(
                 id=f"made-{number:06}",
@@ -53,6 +53,35 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
             )
         )
     return Trace(tuple(found), ("made up: no trace of a real cluster",))
+
+
+def _widths(value: Any) -> dict[float, float]:
+    """Numbers of devices with their shares; raises ``ValueError``."""
+    wrong = ValueError(
+        f"generate.widths must map up to {MOST_WIDTHS} numbers of devices, each at most {WIDEST:,}, to shares, such as "
+        "{1: 0.7, 8: 0.3}"
+    )
+    if not isinstance(value, Mapping) or len(value) > MOST_WIDTHS:
+        raise wrong
+    try:
+        widths = {float(width): float(share) for width, share in value.items()}
+    except (TypeError, ValueError, OverflowError):
+        raise wrong from None
+    if not all(0 <= width <= WIDEST and 0 <= share <= 1e9 for width, share in widths.items()) or not sum(
+        widths.values()
+    ):
+        raise wrong
+    return widths
+
+
+def _projects(value: Any) -> list[str]:
+    """Names of projects; raises ``ValueError``."""
+    names = value or ["vision", "speech", "language"]
+    if not isinstance(names, list | tuple) or len(names) > MOST_PROJECTS:
+        raise ValueError(f"generate.projects must be a list of up to {MOST_PROJECTS:,} names")
+    if not all(isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() for name in names):
+        raise ValueError("generate.projects must hold names of 1 to 100 printable characters")
+    return list(names)
 
 
 def _number(asked: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,21 +23,28 @@ from scheduler.sim.world import Chance
 KEYS: Final = ("name", "trace", "world", "profiles", "loads", "seeds")
 WORLD_KEYS: Final = ("nodes", "cores", "error", "mtbf_h", "checkpoint_s", "saves_on_stop", "every_s", "weights")
 TRACE_KEYS: Final = ("file", "format", "text", "generate", "first")
+LONGEST_NAME: Final = 100
+LONGEST_LINE: Final = 20_000
+MOST_WEIGHTS: Final = 1_000
+# From the first submission to the last one, under the least load.
+LONGEST_S: Final = 100 * 366 * 86_400.0
 
 
 class ScenarioError(ValueError):
     """Raised with the place in the scenario and what would be accepted there."""
 
     def __init__(self, at: str, problem: str) -> None:
-        super().__init__(f"{at}: {problem}" if at else problem)
-        self.at, self.problem = at, problem
+        self.at, self.problem = at[:100], problem if len(problem) <= 500 else f"{problem[:500]}..."
+        super().__init__(f"{self.at}: {self.problem}" if at else self.problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a scenario may be; the command line has none."""
+    """How large a scenario may be; the command line has none. ``lines`` are those of a trace that is sent as text: they
+    are read before ``trace.first`` chooses among them."""
 
     arrivals: float = math.inf
+    lines: float = math.inf
     devices: float = math.inf
     cells: float = math.inf
 
@@ -79,7 +87,7 @@ def read(path: Path) -> Scenario:
     """The scenario of a YAML file; traces are found beside it."""
     try:
         body = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ScenarioError("", f"{path.name} is not YAML: {error}") from None
     return build(body, beside=path.parent)
 
@@ -92,23 +100,26 @@ def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None
     limits = limits or Limits()
     asked = _mapping(body, "", KEYS)
     world = _mapping(asked.get("world") or {}, "world", WORLD_KEYS)
+    name = _name(asked)
+    # Everything is counted before it is made: what is refused must not have cost what it asked for.
+    count = math.prod(_count(asked.get(key)) for key in ("profiles", "loads", "seeds"))
+    if count > limits.cells:
+        raise ScenarioError("profiles", f"profiles x loads x seeds are {count} worlds; at most {limits.cells:.0f}")
     chosen = _profiles(asked.get("profiles") or [profiles.DEFAULT])
     loads = tuple(_numbers(asked.get("loads", [1.0]), "loads", 0.01, 100.0))
     seeds = tuple(int(seed) for seed in _numbers(asked.get("seeds", [0]), "seeds", 0, 2**31))
-    count = len(chosen) * len(loads) * len(seeds)
-    if count > limits.cells:
-        raise ScenarioError("profiles", f"profiles x loads x seeds are {count} worlds; at most {limits.cells:.0f}")
+    cores = int(_number(world, "world", "cores", 1, 4096, 128))
     try:
-        nodes = cluster(str(world.get("nodes", "8x8")), int(_number(world, "world", "cores", 1, 4096, 128)))
+        nodes = cluster(str(world.get("nodes", "8x8")), cores, limits.devices)
     except ValueError as error:
         raise ScenarioError("world.nodes", str(error)) from None
-    devices = sum(len(node.devices) for node in nodes)
-    if devices > limits.devices:
-        raise ScenarioError("world.nodes", f"it has {devices:,} devices; at most {limits.devices:,.0f}")
     trace = _trace(asked.get("trace") or {"generate": {}}, beside, limits)
+    _check_times(trace, min(loads))
     weights = _mapping(world.get("weights") or {}, "world.weights", None)
+    if len(weights) > MOST_WEIGHTS:
+        raise ScenarioError("world.weights", f"names {len(weights):,} projects; at most {MOST_WEIGHTS:,}")
     return Scenario(
-        name=str(asked.get("name") or "simulation")[:100],
+        name=name,
         trace=trace,
         nodes=nodes,
         profiles=chosen,
@@ -126,6 +137,30 @@ def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None
     )
 
 
+def _name(asked: Mapping[str, Any]) -> str:
+    name = asked.get("name") or "simulation"
+    if not isinstance(name, str | int | float) or len(text := str(name)) > LONGEST_NAME or not text.isprintable():
+        raise ScenarioError("name", f"must be a text of at most {LONGEST_NAME} printable characters")
+    return text
+
+
+def _count(value: Any) -> int:
+    """How many there are of profiles, loads or seeds."""
+    if isinstance(value, str):
+        return len(set(value.split(",")))
+    return max(1, len(value)) if isinstance(value, list | Mapping) else 1
+
+
+def _check_times(trace: Trace, load: float) -> None:
+    """Raises for times that no calendar holds."""
+    longest = max(one.duration_s for one in trace.arrivals)
+    if longest > generic.YEARS_S:
+        raise ScenarioError("trace", f"a stage lasts {longest:g} seconds; at most {generic.YEARS_S:g}, ten years")
+    span_s = (trace.arrivals[-1].submit_s - trace.arrivals[0].submit_s) / load
+    if span_s > LONGEST_S:
+        raise ScenarioError("trace", f"spans {span_s:g} seconds under the least load; at most {LONGEST_S:g}, a century")
+
+
 def scaled(found: Sequence[Arrival], load: float) -> list[Arrival]:
     """The arrivals with the time between them divided by ``load``."""
     return [replace(one, submit_s=one.submit_s / load) for one in found]
@@ -137,16 +172,22 @@ def _profiles(body: Any) -> dict[str, Profile]:
         if isinstance(body, str):
             body = [name.strip() for name in body.split(",")]
         if isinstance(body, list):
-            named = {str(name): profiles.named(str(name)) for name in body}
+            named = {name: profiles.named(name) for name in map(_profile_name, body)}
         elif isinstance(body, Mapping):
-            named = {str(name): profiles.load(str(name), spec or {}) for name, spec in body.items()}
+            named = {_profile_name(name): profiles.load(str(name), spec or {}) for name, spec in body.items()}
         else:
             raise ValueError("must be a list of names, or a mapping of names to profiles")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise ScenarioError("profiles", str(error)) from None
     if not named:
         raise ScenarioError("profiles", f"is empty; there are {', '.join(profiles.PROFILES)}")
     return named
+
+
+def _profile_name(name: Any) -> str:
+    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+        raise ValueError(f"a profile's name must be a text of at most {LONGEST_NAME} characters")
+    return name
 
 
 def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
@@ -161,14 +202,14 @@ def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
         if sources == ["generate"]:
             found = arrivals.generate(_mapping(asked["generate"], "trace.generate", arrivals.KEYS), limits.arrivals)
         elif sources == ["text"]:
-            found = _of_text(str(asked["text"]), form)
+            found = _of_text(asked["text"], form, limits.lines)
         elif beside is None:
             raise ScenarioError("trace.file", "no file may be named here; send the trace itself as text")
         else:
             found = read_trace(beside / str(asked["file"]), form)
     except ScenarioError:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, OverflowError, OSError) as error:
         raise ScenarioError("trace", str(error)) from None
     if asked.get("first"):
         most = int(_number(asked, "trace", "first", 1, 1e9, 1))
@@ -183,16 +224,28 @@ def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
     return found
 
 
-def _of_text(text: str, form: str) -> Trace:
+def _of_text(text: Any, form: str, most: float) -> Trace:
     """A trace that came as text: its first line tells what it is."""
-    lines = text.splitlines()
-    first = lines[0] if lines else ""
+    if not isinstance(text, str):
+        raise ScenarioError("trace.text", "must be a text: the lines of a trace")
+    lines = _bounded(io.StringIO(text), most)
+    first = text[:LONGEST_LINE].partition("\n")[0]
     if form == "auto":
         form = "swf" if first.startswith(";") else "history" if '"submitted_at"' in first else "generic"
     readers = {"generic": generic.read, "history": history.read, "swf": swf.read}
     if form not in readers:
         raise ScenarioError("trace.format", f"a trace sent as text is one of {', '.join(readers)}")
     return readers[form](lines)
+
+
+def _bounded(lines: Iterable[str], most: float) -> Iterator[str]:
+    """The lines, up to the first that is too long or too much."""
+    for number, line in enumerate(lines, 1):
+        if number > most:
+            raise ScenarioError("trace.text", f"has more than {most:,.0f} lines")
+        if len(line) > LONGEST_LINE:
+            raise ScenarioError("trace.text", f"line {number} is longer than {LONGEST_LINE:,} characters")
+        yield line
 
 
 def _mapping(value: Any, at: str, keys: Sequence[str] | None) -> Mapping[str, Any]:
@@ -207,7 +260,7 @@ def _mapping(value: Any, at: str, keys: Sequence[str] | None) -> Mapping[str, An
 def _number(body: Mapping[str, Any], at: str, key: str, least: float, most: float, default: float) -> float:
     value = body.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ScenarioError(f"{at}.{key}", f"must be a number from {least:g} to {most:g}, not {value!r}")
+        raise ScenarioError(f"{at}.{key}".strip("."), f"must be a number from {least:g} to {most:g}, not {value!r}")
     return float(value)
 
 
@@ -222,4 +275,4 @@ def _numbers(value: Any, at: str, least: float, most: float) -> list[float]:
     values = value if isinstance(value, list) else [value]
     if not values:
         raise ScenarioError(at, "is empty")
-    return [_number({"": one}, at, "", least, most, 1.0) for one in dict.fromkeys(values)]
+    return list(dict.fromkeys(_number({"": one}, at, "", least, most, 1.0) for one in values))

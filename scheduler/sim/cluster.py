@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from scheduler.core.lifecycle import NodeState
 from scheduler.core.types import Device, Node
 
 GIB = 2**30
-_PART = re.compile(r"(\d+)x(\d+)(?::([\w .-]+))?$")
+_PART = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([\w .-]{1,100}))?")
 
 
-def cluster(text: str, cores: int = 128) -> tuple[Node, ...]:
+def cluster(text: str, cores: int = 128, most: float = math.inf) -> tuple[Node, ...]:
     """The nodes that ``text`` describes, each with ``cores`` cores and 8 GiB of memory per core.
 
-    Raises ``ValueError`` for anything but ``NODESxGPUS[:MODEL]`` parts joined by commas.
+    Raises ``ValueError`` for anything but ``NODESxGPUS[:MODEL]`` parts joined by commas, and for more than ``most``
+    devices, the CPU of each node among them: they are counted before one is made.
     """
+    parts = [_part(part) for part in text.split(",", 1000)]
+    devices = sum(count * (gpus + 1) for count, gpus, _ in parts)
+    if devices > most:
+        raise ValueError(f"it has {devices:,} devices; at most {most:,.0f}")
     nodes: list[Node] = []
-    for part in text.split(","):
-        found = _PART.match(part.strip())
-        if not found:
-            raise ValueError(
-                f'"{part}" does not describe nodes; write NODESxGPUS or NODESxGPUS:MODEL, such as 8x8:H100'
-            )
-        count, gpus, model = int(found[1]), int(found[2]), found[3] or "GPU"
+    for count, gpus, model in parts:
         for _ in range(count):
             name = f"node{len(nodes):05}"
             cpu = Device(f"{name}/cpu0", name, "cpu", "generic", "CPU", 0, 8 * GIB * cores, cores * 1000)
             cards = [Device(f"{name}/gpu{i}", name, "gpu", "generic", model, i, 80 * GIB) for i in range(gpus)]
             nodes.append(Node(name, name, NodeState.READY, ("default",), (cpu, *cards)))
     return tuple(nodes)
+
+
+def _part(text: str) -> tuple[int, int, str]:
+    """How many nodes of how many devices of which model a part describes."""
+    found = _PART.fullmatch(text.strip())
+    if not found:
+        shown = text if len(text) <= 40 else f"{text[:40]}..."
+        raise ValueError(f'"{shown}" does not describe nodes; write NODESxGPUS or NODESxGPUS:MODEL, such as 8x8:H100')
+    return int(found[1]), int(found[2]), found[3] or "GPU"

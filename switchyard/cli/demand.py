@@ -212,6 +212,6 @@ def _count(text: str, whole: str) -> dict[str, int]:
 
 
 def _whole(text: str, whole: str) -> int:
-    if text.isdigit() and int(text) > 0:
+    if text.isdecimal() and len(text) < 10 and int(text) > 0:
         return int(text)
     raise SpecError(f"--devices {whole!r}: {text!r} is no whole number above 0")

@@ -66,6 +66,6 @@ def run(args: argparse.Namespace) -> int:
 def _rank(text: str) -> int | None:
     if text == "all":
         return None
-    if text.isdigit():
+    if text.isdecimal() and len(text) < 10:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is neither a rank such as 0 nor all")

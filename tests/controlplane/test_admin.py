@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from django.contrib import admin
 from django.contrib.messages import get_messages
@@ -15,8 +17,9 @@ from controlplane.access.models import Project, Token, User
 from controlplane.fleet.models import JoinToken, Node
 from controlplane.fleet.service import enrol
 from controlplane.jobs.models import Job
-from controlplane.pools.models import Pool
+from controlplane.pools.models import Pool, Quota
 from tests.controlplane.people import Town
+from tests.record.yard import gpu
 
 OURS = ("access", "pools", "fleet", "jobs")
 MODELS = [model for model in admin.site._registry if model._meta.app_label in OURS]
@@ -151,3 +154,27 @@ def test_rules_are_edited(root: Client, town: Town) -> None:
     shown = town.owner.read("/pools/default")
     assert (shown["profile"], shown["min_runtime_s"]) == ("turns", 900)
     assert Pool.objects.get().user_limit == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "accepted"), [("gpuu", False), ("GPU", False), ("tpu", True), ("gpu", True), ("fpga", True), ("", False)]
+)
+def test_a_quota_is_of_a_kind_that_somebody_knows(town: Town, settings: Any, kind: str, accepted: bool) -> None:
+    town.agent("f1", msgspec.structs.replace(gpu("f1"), kind="fpga"))
+    settings.DEVICE_KINDS = frozenset({"tpu"})
+    User.objects.filter(pk=town.user.pk).update(is_superuser=True)
+    client = Client()
+    client.force_login(town.user)
+    answer = client.post("/admin/pools/quota/add/", {"project": town.project.pk, "kind": kind, "nominal": "4"})
+    assert Quota.objects.filter(kind=kind).exists() is accepted
+    if kind == "gpuu":
+        said = answer.context["adminform"].form.errors["kind"][0]
+        assert "accepted are cpu, gpu, npu, tpu, or a kind that a device of this cluster has" in said
+
+
+def test_a_named_kind_may_stand_in_a_job_file_too(town: Town, settings: Any) -> None:
+    town.machine()
+    body = {"run": "true", "devices": {"kind": "tpu"}}
+    assert "no kind of device is called" in town.owner.post("/jobs?dry_run=validate", body).content.decode()
+    settings.DEVICE_KINDS = frozenset({"tpu"})
+    assert town.owner.post("/jobs?dry_run=validate", body).status_code == 200

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from controlplane.body_limit import BodyLimit
 
 Message = Mapping[str, Any]
 
 
-async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]]) -> tuple[list[Message], bytes]:
+async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]], path: str = "/x") -> tuple[list[Message], bytes]:
     """Send a request through a limit of ten bytes; returns what was answered and what the application took in."""
     taken = bytearray()
 
@@ -31,7 +33,8 @@ async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]]) -> tuple[
     async def send(message: Message) -> None:
         answers.append(message)
 
-    await BodyLimit(application, 10)({"type": "http", "path": "/x", "headers": headers}, receive, send)
+    limited = BodyLimit(application, 10, {"/wide": 20})
+    await limited({"type": "http", "path": path, "headers": headers}, receive, send)
     return answers, bytes(taken)
 
 
@@ -52,3 +55,19 @@ async def test_an_undeclared_flood_is_cut_off_and_answered_once() -> None:
     answers, taken = await ask([b"12345", b"67890", b"more", b"and more"], [])
     assert [a.get("status") for a in answers if a["type"] == "http.response.start"] == [413]
     assert taken == b"1234567890"
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "status"), [("/wide/x", 20, 200), ("/wide/x", 21, 413), ("/x", 11, 413)]
+)
+async def test_each_address_has_its_own_limit(path: str, size: int, status: int) -> None:
+    for headers in ([], [(b"content-length", str(size).encode())]):
+        answers, _taken = await ask([b"x" * size], headers, path)
+        assert answers[0]["status"] == status
+
+
+@pytest.mark.parametrize("declared", [b"9" * 5000, b"-1", b"abc", "²".encode(), b""])
+async def test_a_length_that_lies_is_not_believed(declared: bytes) -> None:
+    answers, taken = await ask([b"x" * 11], [(b"content-length", declared)])
+    assert answers[0]["status"] == 413
+    assert len(taken) <= 11
