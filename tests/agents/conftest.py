@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,10 +101,29 @@ def model() -> Iterator[Yard]:
 
 
 @pytest.fixture
+def open_path() -> Iterator[Path]:
+    """A folder that every user may reach; those of pytest are closed again by whichever run begins next."""
+    made = Path(tempfile.mkdtemp(prefix="yard-open-"))
+    made.chmod(0o755)
+    yield made
+    subprocess.run(["rm", "-rf", made], check=True)  # however deep it has become
+
+
+@pytest.fixture
 def hands(model: Yard, tmp_path: Path) -> Iterator[Hands]:
     """An agent of its own, not started yet."""
     made = Hands(model, tmp_path, f"node-{uuid.uuid4().hex[:8]}")
     made.state.mkdir()
+    yield made
+    made.clear()
+
+
+@pytest.fixture
+def root_agent(model: Yard, open_path: Path) -> Iterator[Hands]:
+    """An agent that is root, on a state folder that its stages can reach."""
+    made = Hands(model, open_path, f"root-{uuid.uuid4().hex[:8]}")
+    made.state.mkdir()
+    made.start("--run-as", "nobody")
     yield made
     made.clear()
 

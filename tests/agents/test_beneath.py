@@ -43,15 +43,6 @@ def job() -> Iterator[Rights]:
     os.setgroups(groups)
 
 
-@pytest.fixture
-def open_path(tmp_path: Path) -> Path:
-    """A folder that every user may reach."""
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.parts[2:]:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    return tmp_path
-
-
 def owned(path: Path) -> Path:
     """A folder of the stages' user."""
     path.mkdir(parents=True)

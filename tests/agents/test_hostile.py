@@ -29,16 +29,6 @@ NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root (run the tests as root)")
 
 
-@pytest.fixture
-def root_agent(hands: Hands) -> Hands:
-    """An agent that is root, on a state folder that its stages can reach."""
-    for folder in [hands.state.parent, *hands.state.parent.parents]:
-        if folder.parts[2:]:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    hands.start("--run-as", "nobody")
-    return hands
-
-
 def folders(storage: Path, stage: str) -> dict[str, object]:
     """The folders of a stage of job 7 on a storage that nodes share, as the control plane names them."""
     job = storage / "7"
@@ -54,10 +44,10 @@ def folders(storage: Path, stage: str) -> dict[str, object]:
 @pytest.mark.parametrize("of_nobody", [True, False])
 @pytest.mark.parametrize("swapped", ["7", "7/checkpoints"])
 def test_a_link_in_the_place_of_a_jobs_folder_makes_nothing_anywhere_else(
-    root_agent: Hands, part: Names, tmp_path: Path, of_nobody: bool, swapped: str
+    root_agent: Hands, part: Names, open_path: Path, of_nobody: bool, swapped: str
 ) -> None:
     """The later stage is called "yaml": a folder of that name among root's code would be a package to import."""
-    checkout, storage = tmp_path / "checkout", tmp_path / "shared"
+    checkout, storage = open_path / "checkout", open_path / "shared"
     checkout.mkdir()
     storage.mkdir()
     if of_nobody:
@@ -74,7 +64,7 @@ cd {storage} && mv {swapped} {swapped}-aside; mkdir -p $(dirname {swapped}) && l
     assert (output(root_agent, first) == "swapped\n") is of_nobody
     end = ran(root_agent, second, "sh", "-c", 'touch "$YARD_CHECKPOINT_DIR/made"', **folders(storage, "yaml"))
     assert list(checkout.iterdir()) == []
-    assert sorted(path.name for path in tmp_path.rglob("yaml")) == ([] if of_nobody else ["yaml", "yaml"])
+    assert sorted(path.name for path in open_path.rglob("yaml")) == ([] if of_nobody else ["yaml", "yaml"])
     if of_nobody:
         assert end.cause == "LAUNCH_FAILED"
         assert "could not be made: Permission denied" in end.detail
@@ -175,21 +165,18 @@ def _groups() -> Iterator[None]:
 
 @as_root
 @pytest.mark.usefixtures("_groups")
-def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(tmp_path: Path) -> None:
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.parts[2:]:
-            folder.chmod(folder.stat().st_mode | 0o055)
-    storage = tmp_path / "shared"
+def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(open_path: Path) -> None:
+    storage = open_path / "shared"
     of_stage = storage / "3" / "checkpoints" / "train"
     (of_stage / "step-5").mkdir(parents=True)
     own = str(storage / "7" / "checkpoints" / "train")
-    executor = containers(tmp_path)
+    executor = containers(open_path)
     assert executor._shown_of(str(of_stage / "step-5"), own) == [str(of_stage)]
     for told in (
         "/etc",
         "/proc",
         "/",
-        str(tmp_path),
+        str(open_path),
         str(storage),
         str(storage / "3"),
         f"{of_stage}/../../../../bundles",
