@@ -78,7 +78,7 @@ class AgentLink(AsyncWebsocketConsumer):
         _credentials.hurry()
 
     async def disconnect(self, code: int) -> None:
-        _credentials.leave(self)
+        await _credentials.leave(self)
         if self.group:
             try:
                 await self.channel_layer.group_discard(self.group, self.channel_name)

@@ -136,7 +136,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_UNAUTHENTICATED)
 
     async def disconnect(self, code: int) -> None:
-        _rights.leave(self)
+        await _rights.leave(self)
         if self.looking:
             self.looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -39,13 +39,12 @@ class Standing(Generic[K, V]):
         if roll.asking is None or roll.asking.done():
             roll.asking = asyncio.create_task(self._keep_asking(roll))
 
-    def leave(self, socket: Any) -> None:
-        """Watches it no longer."""
-        if roll := self._rolls.get(asyncio.get_running_loop()):
-            roll.members.pop(socket, None)
+    async def leave(self, socket: Any) -> None:
+        """Watches it no longer. With the last one the asking ends, and no thread of it goes on."""
+        if (roll := self._rolls.get(asyncio.get_running_loop())) and roll.members.pop(socket, None):
             if not roll.members and roll.asking:
-                roll.asking.cancel()
-                roll.asking = None
+                roll.stir.set()
+                await asyncio.shield(roll.asking)
 
     def hurry(self) -> None:
         """Asks at once."""
@@ -53,12 +52,13 @@ class Standing(Generic[K, V]):
             roll.stir.set()
 
     async def _keep_asking(self, roll: _Roll[K, V]) -> None:
-        while True:
+        while roll.members:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EVERY_S):
                     await roll.stir.wait()
             roll.stir.clear()
-            members = dict(roll.members)
+            if not (members := dict(roll.members)):
+                return
             try:
                 found = await sync_to_async(self._ask, thread_sensitive=False)({key for key, _ in members.values()})
             except DatabaseError as error:

@@ -11,6 +11,7 @@ import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers
 from django.core.management import CommandError, call_command
+from django.db import connections
 from django.test import Client
 from django.urls import reverse
 
@@ -27,7 +28,9 @@ WAIT_S = 15
 
 
 @pytest.fixture
-def pool(transactional_db: None, servers: Any) -> Pool:
+def pool(transactional_db: None, servers: Any, monkeypatch: pytest.MonkeyPatch) -> Pool:
+    # The threads of a server keep their connections; those of a test would outlive it.
+    monkeypatch.setattr("controlplane.link.agent.close_old_connections", connections.close_all)
     channel_layers.backends.clear()  # a layer belongs to one event loop, and each test has its own
     return Pool.objects.create(name="default")
 
