@@ -23,7 +23,7 @@ TOUCH_EVERY = timedelta(minutes=1)
 
 def digest(secret: str) -> str:
     """The SHA-256 of a random secret. These secrets hold 256 random bits, so no slow hash is needed."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
 def make_token(
