@@ -41,10 +41,10 @@ class Standing(Generic[K, V]):
 
     async def leave(self, socket: Any) -> None:
         """Watches it no longer. With the last one the asking ends, and no thread of it goes on."""
-        if (roll := self._rolls.get(asyncio.get_running_loop())) and roll.members.pop(socket, None):
-            if not roll.members and roll.asking:
-                roll.stir.set()
-                await asyncio.shield(roll.asking)
+        roll = self._rolls.get(asyncio.get_running_loop())
+        if roll and roll.members.pop(socket, None) and not roll.members and roll.asking:
+            roll.stir.set()
+            await asyncio.shield(roll.asking)
 
     def hurry(self) -> None:
         """Asks at once."""

@@ -25,7 +25,8 @@ def _next(request: HttpRequest) -> str:
     return wanted if safe else "/"
 
 
-def _wait(seconds: int) -> str:
+def too_many(seconds: int) -> str:
+    """What is said to whoever has failed too often."""
     return _("Too many failures. Try again in %(minutes)s min.") % {"minutes": -(-seconds // 60)}
 
 
@@ -43,7 +44,7 @@ def by_password(request: HttpRequest) -> HttpResponse:
         return redirect(_next(request))
     said, status = _("No active user has this name and password."), 401
     if wait_s := getattr(request, "sign_in_wait_s", 0):
-        said, status = _wait(wait_s), 429
+        said, status = too_many(wait_s), 429
     values = {"next": _next(request), "said": said, "username": username}
     response = render(request, "sign_in.html", values, status=status)
     if wait_s:
@@ -66,7 +67,7 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """A link that signs its user in once, in this browser. A HEAD request does not use it up: it is not allowed."""
     one = guard.who(request)
     if wait_s := guard.admit(one):
-        response = render(request, "sign_in.html", {"said": _wait(wait_s), "next": "/"}, status=429)
+        response = render(request, "sign_in.html", {"said": too_many(wait_s), "next": "/"}, status=429)
         response["Retry-After"] = str(wait_s)
         return response
     user = redeem(secret)

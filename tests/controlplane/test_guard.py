@@ -1,4 +1,4 @@
-"""The guard against guessing: one for every door, shared by all processes, emptied by nobody, and no way to lock out."""
+"""The guard against guessing: one for every door and all processes, emptied by nobody, and no way to lock out."""
 
 from __future__ import annotations
 
