@@ -107,7 +107,7 @@ class Link:
         code = error.rcvd.code if error.rcvd else None
         told = {
             CLOSE_UNAUTHENTICATED: "does not know this node's credential; remove node.json from the state folder "
-            "and join again with a new token",
+            "and join again with a token made for this node",
             CLOSE_PROTOCOL: "does not speak this agent's protocol any more; upgrade the agent",
             CLOSE_SECOND_INCARNATION: "talks to a newer process of this node; is its state folder a copy of another's?",
         }.get(code or 0)

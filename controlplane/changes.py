@@ -73,6 +73,12 @@ def nudge(node_ids: list[str]) -> None:
         _courier.carry(_send(f"node.{node_id}", {"type": "nudge"}))
 
 
+def recheck(node_ids: list[str]) -> None:
+    """Tells the sockets of these nodes to look at once whether their credential still holds."""
+    for node_id in node_ids:
+        _courier.carry(_send(f"node.{node_id}", {"type": "recheck"}))
+
+
 def wake() -> None:
     """Asks for a scheduling cycle soon. Many wakes before the next cycle are one."""
     _courier.carry(_wake())

@@ -203,6 +203,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = ["controlplane.access.guard.GuardedBackend"]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
 

@@ -3,6 +3,8 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from controlplane.pages import sign_in
+
 admin.site.site_header = "Switchyard"
 admin.site.site_title = "Switchyard"
 admin.site.index_title = "Administration"
@@ -12,6 +14,8 @@ handler400 = "controlplane.wellformed.said"
 urlpatterns = [
     path("api/v1/", include("controlplane.api.urls")),
     path("agent/v1/", include("controlplane.link.urls")),
+    # One door for passwords, with one guard.
+    path("admin/login/", sign_in.to_administer),
     path("admin/", admin.site.urls),
     path("", include("controlplane.pages.urls")),
 ]

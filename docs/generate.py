@@ -95,6 +95,7 @@ is the *primary* one; the others are kept and shown below it. Codes are stable: 
 `ImageUnavailable`, `DataResidency`, `TopologyUnsatisfied` and `MaintenanceWindow` come from what the record tells the
 engine of images, sites, domains and maintenance; where it tells nothing, they do not occur. `DataResidency` and
 `NodesAvoided` are told where nothing else keeps a stage waiting: wherever else it might go, it would fit.
+A stage of a job that its reader may not see is told as *another project's stage*, here and wherever else one is named.
 
 | | code | says | who can act |
 |---|---|---|---|

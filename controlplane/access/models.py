@@ -100,3 +100,22 @@ class IdempotencyKey(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_once")]
+
+
+class Tries(models.Model):
+    """Failures to sign in, counted by name and address, by address, and by name; and from where a name signed in.
+
+    ``key`` is a digest of what is counted: the table holds no names that somebody mistyped a password as.
+    """
+
+    class Of(models.TextChoices):
+        PAIR = "pair"
+        ADDRESS = "address"
+        NAME = "name"
+        KNOWN = "known"
+
+    key = models.CharField(max_length=64, primary_key=True)
+    of = models.CharField(max_length=8, choices=Of.choices)
+    failures = models.PositiveIntegerField(default=0)
+    last_at = models.DateTimeField(db_index=True)
+    until = models.DateTimeField(null=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.models import Session
 from django.db.models import Q
 from django.utils import timezone
 
@@ -18,12 +21,13 @@ SCOPES = ("read", "submit", "admin")
 TOKEN_LIFE = timedelta(days=90)
 LINK_LIFE = timedelta(minutes=15)
 KEY_LIFE = timedelta(hours=24)
+MOST_TOKENS = 100
 TOUCH_EVERY = timedelta(minutes=1)
 
 
 def digest(secret: str) -> str:
     """The SHA-256 of a random secret. These secrets hold 256 random bits, so no slow hash is needed."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
 def make_token(
@@ -38,6 +42,20 @@ def make_token(
         user=user, name=name[:60], digest=digest(secret), scopes=wanted, expires_at=timezone.now() + life
     )
     return token, secret
+
+
+def revoke_token(user: User, token_id: uuid.UUID) -> bool:
+    """Takes back a token of this user, from this moment on; False where they have none with this id."""
+    deleted, _ = Token.objects.filter(user=user, pk=token_id).delete()
+    return deleted > 0
+
+
+def end_sessions(user: User, *, but: str | None = None) -> int:
+    """Signs the user out in every browser, but for the session with that key; returns in how many."""
+    held = Session.objects.filter(expire_date__gt=timezone.now()).exclude(session_key=but)
+    theirs = [each.pk for each in held.iterator() if each.get_decoded().get(SESSION_KEY) == str(user.pk)]
+    ended, _ = Session.objects.filter(pk__in=theirs).delete()
+    return ended
 
 
 def token_of(secret: str) -> Token | None:

@@ -17,10 +17,10 @@ from controlplane.api.jobs import found
 from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import models as rows
+from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import otherwise
 from scheduler.core.counterfactual import Change, Counterfactual, Findings
 
-HIDDEN = "another project's stage"
 _NUMBER = re.compile(r"#([0-9]+)/")
 
 

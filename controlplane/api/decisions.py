@@ -21,6 +21,7 @@ from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
+from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS, moment
 from scheduler import profiles
@@ -31,7 +32,6 @@ from scheduler.decisions import code, difference, log, replay
 from scheduler.decisions.log import Record
 
 _NUMBER = re.compile(r"#([0-9]{1,18})/")
-HIDDEN = "another project's stage"
 # Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
 MOST_STAGES = 20_000
 MOST_SHOWN = 500
@@ -312,14 +312,11 @@ def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
         skipped=[_label(each, seen) for each in decision.skipped],
         waits=decision.waits,
         head=_entry(decision.head, seen) if decision.head else {},
-        replanned=decision.replanned if seen is None else _NUMBER_IN_WORDS.sub("#…", decision.replanned),
+        replanned=decision.replanned,
         shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
         if shadow
         else None,
     )
-
-
-_NUMBER_IN_WORDS = re.compile(r"#[0-9]+ [\w.-]+")
 
 
 def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:

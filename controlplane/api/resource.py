@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api import names
 from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.problem import Refused
@@ -31,7 +32,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 class StructJSON(BaseRenderer):
-    """Renders structs and plain values as JSON; times are RFC 3339 in UTC."""
+    """Renders structs and plain values as JSON, as their reader may see them; times are RFC 3339 in UTC."""
 
     media_type = "application/json"
     format = "json"
@@ -40,7 +41,8 @@ class StructJSON(BaseRenderer):
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
     ) -> bytes:
-        return b"" if data is None else msgspec.json.encode(data)
+        request = (renderer_context or {}).get("request")
+        return b"" if data is None else names.encode(data, getattr(request, "user", None))
 
 
 class OneAnswer(BaseContentNegotiation):

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.access.service import digest
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
+from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import NodeState
 
 
@@ -31,7 +32,7 @@ class NodeAdmin(admin.ModelAdmin):
         "created_at",
     ]  # fmt: skip
     readonly_fields = [str(name) for name in fields if name not in ("pools", "labels")]
-    actions = ["drain", "resume"]
+    actions = ["drain", "resume", "make_return_token", "revoke"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -51,6 +52,26 @@ class NodeAdmin(admin.ModelAdmin):
         """Resumes the chosen nodes."""
         for node in chosen:
             self._do(request, node, lambda n=node: service.resume(n, str(request.user)))
+
+    @admin.action(
+        description=_("Make a join token for this node (one that was installed anew)"), permissions=["change"]
+    )
+    def make_return_token(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
+        """Shows a secret with which the chosen node may join again, once."""
+        for node in chosen:
+            secret = service.make_return_token(node)
+            self.log_change(request, node, "join token made")
+            said = _("The join token of %(node)s, shown this once: %(secret)s")
+            self.message_user(request, said % {"node": node.name, "secret": secret}, messages.WARNING)
+
+    @admin.action(description=_("Revoke the credential: refuse its agent from now on"), permissions=["change"])
+    def revoke(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
+        """Takes the credentials of the chosen nodes away."""
+        for node in chosen:
+            service.revoke(node)
+            self.log_change(request, node, "credential revoked")
+            said = _("%(node)s is refused from now on; it joins again with a token made for it.")
+            self.message_user(request, said % {"node": node.name}, messages.SUCCESS)
 
     def _do(self, request: HttpRequest, node: Node, act: Any) -> None:
         try:
@@ -152,6 +173,7 @@ class MaintenanceAdmin(admin.ModelAdmin):
 class JoinTokenForm(forms.ModelForm):
     """Which pool new nodes join with it, how many, and how long."""
 
+    pool = forms.ModelChoiceField(Pool.objects.all())
     hours = forms.FloatField(min_value=0.1, max_value=24 * 30, initial=1, label=_("Valid for hours"))
 
     class Meta:
@@ -164,15 +186,17 @@ class JoinTokenAdmin(admin.ModelAdmin):
     """Join tokens: made here, shown once, withdrawn by deleting them."""
 
     form = JoinTokenForm
-    list_display = ["pool", "uses_left", "expires_at", "created_at"]
-    list_select_related = ["pool"]
+    list_display = ["__str__", "pool", "node", "uses_left", "expires_at", "created_at"]
+    list_select_related = ["pool", "node"]
     fields = ["pool", "uses_left", "hours"]
 
     def has_change_permission(self, request: HttpRequest, obj: JoinToken | None = None) -> bool:
         return False
 
     def get_fields(self, request: HttpRequest, obj: JoinToken | None = None) -> Any:
-        return ["pool", "uses_left", "hours"] if obj is None else ["pool", "uses_left", "expires_at", "created_at"]
+        return (
+            ["pool", "uses_left", "hours"] if obj is None else ["pool", "node", "uses_left", "expires_at", "created_at"]
+        )
 
     def save_model(self, request: HttpRequest, obj: JoinToken, form: Any, change: bool) -> None:
         """Makes the token and shows its secret, which is not kept."""

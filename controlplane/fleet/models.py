@@ -111,13 +111,24 @@ class Device(models.Model):
 
 
 class JoinToken(models.Model):
-    """A secret with which new nodes may join, a limited number of times within its life."""
+    """A secret with which new nodes may join, a limited number of times within its life.
+
+    It lets new names into ``pool``, or the one ``node`` that it was made for in again: one of the two is set.
+    """
 
     digest = models.CharField(max_length=64, primary_key=True)
-    pool = models.ForeignKey(Pool, on_delete=models.CASCADE)
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, null=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, null=True)
     uses_left = models.PositiveIntegerField(default=1)
     expires_at = models.DateTimeField()
     created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(pool__isnull=False, node=None) | Q(pool=None, node__isnull=False), name="join_token_of_one"
+            )
+        ]
 
 
 class DeviceSample(models.Model):

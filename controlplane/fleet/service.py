@@ -54,11 +54,19 @@ def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(ho
     return secret
 
 
-def enrol(token: str, name: str) -> tuple[Node, str]:
-    """A new node joins. Returns it with its credential, which is not kept. Raises Refusal.
+def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> str:
+    """A new secret with which ``node``, and nobody else, may join again once. The credential that it has serves until
+    then."""
+    secret = secrets.token_urlsafe(32)
+    JoinToken.objects.create(digest=digest(secret), node=node, expires_at=timezone.now() + life)
+    return secret
 
-    A name that is taken is joined again with a new credential only if its old agent has been silent for a while: a
-    running node cannot be pushed out by whoever holds a join token.
+
+def enrol(token: str, name: str) -> tuple[Node, str]:
+    """A new node joins, or one joins again with the token made for it. Returns it with its credential, which is not
+    kept. Raises Refusal.
+
+    A name that is taken stays with its node, whatever state that is in: a join token of a pool never takes it over.
     """
     try:
         slug(name)
@@ -70,17 +78,41 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
             raise Refusal("this join token is unknown, used up or expired; make a new one with: manage.py join_token")
         credential = secrets.token_urlsafe(32)
         node = Node.objects.select_for_update().filter(name=name).first()
+        if join.node_id is not None and (node is None or node.id != join.node_id):
+            raise Refusal(f"this join token was made for another node than {name}")
         if node is None:
             node = Node.objects.create(name=name, credential_digest=digest(credential))
-        elif node.last_report_at and node.state in {NodeState.READY, NodeState.DRAINING, NodeState.SUSPECT}:
-            raise Refusal(f"node {name} is here already ({node.state}); choose another name or stop its agent first")
+        elif join.node_id is None:
+            raise Refusal(
+                f"node {name} is here already ({node.state}); choose another name, or let it join again "
+                f"with a token of its own: manage.py join_token --node {name}"
+            )
         else:
             node.credential_digest = digest(credential)
             node.start_seq = node.seq = 0
             node.save(update_fields=["credential_digest", "start_seq", "seq"])
-        node.pools.add(join.pool)
+            _credential_changed(node)
+        if join.pool is not None:
+            node.pools.add(join.pool)
         JoinToken.objects.filter(digest=join.digest).update(uses_left=F("uses_left") - 1)
     return node, credential
+
+
+def revoke(node: Node) -> None:
+    """Takes the node's credential away: its agent is refused from now on and its open connection is closed. What runs
+    there goes on until the node is lost; it joins again with a token made for it."""
+    Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}")
+    JoinToken.objects.filter(node=node).delete()
+    _credential_changed(node)
+
+
+def _credential_changed(node: Node) -> None:
+    transaction.on_commit(lambda: changes.recheck([str(node.id)]))
+
+
+def credentials(nodes: set[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """The digests of the credentials with which these nodes are let in now."""
+    return dict(Node.objects.filter(id__in=nodes).values_list("id", "credential_digest"))
 
 
 def authenticate(header: str) -> Node | None:
@@ -91,9 +123,10 @@ def authenticate(header: str) -> Node | None:
         return None
     try:
         node = Node.objects.filter(id=uuid.UUID(node_id)).first()
+        given = digest(credential)
     except ValueError:
         return None
-    if node is None or not hmac.compare_digest(node.credential_digest, digest(credential)):
+    if node is None or not hmac.compare_digest(node.credential_digest, given):
         return None
     return node
 

@@ -22,6 +22,8 @@ from scheduler.core.clauses import _
 # An agent that says more than this of one end says too much to be kept.
 MOST_CLAUSES: Final = 16
 LONGEST: Final = 2000
+# Where a sentence would name a stage whose job its reader may not see.
+HIDDEN: Final = _("another project's stage")
 
 RECORD: Final[Mapping[str, str]] = {
     "Comma": _(", "),
@@ -135,7 +137,12 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
     if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
         return text
     pieces = (gettext(TEMPLATES[each["code"]]).format_map(_Shown(shown(each.get("params") or {}))) for each in said)
-    return "".join(pieces).lstrip(",;，；、 ")
+    return hidden_in_words("".join(pieces).lstrip(",;，；、 "))
+
+
+def hidden_in_words(text: str) -> str:
+    """The text with what it does not name in the reader's language."""
+    return text.replace(HIDDEN, gettext(HIDDEN))
 
 
 def shown(params: Mapping[str, Any]) -> dict[str, str]:

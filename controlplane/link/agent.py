@@ -19,6 +19,7 @@ from agents import protocol
 from agents.protocol import Desired, Report
 from controlplane.fleet import service as fleet
 from controlplane.jobs import record
+from controlplane.link.standing import Standing
 from controlplane.live import desired
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 _decode = msgspec.json.Decoder(Report).decode
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
+_credentials: Standing[uuid.UUID, str] = Standing(fleet.credentials)
 
 
 def _in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,10 +41,14 @@ def _in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class AgentLink(AsyncWebsocketConsumer):
-    """One agent's connection. Orders leave at once when the node is nudged, and as the answer to each report."""
+    """One agent's connection. Orders leave at once when the node is nudged, and as the answer to each report.
+
+    It is closed within two seconds once the credential with which it was opened is no more the node's.
+    """
 
     node_id: uuid.UUID
     group = ""
+    closing: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
@@ -51,16 +57,28 @@ class AgentLink(AsyncWebsocketConsumer):
             await self.close(protocol.CLOSE_UNAUTHENTICATED)
             return
         self.node_id, self.group = node.id, f"node.{node.id}"
+        self.credential = node.credential_digest
         self.known: dict[str, int] = {}
         self._busy = asyncio.Lock()
         self._stale = False
         await self.accept()
+        _credentials.enter(self, node.id, self._check)
         try:
             await self.channel_layer.group_add(self.group, self.channel_name)
         except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
             log.warning("node %s is not nudged for now: %s", node.name, error)
 
+    def _check(self, credential: str | None) -> None:
+        if credential != self.credential and self.closing is None:
+            log.warning("the credential of node %s was revoked or made anew; its connection is closed", self.node_id)
+            self.closing = asyncio.create_task(self.close(protocol.CLOSE_UNAUTHENTICATED))
+
+    async def recheck(self, event: dict[str, Any]) -> None:
+        """The credential of this node may be another now."""
+        _credentials.hurry()
+
     async def disconnect(self, code: int) -> None:
+        await _credentials.leave(self)
         if self.group:
             try:
                 await self.channel_layer.group_discard(self.group, self.channel_name)
@@ -79,6 +97,8 @@ class AgentLink(AsyncWebsocketConsumer):
             await self.close(protocol.CLOSE_PROTOCOL)
             return
         async with self._busy:
+            if self.closing is not None:
+                return
             try:
                 answer, message = await _in_thread(self._take, report)
             except DatabaseError as error:

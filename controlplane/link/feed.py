@@ -2,7 +2,9 @@
 
 A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
 Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
-speed and nothing else. What a user may see is decided by the same read as over REST, at every look.
+speed and nothing else. What a user may see is decided by the same read as over REST, at every look. Once a second the
+session and the rights of its user are looked at (``link.standing``): a socket whose session ended, or whose user was
+made inactive or has another password, is closed; where rights changed every topic is read anew with those of now.
 
     -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}
     -> {"op": "unsub", "topic": ...}
@@ -20,16 +22,14 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.conf import settings
-from django.contrib.auth import get_user
 from django.db import connections
 
+from controlplane.access.standing import Rights, rights
+from controlplane.link.standing import Standing
 from controlplane.wellformed import fault_in, fault_of_query
 
 log = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ MAX_MESSAGE_LENGTH = 4_000
 AGAIN_S = 1.0
 SAFETY_S = 8.0
 BEAT_S = 10.0
-SESSION_S = 60.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
 GROUP = "changes"
+_rights: Standing[tuple[str, int], Rights] = Standing(rights)
 
 
 @dataclass(slots=True)
@@ -96,12 +96,9 @@ def _look(path: str, user: Any) -> tuple[int, str, bytes]:
         connections.close_all()
 
 
-def _still_signed_in(session_key: str, user_id: Any) -> bool:
-    """Whether the session exists still, and is of the same active user with the same password."""
-    engine = import_module(settings.SESSION_ENGINE)
+def _first(key: tuple[str, int]) -> Rights | None:
     try:
-        user = get_user(SimpleNamespace(session=engine.SessionStore(session_key)))  # type: ignore[arg-type]
-        return bool(user.is_authenticated and user.is_active and user.pk == user_id)
+        return rights({key}).get(key)
     finally:
         connections.close_all()
 
@@ -113,14 +110,36 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.topics: dict[str, Topic] = {}
         self.stir = asyncio.Event()
         self.looking: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
         await self.accept()
-        user = self.scope.get("user")
-        if user is None or not user.is_authenticated:
+        user, session = self.scope.get("user"), self.scope.get("session")
+        key = (getattr(session, "session_key", None) or "", getattr(user, "pk", None) or 0)
+        found = await sync_to_async(_first, thread_sensitive=False)(key)
+        if found is None or user is None or found.password != user.password:
             await self.close(CLOSE_UNAUTHENTICATED)
             return
+        self.rights, self.scope["user"] = found, found.user
+        _rights.enter(self, key, self._judge)
         self.looking = asyncio.create_task(self._keep_looking())
 
+    def _judge(self, found: Rights | None) -> None:
+        """Ends the line of whoever is not signed in any more; reads all anew with the rights of now."""
+        if found is None or found.password != self.rights.password:
+            self.ending = self.ending or asyncio.create_task(self._end())
+        elif found != self.rights:
+            self.rights, self.scope["user"] = found, found.user
+            for topic in self.topics.values():
+                topic.due_at = 0.0
+            self.stir.set()
+
+    async def _end(self) -> None:
+        if self.looking:
+            self.looking.cancel()
+        with contextlib.suppress(Exception):  # it may have gone away by itself
+            await self.close(CLOSE_UNAUTHENTICATED)
+
     async def disconnect(self, code: int) -> None:
+        await _rights.leave(self)
         if self.looking:
             self.looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -173,7 +192,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
 
     async def _keep_looking(self) -> None:
-        """Looks at each topic when it is due, tells the browser that the line lives, and that it is still signed in."""
+        """Looks at each topic when it is due, and tells the browser that the line lives."""
         try:
             await self._loop()
         except asyncio.CancelledError:
@@ -184,21 +203,16 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                 await self.close()
 
     async def _loop(self) -> None:
-        joined, beat_at, session_at = False, 0.0, time.monotonic() + SESSION_S
+        joined, beat_at = False, 0.0
         while True:
             now = time.monotonic()
-            if now >= session_at:
-                if not await self._signed_in():
-                    await self.close(CLOSE_UNAUTHENTICATED)
-                    return
-                session_at = now + SESSION_S
             if now >= beat_at:
                 joined = joined or await self._join()
                 await self.send_json({"kind": "beat"})
                 beat_at = now + BEAT_S
             for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
                 await self._tell(path)
-            next_at = min([beat_at, session_at, *(topic.due_at for topic in self.topics.values())])
+            next_at = min([beat_at, *(topic.due_at for topic in self.topics.values())])
             # Not wait_for: before Python 3.12 that may forget a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
@@ -213,13 +227,6 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             return False
         return True
 
-    async def _signed_in(self) -> bool:
-        session = self.scope.get("session")
-        key = getattr(session, "session_key", None)
-        if not key:
-            return False
-        return await sync_to_async(_still_signed_in, thread_sensitive=False)(key, self.scope["user"].pk)
-
     async def _tell(self, path: str) -> None:
         """Reads one topic, and sends it if it is new to this browser."""
         topic = self.topics.get(path)
@@ -227,13 +234,14 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             return
         topic.read_at = time.monotonic()
         topic.due_at = topic.read_at + SAFETY_S
+        user = self.scope["user"]
         try:
-            status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, self.scope["user"])
+            status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, user)
         except Exception:  # one broken resource must not end the line for the others
             log.exception("reading %s for a browser failed", path)
             status, etag, content = 500, "", b""
-        if self.topics.get(path) is not topic:
-            return
+        if self.topics.get(path) is not topic or user is not self.scope["user"]:
+            return  # let go, or read with rights that are no more: it is due again already
         if status != 200:
             if topic.failed != status:
                 await self.send_json({"kind": "error", "topic": path, "status": status})

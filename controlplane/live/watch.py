@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from agents.protocol import Timers
 from controlplane import changes
+from controlplane.access import guard
 from controlplane.access import service as access
 from controlplane.fleet import service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
@@ -74,6 +75,7 @@ def housekeeping() -> None:
         return
     now = timezone.now()
     access.forget_old()
+    guard.forget_old()
     recorder.forget_old()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django.contrib.auth import authenticate, login, logout
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -11,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from controlplane.access import guard
 from controlplane.access.service import redeem
 
-TRIES, WITHIN_S = 10, 600
-BACKEND = "django.contrib.auth.backends.ModelBackend"
+BACKEND = "controlplane.access.guard.GuardedBackend"
 
 
 def _next(request: HttpRequest) -> str:
@@ -24,38 +25,51 @@ def _next(request: HttpRequest) -> str:
     return wanted if safe and wanted.startswith("/") else "/"
 
 
-def _tries_key(request: HttpRequest, username: str) -> str:
-    return f"sign-in:{request.META.get('REMOTE_ADDR', '')}:{username.lower()[:150]!r}".replace(" ", "_")
+def too_many(seconds: int) -> str:
+    """What is said to whoever has failed too often."""
+    return _("Too many failures. Try again in %(minutes)s min.") % {"minutes": -(-seconds // 60)}
 
 
 @never_cache
 def by_password(request: HttpRequest) -> HttpResponse:
-    """The form, and what it sends. Ten failures of one name from one address stop further tries for ten minutes."""
+    """The form, and what it sends. How many failures stop further tries is in ``access.guard``."""
     if request.method != "POST":
         if request.user.is_authenticated:
             return redirect(_next(request))
         return render(request, "sign_in.html", {"next": _next(request)})
     username, password = request.POST.get("username", ""), request.POST.get("password", "")
-    key = _tries_key(request, username)
-    if cache.get(key, 0) >= TRIES:
-        said, status = _("Too many failures. Try again in ten minutes."), 429
-    else:
-        user = authenticate(request, username=username, password=password)
-        if user is not None:
-            cache.delete(key)
-            login(request, user)
-            return redirect(_next(request))
-        cache.add(key, 0, WITHIN_S)
-        cache.incr(key)
-        said, status = _("No active user has this name and password."), 401
+    user = authenticate(request, username=username, password=password)
+    if user is not None:
+        login(request, user)
+        return redirect(_next(request))
+    said, status = _("No active user has this name and password."), 401
+    if wait_s := getattr(request, "sign_in_wait_s", 0):
+        said, status = too_many(wait_s), 429
     values = {"next": _next(request), "said": said, "username": username}
-    return render(request, "sign_in.html", values, status=status)
+    response = render(request, "sign_in.html", values, status=status)
+    if wait_s:
+        response["Retry-After"] = str(wait_s)
+    return response
+
+
+@never_cache
+def to_administer(request: HttpRequest) -> HttpResponse:
+    """The door of the administration is the one sign-in; whoever is signed in and may not administer is told so."""
+    if request.user.is_authenticated and not getattr(request.user, "is_staff", False):
+        said = _("You are signed in as %(user)s, who may not administer.") % {"user": request.user.get_username()}
+        return render(request, "sign_in.html", {"next": _next(request), "said": said}, status=403)
+    return redirect(f"/sign-in?{urlencode({'next': _next(request)})}")
 
 
 @never_cache
 @require_http_methods(["GET"])
 def by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """A link that signs its user in once, in this browser. A HEAD request does not use it up: it is not allowed."""
+    one = guard.who(request)
+    if wait_s := guard.admit(one):
+        response = render(request, "sign_in.html", {"said": too_many(wait_s), "next": "/"}, status=429)
+        response["Retry-After"] = str(wait_s)
+        return response
     user = redeem(secret)
     if user is None:
         said = _(
@@ -63,6 +77,7 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
             "Make a new one on the server with: python manage.py sign_in_link NAME"
         )
         return render(request, "sign_in.html", {"said": said, "next": "/"}, status=410)
+    guard.welcome(one)
     login(request, user, backend=BACKEND)
     return redirect("/")
 

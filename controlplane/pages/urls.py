@@ -17,6 +17,7 @@ from controlplane.pages import (
     simulations,
     submit,
     timeline,
+    user,
 )
 
 urlpatterns = [
@@ -40,5 +41,10 @@ urlpatterns = [
     path("sign-in", sign_in.by_password, name="sign-in"),
     path("sign-in/<str:secret>", sign_in.by_link, name="sign-in-link"),
     path("sign-out", sign_in.out, name="sign-out"),
+    path("user", user.show, name="user"),
+    path("user/tokens", user.make_token, name="user-make-token"),
+    path("user/tokens/<uuid:token>/revoke", user.revoke_token, name="user-revoke-token"),
+    path("user/password", user.change_password, name="user-password"),
+    path("user/sign-out-everywhere", user.sign_out_everywhere, name="user-sign-out"),
     path("language", choose_language, name="language"),
 ]

@@ -14,7 +14,7 @@ from typing import Any
 from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
-from controlplane.jobs.clauses import in_words, shown
+from controlplane.jobs.clauses import hidden_in_words, in_words, shown
 from scheduler.core.counterfactual import SENTENCES
 from scheduler.core.reasons import CATALOGUE
 
@@ -279,7 +279,7 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     params |= {key: asks_text(params[key]) for key in ("asks", "free") if key in params and f"{key}_said" not in given}
     if "detail" in params:
         params["detail"] = phrase_text(params["detail"], DETAILS)
-    return translated.format_map(_Shown(params))
+    return hidden_in_words(translated.format_map(_Shown(params)))
 
 
 def change_text(change: Mapping[str, Any]) -> str:

@@ -33,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
     token = args.token or os.environ.get("YARD_TOKEN") or _ask(args.token_stdin)
     if not token:
-        print("error: no token was given; make one on your user page (usage)", file=sys.stderr)
+        where = clean.line(args.address.rstrip("/"))
+        print(f"error: no token was given; make one on your user page, {where}/user (usage)", file=sys.stderr)
         return exits.USAGE
     with Client(args.address, token) as client:
         me = client.whoami()

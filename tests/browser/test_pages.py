@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions", "/decisions/2",
-    "/simulations", "/simulations/1",
+    "/user", "/simulations", "/simulations/1",
 )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
@@ -12,8 +13,10 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers, get_channel_layer
 from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from django.db import connections
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.access.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
@@ -188,18 +191,71 @@ async def test_a_socket_is_bounded(people: dict[str, User]) -> None:
         assert (await own.hear())["data"]["user"] == "owner"
 
 
-async def test_who_signs_out_elsewhere_is_let_go(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "SESSION_S", 0.1)
-    monkeypatch.setattr(feed, "BEAT_S", 0.1)
+def _sign_out(owner: User) -> None:
+    Session.objects.all().delete()
+
+
+def _expire(owner: User) -> None:
+    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+
+
+def _deactivate(owner: User) -> None:
+    User.objects.filter(pk=owner.pk).update(is_active=False)
+
+
+def _change_password(owner: User) -> None:
+    owner.set_password("another one altogether")
+    owner.save()
+
+
+def _delete(owner: User) -> None:
+    Member.objects.all().delete()
+    owner.delete()
+
+
+@pytest.mark.parametrize("act", [_sign_out, _expire, _deactivate, _change_password, _delete])
+async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch, act: Callable[[User], None]
+) -> None:
+    # Neither the slow look nor a hint has a part in it.
+    monkeypatch.setattr(feed, "SAFETY_S", 3600.0)
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/whoami", want="etag")
         await own.hear()
-        assert own.session
-        await rows(own.session.delete)
+        await rows(act, people["owner"])
         output = await own.communicator.receive_output(WAIT_S)
         while output["type"] != "websocket.close":
             output = await own.communicator.receive_output(WAIT_S)
         assert output["code"] == 4401
+
+
+@pytest.mark.parametrize("was", ["member", "staff"])
+async def test_whose_rights_were_taken_is_told_no_more(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch, was: str
+) -> None:
+    monkeypatch.setattr(feed, "SAFETY_S", 3600.0)
+    await rows(_job, people["owner"])
+    reader = people["stranger"]
+    if was == "staff":
+        await rows(User.objects.filter(pk=reader.pk).update, is_staff=True)
+    else:
+        project = await rows(Project.objects.get, name="default")
+        await rows(Member.objects.create, project=project, user=reader)
+    await rows(reader.refresh_from_db)
+    async with line(reader) as own:
+        await own.say(op="sub", topic="/api/v1/jobs/12")
+        assert (await own.hear())["data"]["name"] == "watched"
+        if was == "staff":
+            await rows(User.objects.filter(pk=reader.pk).update, is_staff=False)
+        else:
+            await rows(Member.objects.filter(user=reader, project__name="default").delete)
+        assert await own.hear() == {"kind": "error", "topic": "/api/v1/jobs/12", "status": 404}
+        await rows(User.objects.filter(pk=reader.pk).update, is_staff=True)
+        await own.say(op="unsub", topic="/api/v1/jobs/12")
+        await own.say(op="sub", topic="/api/v1/jobs/12")
+        while (told := await own.hear())["kind"] == "error":
+            pass
+        assert told["data"]["name"] == "watched", "a right that was given is seen without connecting anew"
 
 
 async def _hint(key: str) -> None:

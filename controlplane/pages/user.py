@@ -1,0 +1,144 @@
+"""The reader's own page: who they are here, their access tokens, their password, and signing out everywhere."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import Any, cast
+
+from django.contrib.auth import authenticate, password_validation, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.access import guard, service
+from controlplane.access.models import Member, Token, User
+from controlplane.access.permissions import is_staff
+from controlplane.pages.shell import page
+from controlplane.pages.sign_in import too_many
+
+MOST_DAYS = 366
+# What was done is told on the page that follows, by these words in its address.
+DONE = ("revoked", "password", "signed-out")
+
+
+def _reader(request: HttpRequest) -> User:
+    return cast(User, request.user)
+
+
+def _scopes(user: User) -> list[str]:
+    """What a token of this user can cover: the scope admin does nothing for whoever is no staff."""
+    return [scope for scope in service.SCOPES if scope != "admin" or is_staff(user)]
+
+
+def _has_password(user: User) -> bool:
+    return bool(user.password) and user.has_usable_password()
+
+
+def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
+    user = _reader(request)
+    scopes = _scopes(user)
+    response = page(
+        request,
+        "user.html",
+        {
+            "memberships": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
+            "tokens": Token.objects.filter(user=user),
+            "now": timezone.now(),
+            "scopes": [(scope, scope in said.get("asked_scopes", ("read", "submit"))) for scope in scopes],
+            "has_password": _has_password(user),
+            "most_days": MOST_DAYS,
+            "longest": guard.LONGEST_PASSWORD,
+            "done": request.GET.get("done") if request.GET.get("done") in DONE else "",
+            **said,
+        },
+        place="user",
+        crumbs=[(_("Your user page"), "")],
+    )
+    response.status_code = status
+    return response
+
+
+@login_required
+@never_cache
+@require_safe
+def show(request: HttpRequest) -> HttpResponse:
+    return _page(request)
+
+
+@login_required
+@never_cache
+@require_POST
+def make_token(request: HttpRequest) -> HttpResponse:
+    """Makes a token and shows its secret on this very answer, once: it is kept nowhere."""
+    user = _reader(request)
+    name, scopes, days = (
+        request.POST.get("name", "").strip(),
+        request.POST.getlist("scopes"),
+        request.POST.get("days", ""),
+    )
+    if not name.isprintable() or not 1 <= len(name) <= 60:
+        fault = _("A token needs a name of 1 to 60 characters, for you to know it by.")
+    elif not scopes or not set(scopes) <= set(_scopes(user)):
+        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(_scopes(user))}
+    elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
+        fault = _("A token is valid for 1 to %(most)s days.") % {"most": MOST_DAYS}
+    elif Token.objects.filter(user=user).count() >= service.MOST_TOKENS:
+        fault = _("You have %(most)s tokens; revoke one first.") % {"most": service.MOST_TOKENS}
+    else:
+        token, secret = service.make_token(user, name, scopes=scopes, life=timedelta(days=int(days)))
+        return _page(request, 201, secret=secret, made=token.name)
+    return _page(request, 422, token_fault=fault, asked_name=name[:60], asked_scopes=scopes)
+
+
+@login_required
+@never_cache
+@require_POST
+def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
+    """Takes back one of the reader's tokens; another's is not there."""
+    if not service.revoke_token(_reader(request), token):
+        raise Http404(_("You have no such token."))
+    return redirect("/user?done=revoked")
+
+
+@sensitive_post_parameters()
+@login_required
+@never_cache
+@require_POST
+def change_password(request: HttpRequest) -> HttpResponse:
+    """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
+    user = _reader(request)
+    old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
+    if _has_password(user) and authenticate(request, username=user.get_username(), password=old) != user:
+        if wait_s := getattr(request, "sign_in_wait_s", 0):
+            return _page(request, 429, password_faults=[too_many(wait_s)])
+        return _page(request, 422, password_faults=[_("This is not your password of now.")])
+    if new != again:
+        return _page(request, 422, password_faults=[_("The two new passwords differ.")])
+    if len(new) > guard.LONGEST_PASSWORD:
+        said = _("A password has at most %(most)s characters.") % {"most": guard.LONGEST_PASSWORD}
+        return _page(request, 422, password_faults=[said])
+    try:
+        password_validation.validate_password(new, user)
+    except ValidationError as error:
+        return _page(request, 422, password_faults=error.messages)
+    user.set_password(new)
+    user.save(update_fields=["password"])
+    update_session_auth_hash(request, user)
+    service.end_sessions(user, but=request.session.session_key)
+    return redirect("/user?done=password")
+
+
+@login_required
+@never_cache
+@require_POST
+def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
+    """Signs the reader out in every other browser; tokens stay."""
+    service.end_sessions(_reader(request), but=request.session.session_key)
+    return redirect("/user?done=signed-out")
