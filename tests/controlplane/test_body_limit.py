@@ -57,9 +57,7 @@ async def test_an_undeclared_flood_is_cut_off_and_answered_once() -> None:
     assert taken == b"1234567890"
 
 
-@pytest.mark.parametrize(
-    ("path", "size", "status"), [("/wide/x", 20, 200), ("/wide/x", 21, 413), ("/x", 11, 413)]
-)
+@pytest.mark.parametrize(("path", "size", "status"), [("/wide/x", 20, 200), ("/wide/x", 21, 413), ("/x", 11, 413)])
 async def test_each_address_has_its_own_limit(path: str, size: int, status: int) -> None:
     for headers in ([], [(b"content-length", str(size).encode())]):
         answers, _taken = await ask([b"x" * size], headers, path)
