@@ -113,7 +113,7 @@ class Estimate:
 
     Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
     is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
-    their P90; ``None`` where none has.
+    their P90; ``None`` where none has. Where it is not ``known`` it is something to plan with and nothing to show.
     """
 
     p50_s: float
@@ -121,6 +121,7 @@ class Estimate:
     basis: str = "declared limits"
     declared: bool = False
     reliability: float | None = None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)

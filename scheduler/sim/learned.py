@@ -91,7 +91,9 @@ class LearningWorld(World):
             kind=one.kind,
             user=one.user,
             resources=f"{stage.nodes} {_text(stage.alternatives)}",
+            # Where only one time is named, it is what ends the stage.
             limit_s=one.limit_s if one.limit_s is not None else one.expected_s,
+            expected_s=one.expected_s if one.limit_s is not None else None,
         )
 
 
