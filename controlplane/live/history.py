@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import connection
@@ -123,17 +124,24 @@ class History:
             rows = cursor.fetchall()
             cursor.execute(_GOING)
             going = dict(cursor.fetchall())
+        fresh = []
         for row in reversed(rows):  # the oldest first: what is learned is learned in order of time
             one = _finished(row)
             if one.id not in self._finished:
                 self._finished[one.id] = one
-                self._durations.learn(one)
+                fresh.append(one)
                 self._newest_at = max(self._newest_at, one.ended_at)
+        found = speeds.settled(self._speeds, speeds.speeds(self._finished.values()))
+        if found != self._speeds:
+            # What was work at other speeds is other work: a figure that changed would be divided out wrongly.
+            self._speeds, self._durations, self._going = found, Durations(), set()
+            fresh = list(self._finished.values())
+        for one in fresh:
+            self._durations.learn(replace(one, speed=self._speeds.get((one.kind, one.model), one.speed)))
         for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]
         self._watch(going)
-        self._speeds = speeds.speeds(self._finished.values())
         self._estimates.clear()
         self._read_at = now
         return True

@@ -347,11 +347,24 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class Turnout:
+    """What became of announced starts that are alike. Eight of ten waits were between ``low`` and ``high`` times as
+    long as was thought; ``None`` where too few are known. ``held`` of the ``seen`` ranges that people were shown came
+    true."""
+
+    low: float | None = None
+    high: float | None = None
+    held: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
 
     ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
     (:mod:`scheduler.core.lateness`); without it a promise rests on the durations of what runs before it alone.
+    ``announced`` says in the same way what became of the starts that were announced (:mod:`scheduler.core.announced`).
 
     ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
     ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
@@ -367,6 +380,7 @@ class Snapshot:
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     maintenance: tuple[Maintenance, ...] = ()
     lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    announced: Mapping[tuple[str, str], Turnout] = field(default_factory=dict)
     given_back: tuple[str, ...] | None = None
     stirred: tuple[str, ...] = ()
 
@@ -393,11 +407,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a stage will probably start, as a range, and what that rests on."""
+    """When a stage will probably start, as a range, and what that rests on. ``at`` is when it would start if everything
+    went as predicted, and ``since`` when that was thought. Where the range is too wide to be useful it is not
+    ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true."""
 
     low_at: float
     high_at: float
     basis: str
+    at: float = 0.0
+    since: float = 0.0
+    known: bool = True
+    held: int = 0
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """How long a stage will run: what it took before, what its user says, what like it took, and what still runs.
 
 The runs of the stage itself come first: same project, user, name but for numbers, kind, request, limit and declared
-time. Two of them leave little to anything else, and from three on nothing else counts. Until then a declared time leads;
-without one it is the runs of the same name by the same user, and only then strangers (of the same name in the project,
-else of the same user, else of the same kind; each family has one voice) and the limit. What rests on strangers or on a
-limit alone is something to plan with and nothing to show: it is not *known*. The predictor learns stage by stage, reads
-no clock, and says the same in every process.
+time. Two of them leave little to anything else, and from three on nothing else counts. Until then a declared time
+leads; without one it is the runs of the same name by the same user, and only then strangers (of the same name in the
+project, else of the same user, else of the same kind; each family has one voice) and the limit. What rests on strangers
+or on a limit alone is something to plan with and nothing to show: it is not *known*. The predictor learns stage by
+stage, reads no clock, and says the same in every process.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ TOO_WIDE: Final = "unknown: like stages differ too much"
 class Prediction:
     """``likely_s`` is the one value that will be nearest to the truth by ratio; the quantiles are calibrated.
 
-    ``raw`` are the quantiles before calibration, to learn from once the truth is known, and ``own`` how many runs of the
-    stage itself they rest on. ``reliability`` is the share of such stages of late that ended by their P90; ``None``
+    ``raw`` are the quantiles before calibration, to learn from once the truth is known, and ``own`` how many runs of
+    the stage itself they rest on. ``reliability`` is the share of such stages of late that ended by their P90; ``None``
     where none has. Where it is not ``known``, it rests on nothing that is like the stage.
     """
 

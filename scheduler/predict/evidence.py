@@ -24,8 +24,8 @@ RECENT: Final = 500
 # A distribution that has no sample stands in for itself by so many equally likely values.
 STEPS: Final = 24
 _STEP: Final = (np.arange(STEPS) + 0.5) / STEPS
-# What one takes to be the spread of a family's run times (of their logarithm) counts as much as so many of its runs; with
-# this many they speak for themselves.
+# What one takes to be the spread of a family's run times (of their logarithm) counts as much as so many of its runs;
+# with this many they speak for themselves.
 _SPREAD: Final = 0.3
 _DOUBT: Final = 2.0
 _MANY: Final = 50

@@ -1,8 +1,8 @@
 """What declared times turned out to be worth: how much longer stages ran than was said of them.
 
-A family speaks once, however many of its stages came: a burst is one observation. What users say is corrected mildly, by
-half of what it was wrong by, and only after several separate families of the same user; how far a range reaches above
-what was said is learned from the whole project.
+A family speaks once, however many of its stages came: a burst is one observation. What users say is corrected mildly,
+by half of what it was wrong by, and only after several separate families of the same user; how far a range reaches
+above what was said is learned from the whole project.
 """
 
 from __future__ import annotations

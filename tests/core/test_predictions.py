@@ -175,12 +175,10 @@ def test_those_that_run_move_the_median_before_any_has_finished() -> None:
     assert late.declared
 
 
-def seconds(count: int, user: str = "ann", ran_s: float = 1.0, **more: object) -> list[Finished]:
+def seconds(count: int, user: str = "ann", ran_s: float = 1.0) -> list[Finished]:
     """Short work under so many names: what a yard is full of once anybody has tried anything."""
-    return [
-        Finished("lab", f"try-{chr(97 + i % 26)}{chr(97 + i // 26)}", "train", ran_s, user=user, ended_at=float(i), **more)  # type: ignore[arg-type]
-        for i in range(count)
-    ]
+    names = [f"try-{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(count)]
+    return [Finished("lab", name, "train", ran_s, user=user, ended_at=float(i)) for i, name in enumerate(names)]
 
 
 @pytest.mark.parametrize("expected_s", [30.0, 360.0, 480.0])
