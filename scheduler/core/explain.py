@@ -350,7 +350,10 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
         said.append(clause("BestFit", among=option.among))
     if stage.most_nodes:
         said.append(clause("SizeWithin", size=len(names), least=stage.nodes, most=stage.most_nodes))
-    said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    if stage.estimate.known:
+        said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    else:
+        said.append(clause("RunTimeUnknown"))
     if others := len(view.shape(stage).ways) - 1:
         said.append(clause("OtherWays", others=others))
     return tuple(said)

@@ -175,15 +175,15 @@ class Durations:
             trust = (_BESIDE_DECLARED if asked.expected_s else _BESIDE_OTHERS)[runs]
             values = np.concatenate([values, others])
             weights = np.concatenate([trust * weights, (1.0 - trust) * of_others])
-        raw = quantiles(values, weights, (0.5, 0.9))
-        p50_s, p90_s, reliability = raw[0], raw[1], None
+        half_s, most_s = quantiles(values, weights, (0.5, 0.9))
+        p50_s, p90_s, reliability = half_s, most_s, None
         if exact and runs >= _OWN:
             middle, upper = self._calibration.bands(asked.family)
-            p50_s, p90_s = raw[0] * middle.factor, raw[1] * upper.factor
+            p50_s, p90_s = half_s * middle.factor, most_s * upper.factor
             reliability = round(upper.reliability, 3) if upper.seen else None
         p50_s, p90_s = _bounded(asked, p50_s, p90_s)
         basis = _basis(len(own.done), exact=exact)
-        return Prediction(likely_s, p50_s, p90_s, basis, reliability, raw=raw, own=runs if exact else 0)
+        return Prediction(likely_s, p50_s, p90_s, basis, reliability, raw=(half_s, most_s), own=runs if exact else 0)
 
     def _by_declared(self, asked: Asked, now: float, exact: Family | None) -> Prediction:
         """As declared, as what was declared of late turned out; those that run for longer already say that it is more.
@@ -224,11 +224,11 @@ class Durations:
             parts.append(near[0])
             shares.append(trust * near[1])
         likely_s = _likely(asked, parts, shares)
-        raw = quantiles(np.concatenate(parts), np.concatenate(shares), (0.5, 0.9))
-        p50_s, p90_s = _bounded(asked, raw[0], raw[1] * self._calibration.newcomers)
+        half_s, most_s = quantiles(np.concatenate(parts), np.concatenate(shares), (0.5, 0.9))
+        p50_s, p90_s = _bounded(asked, half_s, most_s * self._calibration.newcomers)
         known = circle == "name"
         basis = "from stages of this name by others" if known else UNKNOWN
-        return Prediction(likely_s, p50_s, p90_s, basis, raw=raw, known=known)
+        return Prediction(likely_s, p50_s, p90_s, basis, raw=(half_s, most_s), known=known)
 
     def _sibling(self, asked: Asked) -> Family | None:
         """The newest of the same user, project, name and kind that asked otherwise, where it may be the same work: no

@@ -116,7 +116,7 @@ def test_an_end_of_an_older_agent_is_told_in_its_own_sentence(town: Town) -> Non
     Attempt.objects.update(said={})
     Stage.objects.update(said=[])
     found = english_in(chinese(town.owner, f"/jobs/{job.number}"))
-    assert set(found) == {"something that nobody knows any more", "predicted to run"}
+    assert set(found) == {"something that nobody knows any more", "how long it will run is unknown"}
 
 
 def test_of_a_gang_it_says_which_rank_failed_first(town: Town) -> None:
@@ -270,7 +270,7 @@ def test_whoever_is_resized_or_makes_room_is_told_why(town: Town, settings: Any,
 def test_a_decision_tells_who_started_and_who_waits(town: Town, settings: Any, tmp_path: Path) -> None:
     settings.DECISIONS = tmp_path / "decisions"
     town.machine("n1")
-    town.job(devices={"kind": "gpu", "count": 1})
+    town.job(devices={"kind": "gpu", "count": 1}, expected="25m")
     for _ in range(3):
         town.job(devices={"kind": "gpu", "count": 2})
     recorder = Recorder()
@@ -307,7 +307,7 @@ def test_the_dry_run_says_why_in_the_readers_language(town: Town) -> None:
     assert (found["verdict"], english_in(told)) == ("never", [])
     assert "资源池 default" in told
     same = town.owner.post("/jobs?dry_run=placement", {"name": "try", "run": "true"})
-    assert json.loads(same.content)["stages"][0]["why"].startswith("Xeon on n1; predicted")
+    assert json.loads(same.content)["stages"][0]["why"].startswith("Xeon on n1; how long it will run is unknown")
     assert json.loads(same.content)["stages"][0]["why_said"][0] == {
         "code": "Here",
         "params": {"devices": "Xeon", "node": "n1"},
@@ -356,7 +356,7 @@ def test_every_page_of_a_busy_yard_is_chinese(town: Town) -> None:
 
 def test_the_api_keeps_its_english_sentences_and_gives_codes_beside_them(town: Town) -> None:
     agent = town.machine()
-    job = town.running(agent, devices={"kind": "gpu"})
+    job = town.running(agent, devices={"kind": "gpu"}, expected="25m")
     agent.set(stage(job), Phase.ENDED, exit=ended("EXIT_CODE", clause("ExitCode", code=3), code=3))
     chinese_reader = {"Accept-Language": "zh-CN"}
 
