@@ -35,7 +35,7 @@ class Starts:
         self._read_at = float("-inf")
 
     def known(self, now: float) -> Mapping[Kin, Turnout]:
-        """By pool, and by pool and breadth."""
+        """By pool, and by pool and horizon."""
         if now - self._read_at > REREAD_S:
             self._read_at = now
             with connection.cursor() as cursor:

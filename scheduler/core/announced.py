@@ -10,42 +10,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.core.lateness import Kin, everybody, kin
+from scheduler.core.lateness import Kin, everybody
 from scheduler.core.types import Expected, Promise, Stage, Turnout
 
 # Of a wait that was thought to be so short nobody can tell shares.
 LEAST_S: Final = 60.0
+HORIZONS: Final = (("minutes", 300.0), ("hour", 3_600.0), ("hours", 86_400.0))
 # What is taken of a pool of which little is known: from a tenth of the wait to twice as long.
 LOW: Final = 0.1
 HIGH: Final = 2.0
 # A range is of use that is no wider than so many times the wait, or than this.
 WIDEST: Final = 4.0
 WIDE_S: Final = 1_800.0
+# No range is narrower: nothing is known to the second.
+NARROWEST_S: Final = 30.0
 
 BASIS: Final = "from what runs and waits ahead"
 SUSPECT: Final = "unknown: starts like this one came too unevenly"
 
 
-def turnout(known: Mapping[Kin, Turnout], stage: Stage) -> Turnout:
-    """What became of starts like this one, else of all of its pool."""
-    everyone = known.get(everybody(stage.pool), Turnout())
-    near = known.get(kin(stage), everyone)
-    low, high = (near.low, near.high) if near.low is not None else (everyone.low, everyone.high)
-    return Turnout(low, high, everyone.held, everyone.seen)
+def horizon(wait_s: float) -> str:
+    """Waits that are alike: what starts in a moment differs from what starts tomorrow, by more than its length."""
+    return next((name for name, most_s in HORIZONS if wait_s < most_s), "days")
 
 
 def announced(known: Mapping[Kin, Turnout], stage: Stage, at: float, since: float, late_at: float) -> Expected:
     """The range around ``at``, as was thought at ``since``. Until enough is known it ends at ``late_at`` at least."""
-    past = turnout(known, stage)
     wait_s = max(at - since, LEAST_S)
+    everyone, past = known.get(everybody(stage.pool), Turnout()), known.get((stage.pool, horizon(wait_s)), Turnout())
     if past.low is None or past.high is None:
         low_at, high_at = since + LOW * (at - since), max(late_at, since + HIGH * wait_s)
     else:
         low_at, high_at = since + past.low * wait_s, since + past.high * wait_s
-    low_at, high_at = max(min(low_at, at), since), max(high_at, at)
+    low_at = max(min(low_at, at), since)
+    high_at = max(high_at, at, low_at + NARROWEST_S)
     useful = high_at - low_at <= max(WIDEST * wait_s, WIDE_S)
     return Expected(
-        low_at, high_at, BASIS if useful else SUSPECT, at=at, since=since, known=useful, held=past.held, seen=past.seen
+        low_at,
+        high_at,
+        BASIS if useful else SUSPECT,
+        at=at,
+        since=since,
+        known=useful,
+        held=everyone.held,
+        seen=everyone.seen,
     )
 
 

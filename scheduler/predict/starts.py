@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from scheduler.core.announced import LEAST_S
-from scheduler.core.lateness import Kin, everybody, kin
+from scheduler.core.announced import LEAST_S, horizon
+from scheduler.core.lateness import Kin, everybody
 from scheduler.core.types import Expected, Stage, Turnout
 from scheduler.predict.evidence import product_limit
 
@@ -35,7 +35,6 @@ class Announced:
     """The first range that a stage was given, and when it began; ``None`` where it still waits."""
 
     pool: str
-    breadth: str
     since: float
     at: float
     low_at: float
@@ -54,16 +53,14 @@ class Announced:
 
 def first(stage: Stage, expected: Expected) -> Announced:
     """The range as it is kept."""
-    return Announced(
-        stage.pool, kin(stage)[1], expected.since, expected.at, expected.low_at, expected.high_at, expected.known
-    )
+    return Announced(stage.pool, expected.since, expected.at, expected.low_at, expected.high_at, expected.known)
 
 
 def turnouts(known: Iterable[Announced], now: float) -> Mapping[Kin, Turnout]:
-    """What became of announced starts, by pool and by pool and breadth; ``known`` in the order in which they began."""
+    """What became of announced starts, by pool and by pool and horizon; ``known`` in the order in which they began."""
     by_kin: dict[Kin, list[Announced]] = {}
     for one in known:
-        for key in (everybody(one.pool), (one.pool, one.breadth)):
+        for key in (everybody(one.pool), (one.pool, horizon(one.at - one.since))):
             by_kin.setdefault(key, []).append(one)
     return {key: _turnout(some, now) for key, some in sorted(by_kin.items())}
 
@@ -107,8 +104,7 @@ class Starts:
         for name in names:
             one = self._open.pop(name, None)
             if one is not None:
-                kept = (one.pool, one.breadth, one.since, one.at, one.low_at, one.high_at, one.shown)
-                self._done.append(Announced(*kept, began_at=now))
+                self._done.append(replace(one, began_at=now))
                 self._stale = True
 
     def forget(self, waiting: Container[str]) -> None:

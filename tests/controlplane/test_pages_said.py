@@ -384,3 +384,33 @@ def test_a_span_that_a_reason_has_in_seconds_too_is_told_in_the_readers_units() 
         told = reason_text({"code": "MaintenanceWindow", "text": "x", "params": lasts})
     assert "25 分" in told
     assert "min" not in told
+
+
+def test_whoever_waits_is_told_one_range_what_it_rests_on_and_how_many_held(town: Town) -> None:
+    agent = town.machine()
+    town.running(agent, cpus=2, expected="25m")
+    job = town.job(name="tune", cpus=2, expected="8m")
+    town.cycle()
+
+    def shown() -> str:
+        page = browser(town.owner).get(f"/jobs/{job.number}").content.decode()
+        return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+    Stage.objects.filter(job=job).update(
+        expected={**stage(job).expected, "held": 41, "seen": 52},
+        lasts={"p50": 480.0, "p90": 720.0, "basis": "from 4 runs of this stage", "held": 44, "seen": 50},
+    )
+    read = shown()
+    assert "Eight of ten starts fall within such a range. It is no promise. In this pool 41 of 52 held." in read
+    assert "about 8 min, nine of ten within 12 min · from 4 runs of this stage." in read
+    assert "In this pool 44 of 50 ended within it." in read
+    assert english_in(chinese(town.owner, f"/jobs/{job.number}")) == []
+    Stage.objects.filter(job=job).update(
+        expected=None, lasts={"p50": None, "p90": None, "basis": "unknown: no like stage has ended"}
+    )
+    read = shown()
+    assert "unknown: no like stage has ended" in read
+    assert "Nothing that is known now lets it be told." in read
+    (told,) = town.owner.read(f"/jobs/{job.number}/why")["stages"]
+    assert told["expected_start"] is None
+    assert told["expected_s"]["p50"] is None
