@@ -179,7 +179,9 @@ class Durations:
         p50_s, p90_s, reliability = half_s, most_s, None
         if exact and runs >= _OWN:
             middle, upper = self._calibration.bands(asked.family)
-            p50_s, p90_s = half_s * middle.factor, most_s * upper.factor
+            # Where the two bands cross, that of the P90 is the slower and surer one.
+            p90_s = most_s * upper.factor
+            p50_s = min(half_s * middle.factor, p90_s)
             reliability = round(upper.reliability, 3) if upper.seen else None
         p50_s, p90_s = _bounded(asked, p50_s, p90_s)
         basis = _basis(len(own.done), exact=exact)
