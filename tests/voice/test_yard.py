@@ -426,7 +426,6 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
     runs = "about 8m00s, nine of ten within 11m (from 4 runs of this stage; 44 of 50 such run times held)"
     assert runs in lines["Runs"]
     assert "64 nodes → 12 ready" in lines["Filters"]
-    assert "declared limits" in lines["Next"]
     assert lines["Faster"].endswith("with a time limit of 3 h: starts now, instead of #9/fit")
     assert json.loads(yard("why", "12", "--json")[1]) == why
 
