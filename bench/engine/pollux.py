@@ -195,8 +195,7 @@ class Foresight:
         """The predicted work of an application in all; ``None`` before any of it has completed."""
         if name not in self._known:
             said = self._durations.predict(Asked("bench", name, "train"), now)
-            own = said.basis.split()[0].isdigit() and " like " in said.basis
-            self._known[name] = said.likely_s if own else None
+            self._known[name] = said.likely_s if said.own else None
         return self._known[name]
 
 

@@ -100,7 +100,8 @@ class Watched(LearningWorld):
             return
         for name in came:
             expected = self._planner.expects(name)
-            if expected is not None:
+            if expected is not None and self.store.starts is not None:
+                self.store.starts.announce(self.store.entries[name].stage, expected)
                 self.ranges[name] = Range(self.now, expected.low_at, expected.high_at)
 
 

@@ -22,8 +22,9 @@ from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
+from controlplane.live import reports
 from controlplane.live import shadow as beside
-from controlplane.live.reports import ACTS, moment
+from controlplane.live.reports import ACTS
 from scheduler import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.reasons import sentence
@@ -81,7 +82,7 @@ class DecisionWait(msgspec.Struct, frozen=True):
 
     stage: str
     reasons: list[WaitReason]
-    expected_start: dict[str, str] | None
+    expected_start: dict[str, Any] | None
     funnel: list[list[Any]]
 
 
@@ -330,7 +331,11 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
             why_said=clauses(plain(start.said)),
             nodes=[nodes.get(node, "?") for node in start.placement.nodes],
             devices=sum(len(rank) for rank in start.placement.grants),
-            expected_s={"p50": start.lasts.p50_s, "p90": start.lasts.p90_s, "basis": start.lasts.basis},
+            expected_s={
+                "p50": start.lasts.p50_s if start.lasts.known else None,
+                "p90": start.lasts.p90_s if start.lasts.known else None,
+                "basis": start.lasts.basis,
+            },
         )
         for start in record.plan.starts
         if _label(numbers[start.stage], seen) != HIDDEN
@@ -340,13 +345,7 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
         DecisionWait(
             stage=numbers[wait.stage],
             reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
-            expected_start={
-                "low_at": moment(wait.expected.low_at),
-                "high_at": moment(wait.expected.high_at),
-                "basis": wait.expected.basis,
-            }
-            if wait.expected
-            else None,
+            expected_start=reports.shown(wait.expected),
             funnel=[list(step) for step in wait.funnel],
         )
         for wait in waits[:MOST_SHOWN]

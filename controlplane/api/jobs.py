@@ -115,6 +115,7 @@ class WaitingStage(msgspec.Struct, frozen=True):
     reasons: list[WaitReason]
     funnel: list[tuple[str, int]]
     expected_start: job_rows.ExpectedStart | None
+    expected_s: job_rows.RunTime | None
     planned: job_rows.Planned | None
     evaluated_at: Any
 
@@ -335,7 +336,9 @@ class JobReasons(Resource):
         """Why the stages of this job wait, with numbers, and when they will probably start."""
         (job,) = job_rows.shown([found(signed_in(request), name)])
         waiting = [
-            WaitingStage(s.name, s.state, s.reasons, s.funnel, s.expected_start, s.planned, s.evaluated_at)
+            WaitingStage(
+                s.name, s.state, s.reasons, s.funnel, s.expected_start, s.expected_s, s.planned, s.evaluated_at
+            )
             for s in job.stages
             if s.state in WAITING
         ]

@@ -64,7 +64,8 @@ class Stage(models.Model):
     """The unit that is scheduled.
 
     ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
-    ``reasons``, ``funnel``, ``expected`` and ``planned`` are what the newest cycle said of it, at ``evaluated_at``.
+    ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are what the newest cycle said of it, at
+    ``evaluated_at``; ``announced`` is the first range in which it was said to start.
     ``said`` is its ``detail`` in clauses (see ``jobs.clauses``).
     """
 
@@ -93,6 +94,8 @@ class Stage(models.Model):
     reasons = models.JSONField(default=list)
     funnel = models.JSONField(default=list)
     expected = models.JSONField(null=True)
+    announced = models.JSONField(null=True)
+    lasts = models.JSONField(null=True)
     planned = models.JSONField(null=True)
     promise = models.JSONField(null=True)
     evaluated_at = models.DateTimeField(null=True)
@@ -110,6 +113,7 @@ class Stage(models.Model):
             models.Index(fields=["id"], name="stage_open", condition=~Q(state__in=sorted(FINAL))),
             models.Index(fields=["id"], name="stage_waiting", condition=Q(state__in=sorted(WAITING))),
             models.Index(fields=["-ended_at"], name="stage_ended", condition=Q(state="COMPLETED")),
+            models.Index(fields=["-started_at"], name="stage_announced", condition=Q(announced__isnull=False)),
             models.Index(
                 fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")
             ),

@@ -106,5 +106,6 @@ def _placing(
         "p90_s": start.lasts.p90_s * assumed,
         "basis": start.lasts.basis,
         "speed": assumed,
+        "known": start.lasts.known,
     }
     return service.Placing(row, start.placement.alternative, ranks, of_engine(start.why, start.said), estimate)

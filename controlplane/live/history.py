@@ -6,7 +6,9 @@ Read rarely and kept in the process: a cycle costs the same however much work ha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db import connection
@@ -21,6 +23,7 @@ REREAD_S = 20.0
 OVERLAP_S = 120.0
 REREAD_USAGE_S = 60.0
 RECORDS = 2_000
+WITHIN = 200
 HALF_LIFE_S = 7 * 86_400.0
 # A core beside an accelerator: fair share counts what is scarce.
 CORE_WEIGHT = 1 / 32
@@ -31,9 +34,10 @@ SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request,
        coalesce((a.estimate->>'speed')::float8, 1), extract(epoch FROM a.ended_at)::float8,
        (SELECT trim(d.model || ' ' || c.partition)
         FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
-        WHERE t.attempt_id = a.id ORDER BY (d.kind = 'cpu'), d.id LIMIT 1)
+        WHERE t.attempt_id = a.id ORDER BY (d.kind = 'cpu'), d.id LIMIT 1),
+       CASE WHEN (a.estimate->>'known')::bool THEN (a.estimate->>'p90_s')::float8 END, o.name
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
-     JOIN access_user u ON u.id = j.user_id
+     JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
      JOIN jobs_attempt a ON a.stage_id = s.id AND a.number = s.attempt_count
 WHERE s.state = 'COMPLETED' AND a.started_at IS NOT NULL AND s.attempt_count = 1
       AND s.ended_at > to_timestamp(%s)
@@ -74,6 +78,13 @@ class History:
         self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = self._usage_at = float("-inf")
         self._usage: dict[str, float] = {}
+        # Of the newest stages of each pool that were predicted, whether they ended by their P90.
+        self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
+
+    @property
+    def held(self) -> dict[str, tuple[int, int]]:
+        """By pool, how many of how many predicted stages ended by their P90."""
+        return {pool: (sum(within), len(within)) for pool, within in self._within.items()}
 
     def estimate(
         self,
@@ -112,7 +123,7 @@ class History:
         """The estimate with which an attempt was placed."""
         if not stored:
             return Estimate(3_600.0, 86_400.0)
-        return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"])
+        return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"], known=stored.get("known", True))
 
     def refreshed(self, now: float) -> bool:
         """Reads again what has finished if the last time is long ago; True where it did."""
@@ -123,17 +134,26 @@ class History:
             rows = cursor.fetchall()
             cursor.execute(_GOING)
             going = dict(cursor.fetchall())
-        for row in reversed(rows):  # the oldest first: what is learned is learned in order of time
+        fresh = []
+        for *row, upper_s, pool in reversed(rows):  # the oldest first: what is learned is learned in order of time
             one = _finished(row)
             if one.id not in self._finished:
                 self._finished[one.id] = one
-                self._durations.learn(one)
+                fresh.append(one)
+                if upper_s is not None:
+                    self._within[pool].append(one.work_s <= upper_s + 1.0)
                 self._newest_at = max(self._newest_at, one.ended_at)
+        found = speeds.settled(self._speeds, speeds.speeds(self._finished.values()))
+        if found != self._speeds:
+            # What was work at other speeds is other work: a figure that changed would be divided out wrongly.
+            self._speeds, self._durations, self._going = found, Durations(), set()
+            fresh = list(self._finished.values())
+        for one in fresh:
+            self._durations.learn(replace(one, speed=self._speeds.get((one.kind, one.model), one.speed)))
         for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]
         self._watch(going)
-        self._speeds = speeds.speeds(self._finished.values())
         self._estimates.clear()
         self._read_at = now
         return True
@@ -172,7 +192,7 @@ def _asked(project: str, user: str, job: str, stage: str, kind: str, request: Ma
     )
 
 
-def _finished(row: tuple[Any, ...]) -> Finished:
+def _finished(row: Sequence[Any]) -> Finished:
     name, project, user, job, stage, kind, request, took, speed, ended_at, model = row
     request = _parsed(request)
     return Finished(

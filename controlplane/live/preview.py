@@ -10,8 +10,9 @@ from controlplane.access.models import User
 from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.live import questions, residence
+from controlplane.live.lengths import Lengths
 from controlplane.live.memory import Memory
-from controlplane.live.reports import ACTS, moment
+from controlplane.live.reports import ACTS, moment, shown
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
 from scheduler.core.clauses import plain
@@ -39,20 +40,21 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
         now = clock()
         snapshot = store.load(now)
         stages = _stages(resolved, user, now, store)
+        lengths = Lengths(snapshot, store.history.held)
     waiting = (*snapshot.waiting, *stages)
     world = replace(snapshot, waiting=waiting, nodes=residence.with_cached(snapshot.nodes, waiting))
     plan = think(world, profiles.of(world.pools), now)
-    shown = [
+    told = [
         {
-            **_shown(stage, plan, world),
+            **_shown(stage, plan, world, lengths),
             "memory": _memory(resolved, each, user, now),
             "device_memory": _device_memory(resolved, each, _placement(stage, plan), world, user, now),
         }
         for stage, each in zip(stages, resolved.stages, strict=True)
     ]
-    first = [each for stage, each in zip(stages, shown, strict=True) if not stage.unmet]
+    first = [each for stage, each in zip(stages, told, strict=True) if not stage.unmet]
     never = bool(refused) or any(never_fits(stage, world) for stage in stages)
-    never = never or any(reason["code"] in IMPOSSIBLE for s in shown for reason in s["reasons"])
+    never = never or any(reason["code"] in IMPOSSIBLE for s in told for reason in s["reasons"])
     verdict = "never" if never else "starts_now" if all(each["starts_now"] for each in first) else "queued"
     ours = {stage.id for stage in stages}
     names = {run.id: f"#{run.number} {run.name}" for run in snapshot.running}
@@ -61,7 +63,7 @@ def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
         "refused": [{"pointer": one.pointer, "code": one.code, "detail": one.detail} for one in refused],
         "at": moment(now),
         "profile": next((pool.profile for pool in world.pools if pool.name == resolved.pool.name), ""),
-        "stages": shown,
+        "stages": told,
         "preempts": [
             {"stage": names.get(p.victim, p.victim), "price": p.price, "gain": p.gain}
             for p in plan.preempts
@@ -147,8 +149,8 @@ def _device_memory(
     advice = _advisor.advise_on_device(_asked(resolved, stage, user), ask["kind"], asked, now)
     if advice is None or (advice.verdict == "tight" and not named):
         return None
-    told = _told(advice, asked)
-    return {**told, "kind": ask["kind"]} if told else None
+    said = _told(advice, asked)
+    return {**said, "kind": ask["kind"]} if said else None
 
 
 def _asked(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User) -> Asked:
@@ -175,7 +177,7 @@ def _placement(stage: Stage, plan: Plan) -> Placement | None:
     return start.placement if start else wait.planned.placement if wait and wait.planned else None
 
 
-def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
+def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: Lengths) -> dict[str, Any]:
     nodes = {node.id: node.name for node in world.nodes}
     devices = {
         device.id: {"node": nodes[node.id], "kind": device.kind, "model": device.model, "index": device.index}
@@ -191,14 +193,8 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot) -> dict[str, Any]:
         "starts_now": start is not None,
         "why": start.why if start else "",
         "why_said": plain(start.said) if start else [],
-        "expected_start": {
-            "low_at": moment(wait.expected.low_at),
-            "high_at": moment(wait.expected.high_at),
-            "basis": wait.expected.basis,
-        }
-        if wait and wait.expected
-        else None,
-        "expected_s": {"p50": stage.estimate.p50_s, "p90": stage.estimate.p90_s, "basis": stage.estimate.basis},
+        "expected_start": shown(wait.expected) if wait else None,
+        "expected_s": lengths.told(stage, placement),
         "devices": [
             {
                 **devices[grant.device],

@@ -11,8 +11,10 @@ import msgspec
 from django.db import connection
 
 from controlplane import changes
+from controlplane.live.lengths import Held, Lengths
 from scheduler.core.reasons import CATALOGUE, sentence
-from scheduler.core.types import Plan, Snapshot, Wait
+from scheduler.core.types import Expected, Plan, Snapshot, Stage, Wait
+from scheduler.predict.starts import first
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 # What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
@@ -21,9 +23,10 @@ WRITES_PER_CYCLE = 400
 
 _REPORT = """
 UPDATE jobs_stage s SET reasons = v.reasons, funnel = v.funnel, expected = v.expected, planned = v.planned,
-    promise = v.promise, evaluated_at = %s
-FROM unnest(%s::uuid[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[])
-    AS v(id, reasons, funnel, expected, planned, promise)
+    promise = v.promise, lasts = v.lasts, evaluated_at = %s,
+    announced = CASE WHEN s.attempt_count = 0 THEN coalesce(s.announced, v.announced) ELSE s.announced END
+FROM unnest(%s::uuid[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[], %s::jsonb[])
+    AS v(id, reasons, funnel, expected, planned, promise, lasts, announced)
 WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
 """
 
@@ -48,18 +51,19 @@ class Reports:
     def __init__(self) -> None:
         self._written: dict[str, _Written] = {}
 
-    def write(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Writes what the cycle says of each stage that waits, where that is news."""
+    def write(self, snapshot: Snapshot, plan: Plan, now: float, held: Held) -> None:
+        """Writes what the cycle says of each stage that waits, where that is news. ``held`` says by pool how many of
+        how many stages ended by what was predicted of them."""
         stages = {stage.id: stage for stage in snapshot.waiting}
-        names = {node.id: node.name for node in snapshot.nodes}
+        names, lengths = {node.id: node.name for node in snapshot.nodes}, Lengths(snapshot, held)
         news: list[tuple[str, ...]] = []
         for wait in plan.waits:
             was, urgent = self._written.get(wait.stage), _urgent(wait)
             same = was is not None and was.urgent == urgent
             if same and was is not None and now - was.at < REFRESH_S:
                 continue
-            row = _row(wait, names)
-            whole = hashlib.blake2b("".join(row[1:]).encode(), digest_size=16).digest()
+            row = _row(wait, names, stages[wait.stage], lengths)
+            whole = hashlib.blake2b("".join(row[1:-1]).encode(), digest_size=16).digest()
             if same and was is not None and was.whole == whole and now - was.at < 30:
                 continue
             self._written[wait.stage] = _Written(urgent, whole, now)
@@ -77,15 +81,25 @@ class Reports:
         changes.announce("jobs", "timeline", *keys)
 
 
-def _row(wait: Wait, names: dict[str, str]) -> tuple[str, ...]:
+def shown(expected: Expected | None) -> dict[str, Any] | None:
+    """The range in which a stage will probably start, as people are told; None where none is of use."""
+    return (
+        {
+            "low_at": moment(expected.low_at),
+            "high_at": moment(expected.high_at),
+            "basis": expected.basis,
+            "held": expected.held,
+            "seen": expected.seen,
+        }
+        if expected and expected.known
+        else None
+    )
+
+
+def _row(wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths) -> tuple[str, ...]:
     reasons = [
         {"code": r.code, "params": dict(r.params), "text": sentence(r), "acts": ACTS[r.code]} for r in wait.reasons
     ]
-    expected = wait.expected and {
-        "low_at": moment(wait.expected.low_at),
-        "high_at": moment(wait.expected.high_at),
-        "basis": wait.expected.basis,
-    }
     planned = wait.planned and {
         "start_at": moment(wait.planned.start_at),
         "late_at": moment(wait.planned.late_at),
@@ -94,7 +108,10 @@ def _row(wait: Wait, names: dict[str, str]) -> tuple[str, ...]:
         "devices": sorted({grant.device for grants in wait.planned.placement.grants for grant in grants}),
     }
     promise = msgspec.to_builtins(wait.planned) if wait.planned else None
-    values = (reasons, [list(step) for step in wait.funnel], expected, planned, promise)
+    lasts = lengths.told(stage, wait.planned.placement if wait.planned else None)
+    announced = msgspec.to_builtins(first(stage, wait.expected)) if wait.expected else None
+    funnel = [list(step) for step in wait.funnel]
+    values = (reasons, funnel, shown(wait.expected), planned, promise, lasts, announced)
     return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
 
 

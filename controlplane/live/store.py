@@ -19,6 +19,7 @@ from controlplane.live.queue import Queue
 from controlplane.live.reports import Reports
 from controlplane.live.running import Holders
 from controlplane.live.scaling import Scaling
+from controlplane.live.starts import Starts
 from controlplane.live.usual import Usual
 from scheduler.core.ports import Applied
 from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
@@ -44,6 +45,7 @@ class LiveStore:
         self.scaling = Scaling()
         # Of the promises that this process saw.
         self.lateness = Lateness()
+        self.starts = Starts()
         self.usual = Usual()
         known = Known()
         self._queue = Queue(known, self.history, self.scaling)
@@ -92,6 +94,7 @@ class LiveStore:
             ),
             speeds=self.history.speeds(now),
             lateness=self.lateness.slack(now),
+            announced=self.starts.known(now),
             maintenance=maintenance.as_seen(windows, nodes),
         )
 
@@ -104,7 +107,7 @@ class LiveStore:
         for wait in plan.waits:
             if wait.planned and wait.stage in stages:
                 self.lateness.promised(stages[wait.stage], wait.planned)
-        self._reports.write(snapshot, plan, now)
+        self._reports.write(snapshot, plan, now, self.history.held)
         return applied
 
 

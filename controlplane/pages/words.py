@@ -80,10 +80,17 @@ SCRIPT = (
     _("{asked} of memory may not do: stages like it needed {largest}; ask {suggested}"),
     _("{suggested} of memory would do: the most that stages like it used is {largest}"),
     _("memory of each {kind}"),
-    _("declared limits"),
-    _("expected duration"),
-    _("default limit of the pool"),
-    _("{n} finished stages like {stage} in {project}"),
+    _("as declared"),
+    _("from 1 run of this stage"),
+    _("from {n} runs of this stage"),
+    _("from 1 run of this stage with another request"),
+    _("from {n} runs of this stage with another request"),
+    _("from stages of this name by others"),
+    _("unknown: no like stage has ended"),
+    _("unknown: like stages differ too much"),
+    _("about {half}, nine of ten within {most}"),
+    _("in this pool {held} of {seen} ended within it"),
+    _("in this pool {held} of {seen} such starts held"),
     _("Choose a file first."),
     _("The file is larger than 15 MiB."),
 )
@@ -163,10 +170,14 @@ FUNNEL = (
 
 # What a forecast rests on.
 BASES = (
-    _("declared limits"),
-    _("expected duration"),
-    _("default limit of the pool"),
-    _("{n} finished stages like {stage} in {project}"),
+    _("as declared"),
+    _("from 1 run of this stage"),
+    _("from {n} runs of this stage"),
+    _("from 1 run of this stage with another request"),
+    _("from {n} runs of this stage with another request"),
+    _("from stages of this name by others"),
+    _("unknown: no like stage has ended"),
+    _("unknown: like stages differ too much"),
 )
 
 # Why the timetable was made anew.

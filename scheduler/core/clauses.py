@@ -35,6 +35,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "BestFit": _(", the best fit of {among} nodes"),
     "SizeWithin": _(", {size} of {least} to {most} nodes"),
     "RunsFor": _("; predicted to run {lasts_s}"),
+    "RunTimeUnknown": _("; how long it will run is unknown"),
     "OtherWays": _("; {others} other ways would end later"),
     "TurnHere": _("its turn has come, on {nodes}"),
     # Why a running stage stops, to go on elsewhere or with another number of nodes.

@@ -102,8 +102,7 @@ class Planner:
             return None
         stage = view.waiting[stage_id]
         if stage_id in view.booked:
-            promise = view.booked[stage_id].promise
-            return Expected(promise.start_at, max(promise.start_at, promise.late_at), stage.estimate.basis)
+            return explain.expects(view, view.booked[stage_id])
         quantile = view.profile(stage.pool).plan_with
         ways = view.shape(stage).ways
         slots = [later_slot(view, stage, way, view.length_s(stage, way, quantile), view.now) for way in ways]

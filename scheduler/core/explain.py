@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from scheduler.core.announced import announced, of_promise
 from scheduler.core.clauses import Said, clause, say, spoken
 from scheduler.core.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.line import Column
@@ -16,7 +17,7 @@ from scheduler.core.reasons import ranked
 from scheduler.core.shape import Shape, Way, asks_text, kept_out
 from scheduler.core.times import clock, span
 from scheduler.core.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
-from scheduler.core.view import Option, Outcome, View
+from scheduler.core.view import Booking, Option, Outcome, View
 from scheduler.core.words import name_of
 
 Funnel = tuple[tuple[str, int], ...]
@@ -135,7 +136,7 @@ def _starts(view: View) -> tuple[Start, ...]:
 def _start(view: View, stage: Stage, option: Option) -> Start:
     size = len(option.placement.nodes)
     p50_s, p90_s = (view.length_s(stage, option.way, quantile, size) for quantile in ("p50", "p90"))
-    lasts = Estimate(p50_s, p90_s, stage.estimate.basis)
+    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known)
     said = why_here(view, stage, option)
     return Start(stage.id, option.placement, say(said), lasts, said)
 
@@ -183,10 +184,7 @@ def _wait(
         reasons = [Reason("PendingEvaluation")]
     expected, planned = outcome.expected, _promised(view, stage)
     if planned:
-        expected = Expected(planned.start_at, max(planned.start_at, planned.late_at), stage.estimate.basis)
-        option = view.booked[stage.id].option
-        if option.start_at > planned.late_at:
-            expected = Expected(option.start_at, option.start_at, stage.estimate.basis)
+        expected = expects(view, view.booked[stage.id])
     # What was added after the gates is in order already.
     return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
 
@@ -352,7 +350,10 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
         said.append(clause("BestFit", among=option.among))
     if stage.most_nodes:
         said.append(clause("SizeWithin", size=len(names), least=stage.nodes, most=stage.most_nodes))
-    said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    if stage.estimate.known:
+        said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    else:
+        said.append(clause("RunTimeUnknown"))
     if others := len(view.shape(stage).ways) - 1:
         said.append(clause("OtherWays", others=others))
     return tuple(said)
@@ -361,7 +362,16 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
 def guess(view: View, stage: Stage, option: Option) -> Expected:
     """The range in which the stage may expect to start, before it is promised."""
     late = view.table.late(option.grants, option.start_at, view.now)
-    return Expected(option.start_at, max(late, option.start_at), stage.estimate.basis)
+    return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
+
+
+def expects(view: View, booking: Booking) -> Expected:
+    """The range in which a stage with an entry may expect to start, from when it was promised; from now on where its
+    entry is beyond the end of what was promised."""
+    promise, option, known = booking.promise, booking.option, view.snapshot.announced
+    if option.start_at > promise.late_at:
+        return announced(known, booking.stage, option.start_at, view.now, option.start_at)
+    return of_promise(known, booking.stage, promise)
 
 
 def preempting(view: View, victims: Iterable[Running]) -> Reason:

@@ -113,7 +113,7 @@ class Estimate:
 
     Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
     is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
-    their P90; ``None`` where none has.
+    their P90; ``None`` where none has. Where it is not ``known`` it is something to plan with and nothing to show.
     """
 
     p50_s: float
@@ -121,6 +121,7 @@ class Estimate:
     basis: str = "declared limits"
     declared: bool = False
     reliability: float | None = None
+    known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,11 +347,24 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
+class Turnout:
+    """What became of announced starts that are alike. Eight of ten waits were between ``low`` and ``high`` times as
+    long as was thought; ``None`` where too few are known. ``held`` of the ``seen`` ranges that people were shown came
+    true."""
+
+    low: float | None = None
+    high: float | None = None
+    held: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
 
     ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
     (:mod:`scheduler.core.lateness`); without it a promise rests on the durations of what runs before it alone.
+    ``announced`` says in the same way what became of the starts that were announced (:mod:`scheduler.core.announced`).
 
     ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
     ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
@@ -366,6 +380,7 @@ class Snapshot:
     speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     maintenance: tuple[Maintenance, ...] = ()
     lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    announced: Mapping[tuple[str, str], Turnout] = field(default_factory=dict)
     given_back: tuple[str, ...] | None = None
     stirred: tuple[str, ...] = ()
 
@@ -392,11 +407,18 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When a stage will probably start, as a range, and what that rests on."""
+    """When a stage will probably start, as a range, and what that rests on. ``at`` is when it would start if everything
+    went as predicted, and ``since`` when that was thought. Where the range is too wide to be useful it is not
+    ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true."""
 
     low_at: float
     high_at: float
     basis: str
+    at: float = 0.0
+    since: float = 0.0
+    known: bool = True
+    held: int = 0
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)

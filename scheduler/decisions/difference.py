@@ -41,9 +41,9 @@ def compare(first: Plan, second: Plan) -> Difference:
     two = {start.stage: start.placement for start in second.starts}
     gone_one = {one.victim for one in first.stops}
     gone_two = {one.victim for one in second.stops}
-    expected = {wait.stage: wait.expected.low_at for wait in second.waits if wait.expected}
+    expected = {wait.stage: wait.expected.at for wait in second.waits if wait.expected}
     shifts = [
-        wait.expected.low_at - expected[wait.stage] for wait in first.waits if wait.expected and wait.stage in expected
+        wait.expected.at - expected[wait.stage] for wait in first.waits if wait.expected and wait.stage in expected
     ]
     return Difference(
         only_first=tuple(sorted(set(one) - set(two))),

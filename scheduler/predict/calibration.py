@@ -1,7 +1,8 @@
 """Keeps a promise about shares: nine of ten stages end by their P90, whatever the model behind it got wrong.
 
 Adaptive conformal inference (Gibbs and Candès, NeurIPS 2021): after each truth the band of its family is moved, up by
-much where the truth lay above it, down by little where it lay below, so that in the long run the share holds.
+much where the truth lay above it, down by little where it lay below, so that in the long run the share holds. Nobody's
+band is moved by others: what strangers took says nothing of how far a family's own quantiles may be trusted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Final
 _RATE: Final = 0.15
 # Beyond this a band says nothing any more.
 _MOST: Final = math.log(50.0)
+# A truth as near to the middle as this lies neither above nor below it.
+_TIE: Final = 0.05
+# So far may the P90 of those of whom nothing like them has ended be raised; it is never lowered.
+_MOST_NEW: Final = 3.0
 # The share inside is that of about so many truths; before any, it is taken to be what was promised.
 _MEMORY: Final = 50.0
 _PRIOR: Final = 5.0
@@ -39,6 +44,8 @@ class Band:
 
     def observe(self, raw_s: float, true_s: float) -> None:
         """Learn from one truth; ``raw_s`` is the quantile as the model gave it."""
+        if self.share == 0.5 and abs(true_s - raw_s * self.factor) <= _TIE * true_s:
+            return
         hit = true_s <= raw_s * self.factor * (1.0 + 1e-9)
         fade = 1.0 - 1.0 / _MEMORY
         self.inside, self.seen = self.inside * fade + hit, self.seen * fade + 1.0
@@ -48,21 +55,26 @@ class Band:
 
 @dataclass(slots=True)
 class Calibration:
-    """The bands of P50 and P90 by family; a new family begins with what was learned from all."""
+    """The bands of P50 and P90 by family, and that of the P90 of families that were new."""
 
     _bands: dict[tuple[str, ...], tuple[Band, Band]] = field(default_factory=dict)
-    _everybody: tuple[Band, Band] = field(default_factory=lambda: (Band(0.5), Band(0.9)))
+    _new: Band = field(default_factory=lambda: Band(0.9))
 
     def bands(self, family: tuple[str, ...]) -> tuple[Band, Band]:
-        """The bands of P50 and of P90."""
-        return self._bands.get(family, self._everybody)
+        """The bands of P50 and of P90; a family of which nothing was observed begins at none."""
+        return self._bands.get(family) or (Band(0.5), Band(0.9))
 
     def observe(self, family: tuple[str, ...], p50_s: float, p90_s: float, true_s: float) -> None:
         """Learn from a stage that ended; the quantiles are those that the model gave when it was submitted."""
-        own = self._bands.get(family)
-        if own is None:
-            middle, upper = self._everybody
-            own = self._bands[family] = Band(0.5, middle.shift), Band(0.9, upper.shift)
-        for middle, upper in (own, self._everybody):
-            middle.observe(p50_s, true_s)
-            upper.observe(p90_s, true_s)
+        middle, upper = self._bands.setdefault(family, (Band(0.5), Band(0.9)))
+        middle.observe(p50_s, true_s)
+        upper.observe(p90_s, true_s)
+
+    @property
+    def newcomers(self) -> float:
+        """By what the P90 of a family is multiplied of which nothing has ended."""
+        return min(max(self._new.factor, 1.0), _MOST_NEW)
+
+    def meet(self, p90_s: float, true_s: float) -> None:
+        """Learn from the first stage of a family that ended."""
+        self._new.observe(p90_s, true_s)

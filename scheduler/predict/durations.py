@@ -1,9 +1,11 @@
-"""How long a stage will run: what like it took before, what still runs, and how far such predictions could be trusted.
+"""How long a stage will run: what it took before, what its user says, what like it took, and what still runs.
 
-Three layers of evidence, each of which takes over what the one before leaves open: the stage's own family (same
-project, user, name but for numbers, kind and request); its relatives, one voice for each family (of the same name in
-the project, else of the same user, else of the same kind of stage); and the limit. Quantiles come from their mixture
-and are calibrated online. The predictor learns stage by stage, reads no clock, and says the same in every process.
+The runs of the stage itself come first: same project, user, name but for numbers, kind, request, limit and declared
+time. Two of them leave little to anything else, and from three on nothing else counts. Until then a declared time
+leads; without one it is the runs of the same name by the same user, and only then strangers (of the same name in the
+project, else of the same user, else of the same kind; each family has one voice) and the limit. What rests on strangers
+or on a limit alone is something to plan with and nothing to show: it is not *known*. The predictor learns stage by
+stage, reads no clock, and says the same in every process.
 """
 
 from __future__ import annotations
@@ -17,11 +19,12 @@ import numpy as np
 
 from scheduler.core.types import Estimate
 from scheduler.predict.calibration import Calibration
-from scheduler.predict.evidence import STEPS, Family, closest, quantiles, uniform
+from scheduler.predict.evidence import STEPS, Family, around, closest, quantiles, smoothed, uniform
 from scheduler.predict.finished import Asked, Finished, family
 from scheduler.predict.outlook import Values
+from scheduler.predict.sayings import Sayings
 
-# One's own family counts fully from a few stages on; the limit has the voice of two families.
+# The nearest value by ratio: one's own family counts fully from a few stages on; the limit has the voice of two.
 _OWN_DOUBT: Final = 0.3
 _LIMIT_VOICES: Final = 2.0
 # The same name in the same project, sent by another user, speaks louder than what the user did under other names.
@@ -29,14 +32,29 @@ _NAMESAKE_VOICES: Final = 6.0
 # So many relatives are asked, the newest, for so many stages each.
 _RELATIVES: Final = 10
 _OF_EACH: Final = 100
+# The share of the quantiles that one and two runs of the stage itself decide, beside a declared time and without one;
+# from so many on they decide all.
+_OWN: Final = 3
+_BESIDE_DECLARED: Final = (0.0, 0.8, 0.95)
+_BESIDE_OTHERS: Final = (0.0, 0.93, 0.95)
+# Declared times apart by more than this factor are of different work under one name.
+_SAME_WORK: Final = 2.0
+# A range never ends nearer than this to its middle; one that ends farther away than that is of no use to anybody.
+_NARROWEST: Final = 1.05
+_WIDEST: Final = 10.0
+
+
+UNKNOWN: Final = "unknown: no like stage has ended"
+TOO_WIDE: Final = "unknown: like stages differ too much"
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """``likely_s`` is the one value that will be nearest to the truth by ratio; the quantiles are calibrated.
 
-    ``raw`` are the quantiles before calibration, to learn from once the truth is known. ``reliability`` is the share of
-    such stages of late that ended by their P90; ``None`` where none has.
+    ``raw`` are the quantiles before calibration, to learn from once the truth is known, and ``own`` how many runs of
+    the stage itself they rest on. ``reliability`` is the share of such stages of late that ended by their P90; ``None``
+    where none has. Where it is not ``known``, it rests on nothing that is like the stage.
     """
 
     likely_s: float
@@ -46,10 +64,16 @@ class Prediction:
     reliability: float | None = None
     declared: bool = False
     raw: tuple[float, float] = (0.0, 0.0)
+    own: int = 0
+    known: bool = True
 
     @property
     def estimate(self) -> Estimate:
-        return Estimate(round(self.p50_s, 3), round(self.p90_s, 3), self.basis, self.declared, self.reliability)
+        """The prediction as the engine takes it; a range too wide to be useful is none."""
+        p50_s, p90_s = round(self.p50_s, 3), round(self.p90_s, 3)
+        if self.known and p90_s > _WIDEST * p50_s:
+            return Estimate(p50_s, p90_s, TOO_WIDE, self.declared, self.reliability, known=False)
+        return Estimate(p50_s, p90_s, self.basis, self.declared, self.reliability, self.known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +90,7 @@ class Durations:
         self._families: dict[tuple[str, ...], Family] = {}
         self._relatives: dict[tuple[str, ...], OrderedDict[tuple[str, ...], None]] = {}
         self._calibration = Calibration()
+        self._sayings = Sayings()
         self._going: dict[str, _Going] = {}
         for one in sorted(finished, key=lambda one: (one.ended_at, one.project, one.name, one.ran_s, one.id)):
             self.learn(one)
@@ -100,20 +125,90 @@ class Durations:
         asked = going.asked if going else one.asked
         said = going.said if going else self.predict(asked, one.ended_at - one.ran_s)
         self.leave(one.id)
-        if not said.declared:
+        family_ = self._family(asked)
+        if said.own >= _OWN:
             self._calibration.observe(asked.family, *said.raw, one.work_s)
-        self._family(asked).finish(one.work_s)
+        elif not said.known and not family_.done:
+            # Of those that come at once the first speaks for all: a burst is one observation.
+            self._calibration.meet(said.raw[1], one.work_s)
+        if asked.expected_s:
+            self._sayings.learn(asked, one.ran_s)
+        family_.finish(one.work_s, one.speed)
 
     def predict(self, asked: Asked, now: float) -> Prediction:
         """What to expect of such a stage if it were submitted now."""
-        limit_s = asked.limit_s if asked.limit_s is not None else asked.default_limit_s
-        own = self._families.get(asked.family)
-        near = own.distribution(now, limit_s) if own else None
-        voices = self._voices(asked, now, limit_s)
-        finished = len(own.done) if own else 0
-        if near is None and not voices:
-            return declared(asked)
-        if finished == 0 and not voices:
+        exact = self._families.get(asked.family)
+        if exact is None or not exact.done:
+            sibling = self._sibling(asked)
+            if sibling is not None:
+                return self._by_own(asked, now, sibling, exact=False)
+            if asked.expected_s:
+                return self._by_declared(asked, now, exact)
+            return self._by_others(asked, now, exact)
+        return self._by_own(asked, now, exact, exact=True)
+
+    def estimate(self, asked: Asked, now: float) -> Estimate:
+        """The prediction as the engine takes it."""
+        return self.predict(asked, now).estimate
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _by_own(self, asked: Asked, now: float, own: Family, *, exact: bool) -> Prediction:
+        """From runs of the stage itself. Those of another request or limit count as one at most."""
+        limit_s, runs = _limit_s(asked), len(own.done) if exact else 1
+        near = own.distribution(now, limit_s)
+        assert near is not None, "it has finished runs"
+        beside, shares = [uniform(limit_s)], [np.full(STEPS, _LIMIT_VOICES / STEPS)]
+        if asked.expected_s:
+            # What was said holds for where it ran.
+            beside, shares = [around(asked.expected_s * own.speed)], [np.full(STEPS, 1.0 / STEPS)]
+        else:
+            for values, weights, voice in self._voices(asked, now, limit_s):
+                beside.append(values)
+                shares.append(voice * weights)
+        others, of_others = np.concatenate(beside), np.concatenate(shares)
+        of_others /= of_others.sum()
+        trust = runs / (runs + _OWN_DOUBT)
+        likely_s = _likely(asked, [near[0], others], [trust * near[1], (1.0 - trust) * of_others])
+        values, weights = smoothed(*near, own.done)
+        if runs < _OWN:
+            trust = (_BESIDE_DECLARED if asked.expected_s else _BESIDE_OTHERS)[runs]
+            values = np.concatenate([values, others])
+            weights = np.concatenate([trust * weights, (1.0 - trust) * of_others])
+        half_s, most_s = quantiles(values, weights, (0.5, 0.9))
+        p50_s, p90_s, reliability = half_s, most_s, None
+        if exact and runs >= _OWN:
+            middle, upper = self._calibration.bands(asked.family)
+            # Where the two bands cross, that of the P90 is the slower and surer one.
+            p90_s = most_s * upper.factor
+            p50_s = min(half_s * middle.factor, p90_s)
+            reliability = round(upper.reliability, 3) if upper.seen else None
+        p50_s, p90_s = _bounded(asked, p50_s, p90_s)
+        basis = _basis(len(own.done), exact=exact)
+        return Prediction(likely_s, p50_s, p90_s, basis, reliability, raw=(half_s, most_s), own=runs if exact else 0)
+
+    def _by_declared(self, asked: Asked, now: float, exact: Family | None) -> Prediction:
+        """As declared, as what was declared of late turned out; those that run for longer already say that it is more.
+
+        What others took says nothing here: a stranger's second does not shorten what somebody expects to take minutes.
+        """
+        said = declared(asked)
+        assert asked.expected_s is not None, "something was declared"
+        middle, upper = self._sayings.factors(asked)
+        p50_s, p90_s = asked.expected_s * middle, asked.expected_s * upper
+        spent = sorted(now - at for at in exact.running) if exact else []
+        if spent and spent[-1] > p50_s:
+            p50_s = max(p50_s, spent[len(spent) // 2])
+            p90_s = max(p90_s, 1.5 * spent[-1])
+        p50_s, p90_s = _bounded(asked, p50_s, p90_s)
+        return replace(said, likely_s=p50_s, p50_s=p50_s, p90_s=p90_s)
+
+    def _by_others(self, asked: Asked, now: float, exact: Family | None) -> Prediction:
+        """From what is farther away, and the limit."""
+        limit_s = _limit_s(asked)
+        near = exact.distribution(now, limit_s) if exact else None
+        voices, circle = self._circle(asked, now, limit_s)
+        if not voices:
             said = declared(asked)
             if near is None:
                 return said
@@ -125,34 +220,35 @@ class Durations:
             parts.append(values)
             shares.append(voice * weights)
         total = sum(float(share.sum()) for share in shares)
-        trust = (finished / (finished + _OWN_DOUBT) if finished else 0.5) if near is not None else 0.0
+        trust = 0.5 if near is not None else 0.0
         shares = [share * ((1.0 - trust) / total) for share in shares]
         if near is not None:
             parts.append(near[0])
             shares.append(trust * near[1])
         likely_s = _likely(asked, parts, shares)
-        raw = quantiles(np.concatenate(parts), np.concatenate(shares), (0.5, 0.9))
-        middle, upper = self._calibration.bands(asked.family)
-        p90_s = max(raw[1] * upper.factor, 1.0)
-        p50_s = min(max(raw[0] * middle.factor, 1.0), p90_s)
-        if asked.limit_s is not None:
-            p50_s, p90_s = min(p50_s, asked.limit_s), min(p90_s, asked.limit_s)
-        reliability = round(upper.reliability, 3) if upper.seen else None
-        basis = self._basis(asked, finished, len(voices), reliability)
-        return Prediction(likely_s, p50_s, p90_s, basis, reliability, raw=(raw[0], raw[1]))
+        half_s, most_s = quantiles(np.concatenate(parts), np.concatenate(shares), (0.5, 0.9))
+        p50_s, p90_s = _bounded(asked, half_s, most_s * self._calibration.newcomers)
+        known = circle == "name"
+        basis = "from stages of this name by others" if known else UNKNOWN
+        return Prediction(likely_s, p50_s, p90_s, basis, raw=(half_s, most_s), known=known)
 
-    def estimate(self, asked: Asked, now: float) -> Estimate:
-        """The prediction as the engine takes it."""
-        return self.predict(asked, now).estimate
-
-    # -- inside -----------------------------------------------------------------------------------------------------
+    def _sibling(self, asked: Asked) -> Family | None:
+        """The newest of the same user, project, name and kind that asked otherwise, where it may be the same work: no
+        declared time says the opposite."""
+        if not family(asked.name):
+            return None
+        for key in reversed(self._relatives.get(asked.mine, {})):
+            other = self._families[key]
+            if other.done and _same_work(asked.expected_s, other.expected_s):
+                return other
+        return None
 
     def _family(self, asked: Asked) -> Family:
         key = asked.family
         found = self._families.get(key)
         if found is None:
-            found = self._families[key] = Family()
-        for circle in _circles(asked):
+            found = self._families[key] = Family(expected_s=asked.expected_s)
+        for circle in (asked.mine, *_circles(asked)):
             known = self._relatives.setdefault(circle, OrderedDict())
             known[key] = None
             known.move_to_end(key)
@@ -161,7 +257,11 @@ class Durations:
         return found
 
     def _voices(self, asked: Asked, now: float, limit_s: float) -> list[tuple[Values, Values, float]]:
-        """The families around this one that have finished stages, the newest first, each with one voice at most."""
+        return self._circle(asked, now, limit_s)[0]
+
+    def _circle(self, asked: Asked, now: float, limit_s: float) -> tuple[list[tuple[Values, Values, float]], str]:
+        """The families around this one that have finished stages, the newest first, each with one voice at most; and
+        what they have in common with it."""
         found: dict[tuple[str, ...], None] = {}
         circle: tuple[str, ...] = ()
         for circle in _circles(asked):
@@ -181,31 +281,44 @@ class Durations:
                 break
         if circle[0] == "kind":  # strangers have one voice together
             voices = [(values, weights, voice / len(voices)) for values, weights, voice in voices]
-        return voices
-
-    def _basis(self, asked: Asked, finished: int, voices: int, reliability: float | None) -> str:
-        name = family(asked.name) or asked.kind
-        who = f" by {asked.user}" if asked.user else ""
-        if finished:
-            text = f"{finished} finished stage{'s' * (finished != 1)} like {name}{who} in {asked.project}"
-        else:
-            text = f"{voices} famil{'ies' if voices != 1 else 'y'} of stages near {name}{who} in {asked.project}"
-        return text if reliability is None else f"{text}; {round(100 * reliability)} % ended by their P90"
+        return voices, circle[0]
 
 
 def declared(asked: Asked) -> Prediction:
     """The prediction before any history: P50 is what the user expects (P90 half as much again), or three tenths of the
-    limit (P90 all of it)."""
-    limit_s = asked.limit_s if asked.limit_s is not None else asked.default_limit_s
-    if asked.expected_s is not None:
-        p90_s = 1.5 * asked.expected_s
-        if asked.limit_s is not None:
-            p90_s = min(p90_s, asked.limit_s)
-        likely_s = min(asked.expected_s, p90_s)
-        return Prediction(likely_s, likely_s, p90_s, "expected duration", declared=True)
-    basis = "declared limits" if asked.limit_s is not None else "default limit of the pool"
+    limit (P90 all of it), which is a number to plan with and no knowledge."""
+    limit_s = _limit_s(asked)
+    if asked.expected_s:
+        p50_s, p90_s = _bounded(asked, asked.expected_s, 1.5 * asked.expected_s)
+        return Prediction(p50_s, p50_s, p90_s, "as declared", declared=True, raw=(p50_s, p90_s))
     likely_s = closest(uniform(limit_s), np.full(STEPS, 1.0 / STEPS))
-    return Prediction(likely_s, 0.3 * limit_s, limit_s, basis, declared=True)
+    raw = 0.3 * limit_s, limit_s
+    return Prediction(likely_s, *raw, UNKNOWN, declared=True, raw=raw, known=False)
+
+
+def _limit_s(asked: Asked) -> float:
+    return asked.limit_s if asked.limit_s is not None else asked.default_limit_s
+
+
+def _bounded(asked: Asked, p50_s: float, p90_s: float) -> tuple[float, float]:
+    """Both in order and apart, and neither beyond the limit. What somebody expects to take less than a second may."""
+    least_s = min(1.0, asked.expected_s or 1.0)
+    p50_s = max(p50_s, least_s)
+    p90_s = max(p90_s, _NARROWEST * p50_s)
+    if asked.limit_s is not None:
+        p50_s, p90_s = min(p50_s, asked.limit_s), min(p90_s, asked.limit_s)
+    return p50_s, p90_s
+
+
+def _same_work(one_s: float | None, other_s: float | None) -> bool:
+    if not one_s or not other_s:
+        return not one_s  # who says something is believed before a run of which nothing was said
+    return max(one_s, other_s) <= _SAME_WORK * min(one_s, other_s)
+
+
+def _basis(runs: int, *, exact: bool) -> str:
+    text = f"from {runs} run{'s' * (runs != 1)} of this stage"
+    return text if exact else f"{text} with another request"
 
 
 def _circles(asked: Asked) -> list[tuple[str, ...]]:

@@ -10,7 +10,9 @@ may think of such a family at all (:mod:`scheduler.predict.outlook`).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -22,17 +24,30 @@ RECENT: Final = 500
 # A distribution that has no sample stands in for itself by so many equally likely values.
 STEPS: Final = 24
 _STEP: Final = (np.arange(STEPS) + 0.5) / STEPS
+# What one takes to be the spread of a family's run times (of their logarithm) counts as much as so many of its runs;
+# with this many they speak for themselves.
+_SPREAD: Final = 0.3
+_DOUBT: Final = 2.0
+_MANY: Final = 50
+# Five steps of a normal law, of variance one.
+_NORMAL: Final = np.array([-1.4628, -0.5984, 0.0, 0.5984, 1.4628])
 # With fewer that finished nobody knows yet what a family is like.
 FEW: Final = 200
+
+
+_STEP_OF_NORMAL: Final = np.array([NormalDist().inv_cdf(float(step)) for step in _STEP])
 
 
 @dataclass(slots=True)
 class Family:
     """Stages that are alike. ``done`` are their run times in the order in which they ended, ``running`` the starts of
-    those that have not, in order of time."""
+    those that have not, in order of time; ``expected_s`` is what is declared of each, and ``speed`` that of the device
+    on which the newest ran."""
 
     done: list[float] = field(default_factory=list)
     running: list[float] = field(default_factory=list)
+    expected_s: float | None = None
+    speed: float = 1.0
 
     def begin(self, at: float) -> None:
         insort(self.running, at)
@@ -43,7 +58,8 @@ class Family:
         if place < len(self.running) and self.running[place] == began_at:
             del self.running[place]
 
-    def finish(self, work_s: float) -> None:
+    def finish(self, work_s: float, speed: float = 1.0) -> None:
+        self.speed = speed
         self.done.append(max(work_s, 1.0))
         if len(self.done) > 2 * RECENT:
             del self.done[:-RECENT]
@@ -70,6 +86,23 @@ class Family:
 def uniform(limit_s: float) -> Values:
     """Where nothing is known, any time below the limit is as likely as any other."""
     return np.maximum(_STEP * limit_s, 1.0)
+
+
+def around(middle_s: float) -> Values:
+    """Equally likely values around what somebody expects."""
+    return np.maximum(middle_s * np.exp(_SPREAD * _STEP_OF_NORMAL), 0.1)
+
+
+def smoothed(values: Values, weights: Values, done: Sequence[float]) -> tuple[Values, Values]:
+    """The distribution with what so few runs cannot tell: the next one lies around the mean of these as far as they do
+    from each other, and that is not known well (a Student's law of the logarithms, in steps)."""
+    if len(done) >= _MANY:
+        return values, weights
+    logs = np.log(np.maximum(np.array(done[-_MANY:], dtype=float), 1e-3))
+    inner = float(((logs - logs.mean()) ** 2).sum())
+    spread = (_DOUBT * _SPREAD**2 + inner) / (_DOUBT + len(done))
+    width = float(np.sqrt(max(spread * (1.0 + 1.0 / len(done)) - inner / len(done), 0.0)))
+    return np.outer(values, np.exp(width * _NORMAL)).ravel(), np.repeat(weights / len(_NORMAL), len(_NORMAL))
 
 
 def closest(values: Values, weights: Values) -> float:

@@ -26,9 +26,16 @@ class Asked:
 
     @property
     def family(self) -> tuple[str, ...]:
-        """The nearest relatives: same project, user, name but for numbers, kind and request."""
+        """The runs of this stage: same project, user, name but for numbers, kind, request and declared times. A command
+        is often named for its program alone: what is expected to take seconds and what is to take minutes differ."""
         limit = "" if self.limit_s is None else f"{self.limit_s:g}"
-        return self.project, self.user, family(self.name), self.kind, f"{self.resources} {limit}"
+        said = "" if not self.expected_s else f"{self.expected_s:g}"
+        return self.project, self.user, family(self.name), self.kind, f"{self.resources} {limit} {said}"
+
+    @property
+    def mine(self) -> tuple[str, ...]:
+        """The same whatever was asked for and said."""
+        return "mine", self.project, self.user, family(self.name), self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,21 +12,28 @@ from scheduler.predict.finished import Finished, family
 
 # Fewer runs than this on one model say nothing about it.
 ENOUGH: Final = 5
+# What ends sooner shows how fast a process starts, not how fast a device is.
+LEAST_S: Final = 5.0
+# Nothing that is one kind of work is faster or slower than it was taken to be by more than this.
+MOST: Final = 20.0
+# A new figure that lies this near to the one in use is the same.
+SAME: Final = 0.15
 
 
 def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:
     """Measured relative speeds by (stage kind, device model).
 
-    Only families that finished often enough on two models or more tell them apart. In each, the model with the most
+    Only families that finished often enough on two models or more tell them apart, and what is declared to take another
+    time is another family: programs share names. In each, the model with the most
     runs keeps the speed it was taken to have; the others follow from the ratio of median run times; families vote by
     their number of runs.
     """
-    runs: dict[tuple[str, str, str], dict[str, list[Finished]]] = defaultdict(lambda: defaultdict(list))
+    runs: dict[tuple[str, str, str, float], dict[str, list[Finished]]] = defaultdict(lambda: defaultdict(list))
     for one in finished:
-        if one.model and one.ran_s > 0:
-            runs[one.project, family(one.name), one.kind][one.model].append(one)
+        if one.model and one.ran_s >= LEAST_S:
+            runs[one.project, family(one.name), one.kind, one.expected_s or 0.0][one.model].append(one)
     votes: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
-    for (_, _, kind), by_model in sorted(runs.items()):
+    for (_, _, kind, _), by_model in sorted(runs.items()):
         known = {model: some for model, some in sorted(by_model.items()) if len(some) >= ENOUGH}
         if len(known) < 2:
             continue
@@ -35,8 +42,19 @@ def speeds(finished: Iterable[Finished]) -> Mapping[tuple[str, str], float]:
         base_speed = float(np.median([one.speed for one in known[base]]))
         for model, some in known.items():
             ratio = base_s / float(np.median([one.ran_s for one in some]))
-            votes[kind, model].append((base_speed * ratio, len(some)))
+            taken = float(np.median([one.speed for one in some]))
+            votes[kind, model].append((min(max(base_speed * ratio, taken / MOST), taken * MOST), len(some)))
     return {
         key: round(sum(rate * count for rate, count in cast) / sum(count for _, count in cast), 6)
         for key, cast in sorted(votes.items())
+    }
+
+
+def settled(
+    used: Mapping[tuple[str, str], float], found: Mapping[tuple[str, str], float]
+) -> Mapping[tuple[str, str], float]:
+    """``found``, with what differs little from what is ``used`` as it is there: with any other figure all work is
+    counted anew."""
+    return {
+        key: used[key] if key in used and abs(rate / used[key] - 1.0) <= SAME else rate for key, rate in found.items()
     }

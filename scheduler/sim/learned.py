@@ -11,6 +11,7 @@ from scheduler.core.types import Alternative, Estimate, Stage
 from scheduler.predict.durations import Durations, Prediction
 from scheduler.predict.finished import Asked, Finished
 from scheduler.predict.lateness import Lateness
+from scheduler.predict.starts import Starts
 from scheduler.sim.world import World
 
 
@@ -31,6 +32,7 @@ class LearningWorld(World):
         super().__init__(*args, **more)
         self.durations = Durations()
         self.store.lateness = Lateness()
+        self.store.starts = Starts()
         self.said: dict[str, Prediction] = {}
         self._as_planned, self._renew_s = as_planned, renew_s
         self._renewed_at = self._all_renewed_at = 0.0
@@ -91,7 +93,9 @@ class LearningWorld(World):
             kind=one.kind,
             user=one.user,
             resources=f"{stage.nodes} {_text(stage.alternatives)}",
+            # Where only one time is named, it is what ends the stage.
             limit_s=one.limit_s if one.limit_s is not None else one.expected_s,
+            expected_s=one.expected_s if one.limit_s is not None else None,
         )
 
 

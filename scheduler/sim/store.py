@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from scheduler.core import price
+from scheduler.core.announced import of_promise
 from scheduler.core.cycles import in_circles
 from scheduler.core.elastic import hastened
 from scheduler.core.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
@@ -14,6 +15,7 @@ from scheduler.core.retry import Verdict
 from scheduler.core.service import as_running
 from scheduler.core.types import (
     Estimate,
+    Expected,
     News,
     Node,
     Placement,
@@ -30,6 +32,7 @@ from scheduler.core.types import (
     Stop,
 )
 from scheduler.predict.lateness import Lateness
+from scheduler.predict.starts import Starts
 
 FENCE_S = 120.0
 
@@ -44,6 +47,7 @@ class Entry:
     epoch: int = 0
     running: Running | None = None
     promised: Promise | None = None
+    announced: Expected | None = None
     started_at: float | None = None
     ended_at: float | None = None
     preemptions: int = 0
@@ -74,6 +78,7 @@ class MemoryStore:
         self.speeds = speeds or {}
         # Where a world learns from what became of its promises.
         self.lateness: Lateness | None = None
+        self.starts: Starts | None = None
         self._pools, self._quotas, self._weights = pools, quotas, weights or {}
         self._half_life_s = half_life_s
         self._used: dict[str, float] = {}
@@ -109,6 +114,7 @@ class MemoryStore:
             pools=self._pools,
             speeds=self.speeds,
             lateness=self.lateness.slack(now) if self.lateness else {},
+            announced=self.starts.known(now) if self.starts else {},
         )
 
     def news(self) -> News:
@@ -133,9 +139,14 @@ class MemoryStore:
                     entry.promised = wait.planned
                     if self.lateness:
                         self.lateness.promised(stage, wait.planned)
+                    if self.starts:
+                        entry.announced = of_promise(snapshot.announced, stage, wait.planned)
+                        self.starts.announce(stage, entry.announced)
                 self._wait(entry, replace(stage, promise=wait.planned))
         if self.lateness:
             self.lateness.began(started, now)
+        if self.starts:
+            self.starts.began(started, now)
         return Applied(tuple(started), tuple(stopped), tuple(skipped))
 
     def _remember(self, victim: str, winner: str) -> None:

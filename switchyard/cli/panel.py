@@ -43,6 +43,8 @@ def waiting(found: Mapping[str, Any]) -> Iterator[str]:
     if funnel := found.get("funnel"):
         yield row("Filters", " → ".join(f"{count} {label}" for label, count in funnel))
     yield row("Next", _next(found))
+    if lasts := found.get("expected_s"):
+        yield row("Runs", runs(lasts))
     if found.get("quota"):
         yield row("Quota", found["quota"])
     if found.get("evaluated_at"):
@@ -65,16 +67,30 @@ def _next(found: Mapping[str, Any]) -> str:
     """The predicted start as a range with its basis; never a guess where there is none."""
     expected = found.get("expected_start")
     if not expected:
-        return "start not predicted"
+        return "start unknown"
     low, high = units.clock(expected.get("low_at")), units.clock(expected.get("high_at"))
     text = f"expected to start {low}" + (f" to {high}" if high and high != low else "")
-    text += f" ({expected['basis']})" if expected.get("basis") else ""
+    text += f" ({expected['basis']}{_held(expected, 'starts')})" if expected.get("basis") else ""
     planned = found.get("planned") or {}
     names = [
         d if isinstance(d, str) else f"{d.get('node', '')} {d.get('kind', '')}{d.get('index', '')}".strip()
         for d in planned.get("devices") or []
     ]
     return text + (f", planned on {', '.join(names[:4])}{' …' if len(names) > 4 else ''}" if names else "")
+
+
+def runs(lasts: Mapping[str, Any]) -> str:
+    """How long a stage will probably run, and how often that was right."""
+    basis = str(lasts.get("basis") or "")
+    if lasts.get("p50") is None:
+        return basis or "unknown"
+    text = f"about {units.span(lasts['p50'])}, nine of ten within {units.span(lasts.get('p90'))}"
+    return f"{text} ({basis}{_held(lasts, 'run times')})"
+
+
+def _held(said: Mapping[str, Any], what: str) -> str:
+    """How many of such ranges held in this pool."""
+    return f"; {said.get('held')} of {said['seen']} such {what} held" if said.get("seen") else ""
 
 
 def _acts(acts: object) -> str:

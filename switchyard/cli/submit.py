@@ -74,9 +74,8 @@ def preview(found: dict[str, Any]) -> Iterator[str]:
             yield from panel.waiting(stage)
             if where:
                 yield panel.row("Planned", where)
-        if lasts := stage.get("expected_s"):
-            spans = f"{units.span(lasts.get('p50'))} to {units.span(lasts.get('p90'))}"
-            yield panel.row("Lasts", f"probably {spans} ({lasts.get('basis')})")
+        if stage.get("starts_now") and (lasts := stage.get("expected_s")):
+            yield panel.row("Runs", panel.runs(lasts))
         if memory := stage.get("memory"):
             yield panel.row("Memory", _memory(memory))
         if memory := stage.get("device_memory"):

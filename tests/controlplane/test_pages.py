@@ -255,7 +255,7 @@ def test_demands_are_told_in_the_readers_language(said: str, chinese: str) -> No
 
 
 def test_searches_and_forecasts_are_told_in_the_readers_language() -> None:
-    for said in ("in pool night", "ready and healthy", "declared limits", "12 finished stages like train in vision"):
+    for said in ("in pool night", "ready and healthy", "as declared", "from 12 runs of this stage"):
         with override("en"):
             assert phrase_text(said, (*FUNNEL, *BASES)) == said
         with override("zh-hans"):

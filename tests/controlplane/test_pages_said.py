@@ -116,7 +116,7 @@ def test_an_end_of_an_older_agent_is_told_in_its_own_sentence(town: Town) -> Non
     Attempt.objects.update(said={})
     Stage.objects.update(said=[])
     found = english_in(chinese(town.owner, f"/jobs/{job.number}"))
-    assert set(found) == {"something that nobody knows any more", "predicted to run"}
+    assert set(found) == {"something that nobody knows any more", "how long it will run is unknown"}
 
 
 def test_of_a_gang_it_says_which_rank_failed_first(town: Town) -> None:
@@ -270,7 +270,7 @@ def test_whoever_is_resized_or_makes_room_is_told_why(town: Town, settings: Any,
 def test_a_decision_tells_who_started_and_who_waits(town: Town, settings: Any, tmp_path: Path) -> None:
     settings.DECISIONS = tmp_path / "decisions"
     town.machine("n1")
-    town.job(devices={"kind": "gpu", "count": 1})
+    town.job(devices={"kind": "gpu", "count": 1}, expected="25m")
     for _ in range(3):
         town.job(devices={"kind": "gpu", "count": 2})
     recorder = Recorder()
@@ -307,7 +307,7 @@ def test_the_dry_run_says_why_in_the_readers_language(town: Town) -> None:
     assert (found["verdict"], english_in(told)) == ("never", [])
     assert "资源池 default" in told
     same = town.owner.post("/jobs?dry_run=placement", {"name": "try", "run": "true"})
-    assert json.loads(same.content)["stages"][0]["why"].startswith("Xeon on n1; predicted")
+    assert json.loads(same.content)["stages"][0]["why"].startswith("Xeon on n1; how long it will run is unknown")
     assert json.loads(same.content)["stages"][0]["why_said"][0] == {
         "code": "Here",
         "params": {"devices": "Xeon", "node": "n1"},
@@ -356,7 +356,7 @@ def test_every_page_of_a_busy_yard_is_chinese(town: Town) -> None:
 
 def test_the_api_keeps_its_english_sentences_and_gives_codes_beside_them(town: Town) -> None:
     agent = town.machine()
-    job = town.running(agent, devices={"kind": "gpu"})
+    job = town.running(agent, devices={"kind": "gpu"}, expected="25m")
     agent.set(stage(job), Phase.ENDED, exit=ended("EXIT_CODE", clause("ExitCode", code=3), code=3))
     chinese_reader = {"Accept-Language": "zh-CN"}
 
@@ -384,3 +384,38 @@ def test_a_span_that_a_reason_has_in_seconds_too_is_told_in_the_readers_units() 
         told = reason_text({"code": "MaintenanceWindow", "text": "x", "params": lasts})
     assert "25 分" in told
     assert "min" not in told
+
+
+def test_whoever_waits_is_told_one_range_what_it_rests_on_and_how_many_held(town: Town) -> None:
+    town.machine()
+    job = town.job(name="tune", expected="8m", hold=True)
+    town.cycle()
+
+    def shown() -> str:
+        page = browser(town.owner).get(f"/jobs/{job.number}").content.decode()
+        return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+    Stage.objects.filter(job=job).update(
+        expected={
+            "low_at": "2030-01-01T10:00:00.000Z",
+            "high_at": "2030-01-01T11:00:00.000Z",
+            "basis": "from what runs and waits ahead",
+            "held": 41,
+            "seen": 52,
+        },
+        lasts={"p50": 480.0, "p90": 720.0, "basis": "from 4 runs of this stage", "held": 44, "seen": 50},
+    )
+    read = shown()
+    assert "Eight of ten starts fall within such a range. It is no promise. In this pool 41 of 52 held." in read
+    assert "about 8 min, nine of ten within 12 min · from 4 runs of this stage." in read
+    assert "In this pool 44 of 50 ended within it." in read
+    assert english_in(chinese(town.owner, f"/jobs/{job.number}")) == []
+    Stage.objects.filter(job=job).update(
+        expected=None, lasts={"p50": None, "p90": None, "basis": "unknown: no like stage has ended"}
+    )
+    read = shown()
+    assert "unknown: no like stage has ended" in read
+    assert "Nothing that is known now lets it be told." in read
+    (told,) = town.owner.read(f"/jobs/{job.number}/why")["stages"]
+    assert told["expected_start"] is None
+    assert told["expected_s"]["p50"] is None

@@ -66,10 +66,11 @@ def test_the_burst_comes_at_once_and_the_stream_each_minute() -> None:
 
 
 def test_without_promises_it_is_what_the_engine_expects_of_a_newcomer() -> None:
-    """The second waits for the first, of which nothing is known: three tenths of a day."""
+    """The second waits for the first, of which nothing is known: three tenths of a day, and a range from a tenth of
+    that wait on."""
     jobs = [Arrival(f"s{i}", float(i), 500.0, 4, user=f"u{i}") for i in range(2)]
     world = promises.Watched(cluster("1x4"), jobs, named("dynamic"))
     world.run()
     assert world.ranges["s1"].made_at == 1.0
-    assert world.ranges["s1"].low_at == pytest.approx(0.3 * 86_400)
+    assert world.ranges["s1"].low_at == pytest.approx(1.0 + 0.1 * (0.3 * 86_400 - 1.0))
     assert "s0" not in world.ranges

@@ -208,7 +208,7 @@ def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_con
                 "name": "main", "kind": "train", "starts_now": False, "why": "", "devices": [],
                 "reasons": [{"code": "CapacityInsufficient", "text": "needs 8 gpu; 2 are free", "acts": "nobody"}],
                 "funnel": [["ready", 4], ["8 gpu free", 0]], "expected_start": None,
-                "expected_s": {"p50": 60, "p90": 120, "basis": "learned"},
+                "expected_s": {"p50": None, "p90": None, "basis": "unknown: no like stage has ended", "seen": 3},
             }
         ],
         "preempts": [],
@@ -219,6 +219,8 @@ def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_con
     assert "would wait" in out
     assert "needs 8 gpu" in out
     assert "4 ready → 0 8 gpu free" in out
+    assert "start unknown" in out
+    assert "Runs      unknown: no like stage has ended\n" in out
     (asked,) = server.asked
     assert asked.query == {"dry_run": "placement"}
     assert "workdir" not in asked.json
@@ -409,7 +411,9 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
     told = {
         "reasons": reasons, "funnel": [["nodes", 64], ["ready", 12]], "evaluated_at": "2026-11-21T03:00:00Z",
         "planned": None, "expected_start": {
-            "low_at": "2026-11-21T14:20:00Z", "high_at": "2026-11-21T15:05:00Z", "basis": "declared limits"},
+            "low_at": "2026-11-21T14:20:00Z", "high_at": "2026-11-21T15:05:00Z",
+            "basis": "from what runs and waits ahead", "held": 41, "seen": 52},
+        "expected_s": {"p50": 480.0, "p90": 700.0, "basis": "from 4 runs of this stage", "held": 44, "seen": 50},
     }  # fmt: skip
     waiting["stages"][0] |= {**told, "reason": reasons[0]}
     server.on("GET", "/jobs/12", said(200, waiting))
@@ -428,8 +432,10 @@ def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, s
     assert "needs 8 gpu" in lines["Primary"]
     assert "no action needed" in lines["Primary"]
     assert "3 stages are ahead" in lines["Also"]
+    assert "from what runs and waits ahead; 41 of 52 such starts held" in lines["Next"]
+    runs = "about 8m00s, nine of ten within 11m (from 4 runs of this stage; 44 of 50 such run times held)"
+    assert runs in lines["Runs"]
     assert "64 nodes → 12 ready" in lines["Filters"]
-    assert "declared limits" in lines["Next"]
     assert lines["Faster"].endswith("with a time limit of 3 h: starts now, instead of #9/fit")
     assert json.loads(yard("why", "12", "--json")[1]) == why
 

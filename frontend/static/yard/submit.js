@@ -177,10 +177,16 @@ function verdict(look, title, more) {
 const coresOf = n => `${num(n)} ${n === 1 ? t("core") : t("cores")}`;
 const el = (tag, className, ...content) => { const made = Object.assign(document.createElement(tag), { className }); made.append(...content); return made; };
 
-/** What a forecast rests on: one of three phrases, or how many finished stages were like this one. */
+/** What a forecast rests on: a phrase, in which there may be a number. */
 function basisOf(text) {
-  const [, n, stage, project] = text.match(/^(\d+) finished stages like (.+) in (.+)$/) || [];
-  return n ? t("{n} finished stages like {stage} in {project}", { n, stage, project }) : t(text);
+  const n = text.match(/^from (\d+) runs/)?.[1];
+  return n ? t(text.replace(n, "{n}"), { n }) : t(text);
+}
+
+/** How long a stage runs: about half of such within the first, nine of ten within the second; or why that is unknown. */
+function runTime({ p50, p90, basis, held, seen }) {
+  const hits = seen ? `; ${t("in this pool {held} of {seen} ended within it", { held, seen })}` : "";
+  return p50 ? `${t("about {half}, nine of ten within {most}", { half: span(p50), most: span(p90) })} · ${basisOf(basis)}${hits}` : basisOf(basis);
 }
 
 const gib = bytes => `${num(Math.round(bytes / 2 ** 30 * 100) / 100)} GiB`;
@@ -206,7 +212,8 @@ function show(answer) {
     const needs = (spec.stages || []).find(own => own.name === s.name)?.needs;
     const reason = s.starts_now ? s.why : s.reasons[0]?.code === "DependencyPending" && needs ? t("after {stages}", { stages: [needs].flat().join(", ") }) : s.reasons[0]?.text || "";
     if (reason) rows.push(el("p", "y-3", reason));
-    if (s.expected_s?.p50) rows.push(el("p", "y-3", `≈ ${span(s.expected_s.p50)} – ${span(s.expected_s.p90)} · ${basisOf(s.expected_s.basis)}`));
+    if (s.expected_s) rows.push(el("p", "y-3", runTime(s.expected_s)));
+    if (s.expected_start?.seen) rows.push(el("p", "y-3", t("in this pool {held} of {seen} such starts held", s.expected_start)));
     for (const said of [s.memory, s.device_memory]) if (said) rows.push(el("p", "y-3", memory(said)));
     return el("div", "y-sect", ...rows);
   }));
