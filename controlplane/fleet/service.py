@@ -26,7 +26,7 @@ from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
-MAX_DEVICES = 1024
+MOST_LABELS = 200
 MAX_KEPT = 2_000
 # What an ordinary report writes.
 HEARTBEAT = [
@@ -156,7 +156,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
-    node.labels = {**node.labels, **{k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}}
+    told = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
+    # Labels that people gave stay; ever new ones of an agent do not make the row grow.
+    node.labels = dict(list({**node.labels, **told}.items())[:MOST_LABELS])
     node.inventory_hash = fingerprint[:64]
     taken = set(
         Device.objects.filter(uuid__in=[d.uuid for d in found.devices])
@@ -165,7 +167,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     )
     known = {device.uuid: device for device in node.devices.select_for_update()}
     seen: set[str] = set()
-    for each in found.devices[:MAX_DEVICES]:
+    for each in found.devices:
         if each.uuid in taken or each.uuid in seen:
             continue
         seen.add(each.uuid)

@@ -31,10 +31,9 @@ def claim(name: str, every_s: float) -> bool:
     """Claims a duty; False where it was done within ``every_s`` already, by whomever."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO fleet_heartbeat AS h (name, at, epoch) VALUES (%s, now(), 1)
-               ON CONFLICT (name) DO UPDATE SET at = now(), epoch = h.epoch + 1
-               WHERE h.at < now() - make_interval(secs => %s)
-               RETURNING epoch""",
+            """INSERT INTO fleet_heartbeat AS h (name, at) VALUES (%s, now())
+               ON CONFLICT (name) DO UPDATE SET at = now() WHERE h.at < now() - make_interval(secs => %s)
+               RETURNING at""",
             [name, every_s],
         )
         return cursor.fetchone() is not None
