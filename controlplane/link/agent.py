@@ -80,7 +80,8 @@ class AgentLink(AsyncWebsocketConsumer):
             report, faults, refused = door.report(raw)
         except door.Unreadable as error:
             await _in_thread(self._complain, f"report refused: {error}")
-            await self.close(protocol.CLOSE_PROTOCOL, reason=alarms.sentence(error, 100).encode("ascii", "replace").decode())
+            why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
+            await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
         async with self._busy:
             try:

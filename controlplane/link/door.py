@@ -13,6 +13,7 @@ import msgspec
 
 from agents import protocol
 from agents.protocol import Conditions, Exit, Here, Inventory, InventoryRef, Kept, Report
+from controlplane.fleet import bounds
 
 MOST_FAULTS: Final = 8
 # More fields than any shape has.
@@ -153,7 +154,7 @@ def _told(error: BaseException, raw: msgspec.Raw) -> str:
     found = _PATH.search(str(error))
     if found is None:
         return _plain(error)
-    expected = _spoken(str(error)[: found.start()])
+    expected = bounds.spoken(str(error)[: found.start()])
     where = found[1].lstrip(".") or "it"
     try:
         value = whole = msgspec.json.decode(raw)
@@ -184,19 +185,3 @@ def _short(value: Any) -> str:
         return f"a number of {value.bit_length()} bits"
     text = str(value)
     return text if len(text) <= 60 else f"{text[:60]}…"
-
-
-_POWERS: Final = {str(2**n): f"2^{n}" for n in range(20, 64)}
-
-
-def _spoken(expected: str) -> str:
-    """msgspec's words as ours: ``Expected `int` <= 5`` becomes ``at most 5``."""
-    bound = re.fullmatch(r"Expected `(?:int|float)` (<=|>=) (\S+)", expected)
-    if bound:
-        return f"{'at most' if bound[1] == '<=' else 'at least'} {_POWERS.get(bound[2], bound[2])}"
-    length = re.fullmatch(r"Expected `(?:str|array|object)` of length <= (\d+)", expected)
-    if length:
-        return f"at most {length[1]} long"
-    if "matching regex" in expected:
-        return "no NUL may be in it"
-    return expected.replace("`", "").replace("Expected", "expected")

@@ -74,6 +74,8 @@ class History:
         self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = self._usage_at = float("-inf")
         self._usage: dict[str, float] = {}
+        # Finished stages from which nothing can be learned, with the reason.
+        self.aside: dict[str, str] = {}
 
     def estimate(
         self,
@@ -123,12 +125,16 @@ class History:
             rows = cursor.fetchall()
             cursor.execute(_GOING)
             going = dict(cursor.fetchall())
+        self.aside = {}
         for row in reversed(rows):  # the oldest first: what is learned is learned in order of time
-            one = _finished(row)
-            if one.id not in self._finished:
-                self._finished[one.id] = one
-                self._durations.learn(one)
-                self._newest_at = max(self._newest_at, one.ended_at)
+            try:
+                one = _finished(row)
+                if one.id not in self._finished:
+                    self._durations.learn(one)
+                    self._finished[one.id] = one
+                    self._newest_at = max(self._newest_at, one.ended_at)
+            except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
+                self.aside[f"{row[3]}/{row[4]}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
         for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]
