@@ -229,6 +229,34 @@ def resume(node: Node, actor: str, reason: str = "") -> Node:
     return _administer(node, None, "")
 
 
+def cordon(device: Device, actor: str, reason: str) -> None:
+    """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    if not reason.strip():
+        raise Refusal("a cordon needs a reason: others will ask")
+    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
+
+
+def uncordon(device: Device, actor: str, reason: str = "") -> None:
+    """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
+    if device.health != Health.CORDONED:
+        raise Refusal(f"device {device} is {device.health}, not CORDONED")
+    _set_health(device, Health.OK, "")
+    # The agent is asked for its inventory anew: only that tells of a fault from before.
+    Node.objects.filter(id=device.node_id).update(inventory_hash="")
+
+
+def _set_health(device: Device, health: Health, reason: str) -> None:
+    with transaction.atomic():
+        # In the order in which a report locks them.
+        Node.objects.select_for_update().get(id=device.node_id)
+        locked = Device.objects.select_for_update().get(id=device.id)
+        if health == Health.CORDONED and not locked.present:
+            raise Refusal(f"device {locked} is not there any more")
+        Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
+
+
 def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)

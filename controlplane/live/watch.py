@@ -15,10 +15,10 @@ from django.utils import timezone
 from agents.protocol import Timers
 from controlplane import changes
 from controlplane.access import service as access
-from controlplane.fleet import service
+from controlplane.fleet import alarms, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
-from controlplane.live import recorder
+from controlplane.live import invariants, recorder
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +73,21 @@ def housekeeping() -> None:
         return
     now = timezone.now()
     access.forget_old()
+    alarms.forget_old()
     recorder.forget_old()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
+
+
+def check() -> None:
+    """Looks whether the record holds what must always hold; what does not is an alarm for staff."""
+    if not claim("invariants", 50):
+        return
+    found = invariants.check()
+    for says in found.unchecked:
+        log.warning("an invariant was not checked: %s", says)
+    alarms.raised(alarms.INVARIANT, found.broken)
 
 
 def _partitions(table: str) -> None:

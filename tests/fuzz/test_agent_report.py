@@ -6,13 +6,14 @@ another node.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import msgspec
 import pytest
-from asgiref.sync import async_to_sync
-from channels.testing import WebsocketCommunicator
+from asgiref.sync import async_to_sync, sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from channels import consumer
+from channels.generic import websocket
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,18 +21,20 @@ from hypothesis import strategies as st
 from agents import protocol
 from agents.protocol import HostSample, LogBatch, Report, TelemetryBatch
 from controlplane.fleet.models import Alarm, Device, Host, Node
-from controlplane.jobs.models import Checkpoint, Output, Part, Stage
+from controlplane.jobs.models import Part
+from controlplane.link import agent as link
 from controlplane.link.agent import AgentLink
 from controlplane.live import loop
 from controlplane.live.alarms import Alarms
 from scheduler.core import aside
+from tests.record.conftest import forget
 from tests.record.test_aside import by_hand
 from tests.record.test_uploads import credential
 from tests.record.yard import Agent, Yard, stage, states
 
 EDGES = st.sampled_from(
-    [0, -1, 1, 2**31, 2**50, 2**50 + 1, 2**63 - 1, 2**63, -(2**63), 2**64, 1e308, -1e308, 5e-324, "", "\x00", "a" * 5_000,
-     "GPU-b-0", "cpu-b", "cpu-a", "../../etc", "#", None, True, [], {}, [[[]]]]
+    [0, -1, 1, 2**31, 2**50, 2**50 + 1, 2**63 - 1, 2**63, -(2**63), 2**64, 1e308, -1e308, 5e-324, "", "\x00",
+     "a" * 5_000, "GPU-b-0", "cpu-b", "cpu-a", "../../etc", "#", None, True, [], {}, [[[]]]]
 )  # fmt: skip
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
 VALUES = st.one_of(EDGES, st.integers(-(2**64), 2**64), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
@@ -227,8 +230,14 @@ def report_end(agent: Agent, part: Part) -> None:
     record.report(part.node_id, message)
 
 
+async def _keep() -> None:
+    """Connections stay: the test's transaction is in one of them."""
+
+
 @pytest.fixture
-def world(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
+    forget(monkeypatch)
+    yard = Yard()
     yard.planner = aside.Planner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
@@ -236,28 +245,39 @@ def world(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
     monkeypatch.setattr(loop, "recorder", by_hand())
     monkeypatch.setattr(loop, "_last_s", 0.0)
+    # All in the test's own transaction, which no other thread could see.
+    monkeypatch.setattr(link, "_in_thread", lambda call, *args: sync_to_async(call, thread_sensitive=True)(*args))
+    monkeypatch.setattr(consumer, "aclose_old_connections", _keep)
+    monkeypatch.setattr(websocket, "aclose_old_connections", _keep)
+    monkeypatch.setattr(AgentLink, "channel_layer_alias", None)
     return World(yard)
 
 
 def tell(world: World, raw: bytes) -> None:
-    """One message over the agent's socket, read as the consumer reads it."""
-    link = AgentLink()
-    link.node_id, link.name, link.known = world.bad.node.id, "a", {}
-    link._refused, link._said = "", None
-    from django.db import DatabaseError
+    """One message over the agent's own socket: it is answered with orders, or the socket is closed with a reason."""
 
-    from controlplane.link import door
+    async def talk() -> None:
+        scope = {
+            "type": "websocket",
+            "path": protocol.LINK_PATH,
+            "headers": [(b"authorization", world.header["Authorization"].encode())],
+        }
+        socket = ApplicationCommunicator(AgentLink.as_asgi(), scope)
+        await socket.send_input({"type": "websocket.connect"})
+        assert (await socket.receive_output())["type"] == "websocket.accept"
+        await socket.send_input({"type": "websocket.receive", "bytes": raw})
+        answer = await socket.receive_output()
+        if answer["type"] == "websocket.close":
+            assert answer["code"] in {protocol.CLOSE_PROTOCOL, protocol.CLOSE_SECOND_INCARNATION}
+            assert answer["code"] != protocol.CLOSE_PROTOCOL or answer["reason"]
+        else:
+            msgspec.json.decode(answer["text"], type=protocol.Desired)
+        await socket.send_input({"type": "websocket.disconnect", "code": 1000})
+        await socket.wait()
 
-    try:
-        report, faults, refused = door.report(raw)
-    except door.Unreadable as error:
-        link._complain(f"report refused: {error}")
-        return
-    try:
-        answer, message = link._take(report, faults, refused)
-    except DatabaseError as error:
-        raise AssertionError(f"what was let in could not be stored: {error}") from error
-    assert answer.fenced or message is not None
+    async_to_sync(talk)()
+    # A later process of the agent counts on from a number of its own: this one goes on being the newest.
+    Node.objects.filter(id=world.bad.node.id).update(start_seq=1)
 
 
 @law
