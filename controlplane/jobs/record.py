@@ -541,7 +541,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
                 params: dict[str, str | int | float] = {"node": part.node.name}
                 detail = told(clause("NodeLost", **params)).text
                 part.phase, part.ended_at, part.forgotten = Phase.ENDED, at, True
-                exit_ = Exit(cause=Cause.NODE_FAIL, detail=detail, said=[("NodeLost", params)])
+                exit_ = Exit(cause="NODE_FAIL", detail=detail, said=[("NodeLost", params)])
                 part.exit = msgspec.to_builtins(exit_)
             _write_parts(gone)
             Claim.objects.filter(part__in=gone, closed_at=None).update(closed_at=at)

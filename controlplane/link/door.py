@@ -120,21 +120,20 @@ def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[str]) -> Any:
         return msgspec.json.decode(raw, type=shape)
     except UNREADABLE as error:
         faults.append(f"{name}: {_told(error, raw)}")
-        first = error
+        fault: BaseException = error
     try:
         fields = msgspec.json.decode(raw)
     except UNREADABLE:
         return None
-    error = first
     for _ in range(_TRIES):
-        at = _FIELD.search(str(error))
+        at = _FIELD.search(str(fault))
         if not isinstance(fields, dict) or at is None or at[1] not in fields:
             return None
         del fields[at[1]]
         try:
             return msgspec.convert(fields, shape)
         except (msgspec.ValidationError, RecursionError) as again:
-            error = again
+            fault = again
     return None
 
 

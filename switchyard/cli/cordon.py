@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard cordon g07 gpu3 --reason "double-bit errors, ticket 340"
+  yard cordon g07 GPU-4f2c --reason "runs hot"
   yard cordon g07 gpu3 --reason "double-bit errors, ticket 340" --json
 """
 

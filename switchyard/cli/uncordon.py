@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard uncordon g07 gpu3 --reason "card swapped"
+  yard uncordon g07 GPU-4f2c
   yard uncordon g07 gpu3 --reason "card swapped" --json
 """
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.protocol import MOST_BYTES, MOST_DEVICES, MOST_MILLI, MOST_RATE
+from agents.protocol import MOST_BYTES, MOST_DEVICES, MOST_MILLI, MOST_RATE, Why
 from scheduler import profiles
 from scheduler.core import aside, planning
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.lifecycle import Cause, NodeState
 from scheduler.core.types import (
     Alternative,
     Ask,
@@ -61,6 +63,10 @@ def world(memory: int, milli: int, rate: float, windows: int, asked: int) -> Sna
             Maintenance(str(i), ("n0",), 3_600.0 + i, 7_200.0 + i, "x") for i in range(windows)
         ),
     )  # fmt: skip
+
+
+def test_agents_may_say_every_cause_and_no_other() -> None:
+    assert set(get_args(Why)) == {"", *(str(cause) for cause in Cause)}
 
 
 def test_sums_over_all_that_may_be_sent_fit() -> None:

@@ -28,7 +28,7 @@ from controlplane.live import loop
 from controlplane.live.alarms import Alarms
 from scheduler.core import aside
 from tests.record.conftest import forget
-from tests.record.test_aside import by_hand
+from tests.record.test_aside import by_hand, windows
 from tests.record.test_uploads import credential
 from tests.record.yard import Agent, Yard, stage, states
 
@@ -253,10 +253,10 @@ def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(yard)
 
 
-def tell(world: World, raw: bytes) -> None:
+def tell(world: World, raw: bytes) -> protocol.Desired | None:
     """One message over the agent's own socket: it is answered with orders, or the socket is closed with a reason."""
 
-    async def talk() -> None:
+    async def talk() -> protocol.Desired | None:
         scope = {
             "type": "websocket",
             "path": protocol.LINK_PATH,
@@ -270,14 +270,54 @@ def tell(world: World, raw: bytes) -> None:
         if answer["type"] == "websocket.close":
             assert answer["code"] in {protocol.CLOSE_PROTOCOL, protocol.CLOSE_SECOND_INCARNATION}
             assert answer["code"] != protocol.CLOSE_PROTOCOL or answer["reason"]
+            orders = None
         else:
-            msgspec.json.decode(answer["text"], type=protocol.Desired)
+            orders = msgspec.json.decode(answer["text"], type=protocol.Desired)
         await socket.send_input({"type": "websocket.disconnect", "code": 1000})
         await socket.wait()
+        return orders
 
-    async_to_sync(talk)()
+    orders = async_to_sync(talk)()
     # A later process of the agent counts on from a number of its own: this one goes on being the newest.
     Node.objects.filter(id=world.bad.node.id).update(start_seq=1)
+    return orders
+
+
+def test_a_hostile_node_is_told_why_and_jobs_start_on_the_other(world: World) -> None:
+    """What was seen once: 2^63-1 bytes under three maintenance windows, and rates of 1e308."""
+    windows(world.bad)
+    Node.objects.filter(name="a").update(state="READY")
+    for field, value, says in (
+        ("memory_bytes", 2**63 - 1, "device gpu-3 memory_bytes is 9223372036854775807; at most 2^50"),
+        ("features", {"bf16_tflops": 1e308}, "device gpu-3 features: at most 1000000000.0"),
+    ):
+        device = {
+            "uuid": "GPU-a-3",
+            "kind": "gpu",
+            "vendor": "",
+            "model": "",
+            "index": 3,
+            "memory_bytes": 1,
+            field: value,
+        }
+        full = {
+            "hostname": "a", "os": "", "arch": "", "cpus": 1, "memory_bytes": 1, "isolation": "", "runs_as": "",
+            "devices": [device],
+        }  # fmt: skip
+        report = {
+            "proto": 1, "agent": "1", "boot_id": "boot-1", "start_seq": 1, "seq": 2, "seen_generation": 0,
+            "inventory": {"hash": "new", "full": full},
+        }  # fmt: skip
+        orders = tell(world, msgspec.json.encode(report))
+        assert orders is not None
+        assert orders.faults == [f"inventory refused: {says}"]
+        assert not orders.want_inventory
+        assert Alarm.objects.get(kind="inventory", subject="a").says == f"inventory refused: {says}"
+        assert not Device.objects.filter(uuid="GPU-a-3").exists()
+        world.judge()
+    report["inventory"]["full"]["devices"] = []  # type: ignore[index]
+    assert tell(world, msgspec.json.encode(report)) is not None
+    assert not Alarm.objects.exists()
 
 
 @law
