@@ -14,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from controlplane import changes
-from controlplane.fleet.models import Alarm
+from controlplane.fleet.models import Alarm, Node
 
 log = logging.getLogger(__name__)
 
@@ -79,5 +79,6 @@ def of_nodes(names: list[str]) -> dict[str, list[str]]:
 
 
 def forget_old(days: int = 1) -> None:
-    """Clears what nobody has found again for so long."""
+    """Clears what nobody has found again for so long, and what is about a node that is gone."""
+    Alarm.objects.filter(kind__in=OF_NODES).exclude(subject__in=Node.objects.values("name")).delete()
     Alarm.objects.filter(at__lt=timezone.now() - timedelta(days=days)).exclude(kind=INVENTORY).delete()

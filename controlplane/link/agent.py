@@ -144,7 +144,10 @@ class AgentLink(AsyncWebsocketConsumer):
             try:
                 await self._send(await _in_thread(desired.compose, self.node_id, self.known))
             except DatabaseError as error:
-                log.warning("orders of node %s could not be read: %s", self.node_id, error)
+                log.warning("orders of node %s could not be read: %s", self.name, error)
+            except Exception as error:
+                log.exception("orders of node %s could not be made", self.name)
+                await _in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:

@@ -155,6 +155,9 @@ def test_an_alarm_counts_how_often_it_was_found_and_keeps_what_can_be_stored(tow
     assert told.times == 3
     assert len(told.says) == 500
     assert "\x00" not in told.says + told.subject
+    alarms.raised(alarms.INVENTORY, {"gone": "x"})
+    alarms.forget_old()
+    assert not Alarm.objects.filter(kind=alarms.INVENTORY).exists()
     alarms.raised(alarms.POOL, {f"p{i}": "x" for i in range(1_000)})
     assert Alarm.objects.count() == alarms.MOST
 
