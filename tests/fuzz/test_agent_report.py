@@ -64,11 +64,14 @@ def hostile(draw: st.DrawFn, messages: st.SearchStrategy[dict[str, Any]]) -> dic
             if isinstance(at[step], dict | list) and at[step] and draw(st.integers(0, 4)):
                 at = at[step]
                 continue
-            at[step] = draw(TREES)
+            words, is_number = isinstance(at[step], str), isinstance(at[step], int | float)
+            at[step] = draw(st.one_of(TREES, WORST_WORDS if words else WORST_NUMBERS if is_number else EDGES))
             break
     return message
 
 
+WORST_WORDS = st.sampled_from(["\x00", "a\x00b", "x" * 5_000, "x" * 20_000, ""])
+WORST_NUMBERS = st.sampled_from([2**63 - 1, 2**63, 1e308, -1, -(2**63), 2**50 + 1, 2**31])
 WORDS = st.sampled_from(["gpu", "cpu", "npu", "NVIDIA", "x"])
 DEVICE = shaped(
     protocol.Device,
