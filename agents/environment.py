@@ -105,6 +105,8 @@ def environment(
         env["YARD_TIME_LIMIT_S"] = f"{spec.time_limit_s:g}"
     if held := [claim.partition.profile for claim in devices if claim.partition is not None]:
         env["YARD_DEVICE_PARTITION"] = ",".join(held)
+    if memory := min((claim.memory_bytes for claim in devices), default=0):
+        env["YARD_DEVICE_MEMORY_BYTES"] = str(memory)
     if any(claim.simulated for claim in devices):
         env["YARD_DEVICE_SIMULATED"] = "1"
     return env

@@ -65,6 +65,7 @@ class Link:
         self._sent_at = 0.0
         self._full = True
         self._kept_whole = True
+        self._faults: list[str] = []
 
     async def run(self) -> None:
         """For ever: dial, talk, dial again with growing, jittered pauses."""
@@ -114,7 +115,8 @@ class Link:
         if told is None:
             log.info("the link to %s closed (%s)", self.server.url, code)
             return "lost"
-        log.error("the control plane %s", told)
+        why = f" ({error.rcvd.reason})" if error.rcvd and error.rcvd.reason else ""
+        log.error("the control plane %s%s", told, why)
         return "refused"
 
     async def _exchange(self, socket: ClientConnection) -> None:
@@ -182,6 +184,9 @@ class Link:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
             self._renew_lease()
+            if desired.faults and desired.faults != self._faults:
+                self._faults = desired.faults
+                log.error("the control plane did not take all of the report: %s", "; ".join(desired.faults))
             if desired.want_inventory:
                 self.inventory_changed()
             self.node.apply(desired)

@@ -5,6 +5,10 @@ Any of them may be lost, doubled, late or out of order without harm. They travel
 Logs and telemetry travel as msgpack on their own HTTP calls (:class:`LogBatch`, :class:`TelemetryBatch`), so that a
 heartbeat never waits behind a log.
 
+What goes up is bounded here, once for all: every number has a range, every text and list a length, and no text holds a
+NUL. The server reads with these shapes and says what it does not take. Ranges are chosen so that sums over all that can
+be sent stay exact: 2^50 bytes times 1,024 devices is far below 2^63, and one device's bytes are exact as a float too.
+
 Durations cross the wire, never dates: no decision compares the clocks of two machines. Unknown fields are ignored, and
 every field added later has a default, so that an older side can still read a newer message.
 """
@@ -12,9 +16,10 @@ every field added later has a default, so that an older side can still read a ne
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from agents.ends import ENDS as ENDS
 
@@ -38,6 +43,42 @@ CLOSE_PROTOCOL: Final = 4002
 CLOSE_SECOND_INCARNATION: Final = 4009
 
 
+# The ranges of what goes up.
+MOST_BYTES: Final = 2**50
+MOST_MILLI: Final = 10_000_000
+MOST_DEVICES: Final = 1_024
+MOST_RATE: Final = 1e9
+_CLEAN = r"\A[^\x00]*\Z"
+
+Name = Annotated[str, Meta(max_length=120, pattern=_CLEAN)]
+"""What names something: a uuid, a model, a mount's type."""
+Text = Annotated[str, Meta(max_length=16_384, pattern=_CLEAN)]
+"""A sentence or a path; what is kept of it may be less."""
+Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+"""The size of something that is there."""
+Counter = Annotated[int, Meta(ge=0, le=2**53)]
+"""What only grows: bytes since a start, sequence numbers, offsets."""
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Small = Annotated[int, Meta(ge=0, le=32_767)]
+Code = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+Milli = Annotated[int, Meta(ge=0, le=MOST_MILLI)]
+Rate = Annotated[float, Meta(ge=0, le=MOST_RATE)]
+"""A peak rate or a power, in the unit that its name says."""
+Number = Annotated[float, Meta(ge=-1e15, le=1e15)]
+"""A measurement; finite."""
+Value = Annotated[int, Meta(ge=-(2**53), le=2**53)] | Annotated[float, Meta(ge=-1e300, le=1e300)] | Text
+"""What a stage reports under a name of its own; finite."""
+Fields = Annotated[dict[Name, Value], Meta(max_length=256)]
+ByName = Annotated[dict[Annotated[str, Meta(max_length=4_096, pattern=_CLEAN)], Counter], Meta(max_length=4_096)]
+ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
+# The words of scheduler.core.lifecycle.Cause, and none for a plain exit 0.
+Why = Literal[
+    "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "CANCELLED", "DEADLINE",
+    "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED", "CHECKPOINTED",
+    "DEPENDENCY",
+]  # fmt: skip
+
+
 class Phase(IntEnum):
     """How far a part has come. A report with a lower or equal phase changes nothing; ``ENDED`` is final."""
 
@@ -50,15 +91,15 @@ class Phase(IntEnum):
 
 
 # A code of ENDS, and the values that its sentence shows.
-Clause = tuple[str, dict[str, str | int | float]]
+Clause = tuple[Name, Fields]
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):
     """A connection from one device to a peer device or to the host."""
 
-    peer: str
-    type: str
-    gbps: float | None = None
+    peer: Name
+    type: Name
+    gbps: Rate | None = None
 
 
 class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,10 +109,10 @@ class Partition(msgspec.Struct, frozen=True, omit_defaults=True):
     empty for one that is only made when a stage starts.
     """
 
-    profile: str
-    start: int | None = None
-    size: int = 1
-    uuid: str = ""
+    profile: Name
+    start: Small | None = None
+    size: Annotated[int, Meta(ge=1, le=1_024)] = 1
+    uuid: Name = ""
 
 
 class Division(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,9 +122,9 @@ class Division(msgspec.Struct, frozen=True, omit_defaults=True):
     as stages come and go, and ``whole`` that it can give the device undivided too.
     """
 
-    mode: str
-    profiles: dict[str, int] = msgspec.field(default_factory=dict)
-    made: list[Partition] = msgspec.field(default_factory=list)
+    mode: Name
+    profiles: Annotated[dict[Name, Small], Meta(max_length=256)] = msgspec.field(default_factory=dict)
+    made: Annotated[list[Partition], Meta(max_length=256)] = msgspec.field(default_factory=list)
     makes: bool = False
     whole: bool = False
 
@@ -96,45 +137,45 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``.
     """
 
-    uuid: str
-    kind: str
-    vendor: str
-    model: str
-    index: int
-    memory_bytes: int
-    capacity_milli: int = 1000
-    numa: int | None = None
-    pci: str | None = None
+    uuid: Annotated[str, Meta(min_length=1, max_length=120, pattern=_CLEAN)]
+    kind: Annotated[str, Meta(min_length=1, max_length=20, pattern=_CLEAN)]
+    vendor: Name
+    model: Text
+    index: Small
+    memory_bytes: Bytes
+    capacity_milli: Milli = 1000
+    numa: Small | None = None
+    pci: Name | None = None
     simulated: bool = False
     health: Literal["OK", "DEGRADED", "UNHEALTHY", "LOST"] = "OK"
-    health_reason: str = ""
-    features: dict[str, float] = msgspec.field(default_factory=dict)
-    attributes: dict[str, str] = msgspec.field(default_factory=dict)
-    links: list[Link] = msgspec.field(default_factory=list)
+    health_reason: Text = ""
+    features: Annotated[dict[Name, Rate], Meta(max_length=128)] = msgspec.field(default_factory=dict)
+    attributes: Annotated[dict[Name, Text], Meta(max_length=128)] = msgspec.field(default_factory=dict)
+    links: Annotated[list[Link], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     division: Division | None = None
 
 
 class Interface(msgspec.Struct, frozen=True, omit_defaults=True):
     """A network interface of the host; ``bits_per_s`` is the speed of its link, None where it tells none."""
 
-    name: str
-    bits_per_s: int | None = None
+    name: Text
+    bits_per_s: Counter | None = None
     is_up: bool = False
 
 
 class Disk(msgspec.Struct, frozen=True, omit_defaults=True):
-    name: str
-    size_bytes: int
+    name: Text
+    size_bytes: Counter
     is_rotating: bool = False
-    model: str = ""
+    model: Text = ""
 
 
 class FileSystem(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where files can be kept; ``size_bytes`` is None for one of another host, which is never asked."""
 
-    mount: str
-    type: str
-    size_bytes: int | None = None
+    mount: Text
+    type: Text
+    size_bytes: Counter | None = None
 
 
 class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,25 +185,25 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     that does not look for one.
     """
 
-    hostname: str
-    os: str
-    arch: str
-    cpus: int
-    memory_bytes: int
-    isolation: str
-    runs_as: str
-    address: str = "127.0.0.1"
+    hostname: Text
+    os: Text
+    arch: Text
+    cpus: Count
+    memory_bytes: Bytes
+    isolation: Text
+    runs_as: Text
+    address: Text = "127.0.0.1"
     simulated: bool = False
-    container_engine: str | None = None
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
-    devices: list[Device] = msgspec.field(default_factory=list)
-    interfaces: list[Interface] = msgspec.field(default_factory=list)
-    disks: list[Disk] = msgspec.field(default_factory=list)
-    file_systems: list[FileSystem] = msgspec.field(default_factory=list)
+    container_engine: Text | None = None
+    labels: Annotated[dict[Name, Text], Meta(max_length=256)] = msgspec.field(default_factory=dict)
+    devices: Annotated[list[Device], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
+    interfaces: Annotated[list[Interface], Meta(max_length=1024)] = msgspec.field(default_factory=list)
+    disks: Annotated[list[Disk], Meta(max_length=4096)] = msgspec.field(default_factory=list)
+    file_systems: Annotated[list[FileSystem], Meta(max_length=4096)] = msgspec.field(default_factory=list)
 
 
 class InventoryRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    hash: str
+    hash: Name
     full: Inventory | None = None
 
 
@@ -173,11 +214,11 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
     ``is_back`` tells whether it gave back what it had taken; None where that cannot be told, for others use it too.
     """
 
-    uuid: str
-    before_bytes: int | None = None
-    most_bytes: int | None = None
-    left_bytes: int | None = None
-    after_s: float | None = None
+    uuid: Name
+    before_bytes: Bytes | None = None
+    most_bytes: Bytes | None = None
+    left_bytes: Bytes | None = None
+    after_s: Number | None = None
     is_back: bool | None = None
 
 
@@ -194,45 +235,45 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     devices, but for CPUs, whether it gave its memory back.
     """
 
-    code: int | None = None
-    signal: int | None = None
-    cause: str = ""
-    detail: str = ""
-    said: list[Clause] = msgspec.field(default_factory=list)
+    code: Code | None = None
+    signal: Code | None = None
+    cause: Why = ""
+    detail: Text = ""
+    said: Annotated[list[Clause], Meta(max_length=256)] = msgspec.field(default_factory=list)
     stopped: bool = False
-    ran_s: float = 0.0
-    cpu_s: float = 0.0
-    peak_memory_bytes: int = 0
-    energy_j: dict[str, float] = msgspec.field(default_factory=dict)
-    energy_measured_s: float = 0.0
-    device_peak_bytes: dict[str, int] = msgspec.field(default_factory=dict)
-    released: list[Released] = msgspec.field(default_factory=list)
+    ran_s: Number = 0.0
+    cpu_s: Number = 0.0
+    peak_memory_bytes: Bytes = 0
+    energy_j: ByKind = msgspec.field(default_factory=dict)
+    energy_measured_s: Number = 0.0
+    device_peak_bytes: Annotated[dict[Name, Bytes], Meta(max_length=64)] = msgspec.field(default_factory=dict)
+    released: Annotated[list[Released], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A resumable point that the stage confirmed; ``age_s`` is how long ago."""
 
-    step: int
-    path: str
-    age_s: float = 0.0
+    step: Annotated[int, Meta(ge=-(2**53), le=2**53)]
+    path: Text
+    age_s: Number = 0.0
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The newest values that the stage reported through ``switchyard.runtime``."""
 
-    step: int | None = None
-    total: int | None = None
-    phase: str = ""
-    values: dict[str, float | int | str] = msgspec.field(default_factory=dict)
+    step: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
+    total: Annotated[int, Meta(ge=-(2**53), le=2**53)] | None = None
+    phase: Text = ""
+    values: Annotated[dict[Text, Value], Meta(max_length=4_096)] = msgspec.field(default_factory=dict)
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a stage left under ``<its output folder>/<name>``, kept by digest on the node that ran it."""
 
-    name: str
-    digest: str
-    size_bytes: int
-    files: int = 1
+    name: Text
+    digest: Name
+    size_bytes: Counter
+    files: Count = 1
 
 
 class Here(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,21 +282,21 @@ class Here(msgspec.Struct, frozen=True, omit_defaults=True):
     ``spec_rev`` is the newest revision that was applied; ``notes`` say what of it, or of its start, could not be.
     """
 
-    part: str
-    attempt: str
-    epoch: int
-    phase: int
-    spec_rev: int = 1
-    pid: int | None = None
-    pid_start: int | None = None
-    substate: str = ""
+    part: Name
+    attempt: Name
+    epoch: Count
+    phase: Small
+    spec_rev: Count = 1
+    pid: Counter | None = None
+    pid_start: Counter | None = None
+    substate: Text = ""
     exit: Exit | None = None
-    logs: dict[str, int] = msgspec.field(default_factory=dict)
-    devices: list[str] = msgspec.field(default_factory=list)
-    checkpoints: list[Checkpoint] = msgspec.field(default_factory=list)
+    logs: Annotated[dict[Name, Counter], Meta(max_length=16_384)] = msgspec.field(default_factory=dict)
+    devices: Annotated[list[Name], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
+    checkpoints: Annotated[list[Checkpoint], Meta(max_length=4_096)] = msgspec.field(default_factory=list)
     progress: Progress | None = None
-    notes: list[str] = msgspec.field(default_factory=list)
-    outputs: list[Output] = msgspec.field(default_factory=list)
+    notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
+    outputs: Annotated[list[Output], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
 
 
 # The code of a device that an ended part does not let go; the device is given to nobody until it is gone.
@@ -263,17 +304,17 @@ QUARANTINED: Final = "QUARANTINED"
 
 
 class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
-    uuid: str
-    code: str
-    detail: str = ""
+    uuid: Name
+    code: Name
+    detail: Text = ""
 
 
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is not as it should be on the host; each note is a sentence for people."""
 
     disk_pressure: bool = False
-    device_errors: list[DeviceError] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)
+    device_errors: Annotated[list[DeviceError], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
+    notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -282,22 +323,22 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     ``url`` is empty where it serves nobody. ``key`` makes the tickets (see ``agents.peers``); it is replaced often.
     """
 
-    digests: list[str]
-    url: str = ""
-    key: str = ""
+    digests: Annotated[list[Name], Meta(max_length=100_000)]
+    url: Text = ""
+    key: Name = ""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """Agent to server: everything that is here. The node's identity comes from its credential, never from this."""
 
-    proto: int
-    agent: str
-    boot_id: str
-    start_seq: int
-    seq: int
-    seen_generation: int
+    proto: Small
+    agent: Name
+    boot_id: Annotated[str, Meta(max_length=64, pattern=_CLEAN)]
+    start_seq: Counter
+    seq: Counter
+    seen_generation: Counter
     inventory: InventoryRef
-    here: list[Here] = msgspec.field(default_factory=list)
+    here: Annotated[list[Here], Meta(max_length=20_000)] = msgspec.field(default_factory=list)
     conditions: Conditions = msgspec.field(default_factory=Conditions)
     kept: Kept | None = None
 
@@ -457,6 +498,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     ``accepted`` maps a part to the phase that the server has recorded. A part in ``forget`` has been recorded as ended:
     the agent may drop it. A part in ``unknown`` is not known to the server: the agent keeps it and never kills it for
     that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read.
+    ``faults`` are sentences about what of the report was refused, for the agent's log.
     """
 
     generation: int
@@ -471,21 +513,22 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     min_proto: int = MIN_PROTO
     want_inventory: bool = False
     prefetch: list[Input] = msgspec.field(default_factory=list)
+    faults: list[str] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):
     """Bytes of one stream (``out`` or ``err``) of one rank, which start at ``offset``; at most 256 KiB."""
 
-    part: str
-    epoch: int
-    rank: int
-    stream: str
-    offset: int
+    part: Name
+    epoch: Count
+    rank: Count
+    stream: Name
+    offset: Counter
     data: bytes
 
 
 class LogBatch(msgspec.Struct, frozen=True):
-    chunks: list[LogChunk]
+    chunks: Annotated[list[LogChunk], Meta(max_length=10_000)]
 
 
 class LogCommit(msgspec.Struct, frozen=True):
@@ -508,25 +551,25 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
     ``throttled`` says what holds the clock down, in words separated by commas; empty where nothing does or none tells.
     """
 
-    uuid: str
-    age_s: float
-    utilisation: float | None = None
-    memory_used_bytes: int | None = None
-    power_w: float | None = None
-    temperature_c: float | None = None
-    clock_hz: float | None = None
-    throttled: str = ""
+    uuid: Name
+    age_s: Number
+    utilisation: Number | None = None
+    memory_used_bytes: Counter | None = None
+    power_w: Number | None = None
+    temperature_c: Number | None = None
+    clock_hz: Number | None = None
+    throttled: Text = ""
 
 
 class PartSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the processes of one part used: ``cpu`` in cores, resident memory in bytes, and ``energy_j`` so far by kind
     of device (see :class:`Exit`)."""
 
-    part: str
-    age_s: float
-    cpu: float | None = None
-    rss_bytes: int | None = None
-    energy_j: dict[str, float] = msgspec.field(default_factory=dict)
+    part: Name
+    age_s: Number
+    cpu: Number | None = None
+    rss_bytes: Counter | None = None
+    energy_j: ByKind = msgspec.field(default_factory=dict)
 
 
 class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -535,26 +578,26 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
     """
 
-    age_s: float = 0.0
-    pressure: dict[str, float] = msgspec.field(default_factory=dict)
-    received_bytes: dict[str, int] = msgspec.field(default_factory=dict)
-    sent_bytes: dict[str, int] = msgspec.field(default_factory=dict)
-    read_bytes: dict[str, int] = msgspec.field(default_factory=dict)
-    written_bytes: dict[str, int] = msgspec.field(default_factory=dict)
-    free_bytes: dict[str, int] = msgspec.field(default_factory=dict)
+    age_s: Number = 0.0
+    pressure: ByKind = msgspec.field(default_factory=dict)
+    received_bytes: ByName = msgspec.field(default_factory=dict)
+    sent_bytes: ByName = msgspec.field(default_factory=dict)
+    read_bytes: ByName = msgspec.field(default_factory=dict)
+    written_bytes: ByName = msgspec.field(default_factory=dict)
+    free_bytes: ByName = msgspec.field(default_factory=dict)
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):
-    devices: list[DeviceSample]
-    parts: list[PartSample]
+    devices: Annotated[list[DeviceSample], Meta(max_length=20_000)]
+    parts: Annotated[list[PartSample], Meta(max_length=20_000)]
     host: HostSample | None = None
 
 
 class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):
     """A node asks who has a root that it needs. ``failed`` are nodes that it could not fetch it from."""
 
-    digest: str
-    failed: list[str] = msgspec.field(default_factory=list)
+    digest: Name
+    failed: Annotated[list[Name], Meta(max_length=10_000)] = msgspec.field(default_factory=list)
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -580,8 +623,8 @@ class Sources(msgspec.Struct, frozen=True, omit_defaults=True):
 class Enrol(msgspec.Struct, frozen=True, omit_defaults=True):
     """A new agent asks to join with a one-time or n-time token."""
 
-    token: str
-    name: str
+    token: Name
+    name: Name
 
 
 class Enrolled(msgspec.Struct, frozen=True):

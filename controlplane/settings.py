@@ -187,6 +187,7 @@ CELERY_BEAT_SCHEDULE = {
     "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
     "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
     "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
+    "fleet.invariants": {"task": "fleet.invariants", "schedule": 60.0, "options": {"expires": 60}},
 }
 
 # Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's

@@ -20,7 +20,7 @@ from switchyard import address, logs
 from switchyard.bundle import Bundle, pack
 from switchyard.job import Job
 from switchyard.logs import FINAL, Chunk, Wanted
-from switchyard.problem import ApiProblem, SpecError, Unreachable, WaitTimeout
+from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
 from switchyard.wire import Wire
 
 Spec = Mapping[str, Any] | Job
@@ -387,6 +387,20 @@ class Nodes:
 
     def resume(self, node: str, reason: str = "") -> dict[str, Any]:
         return self._act(node, "resume", reason)
+
+    def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+        """Takes a device out of service, by its uuid or as ``gpu3``: what holds it goes on, nothing new gets it."""
+        return self._act_on(node, device, "cordon", reason)
+
+    def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
+        return self._act_on(node, device, "uncordon", reason)
+
+    def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
+        name = self.get(node)["name"]
+        for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):
+            if device in (one["uuid"], f"{one['kind']}{one['index']}"):
+                return dict(self._wire.post(f"/devices/{quote(one['uuid'], safe='')}/{verb}", {"reason": reason}))
+        raise SwitchyardError(f"node {name} has no device {device}; yard devices --node {name} lists them")
 
     def _act(self, node: str, verb: str, reason: str) -> dict[str, Any]:
         answer = self._wire.post(f"/nodes/{quote(node, safe='')}/{verb}", {"reason": reason})

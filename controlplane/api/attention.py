@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop as _
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api.held_idle import IDLE_FOR
-from controlplane.fleet import maintenance
+from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
@@ -74,6 +74,14 @@ FORMS: Final[Mapping[str, Form]] = {
         _("it starts nothing new until there is room"),
         _("Look at the node"),
     ),
+    "NodeSetAside": Form("critical", _("Node {node} is set aside"), "", _("Look at the node")),
+    "InventoryRefused": Form("critical", _("What node {node} says it has is refused"), "", _("Look at the node")),
+    "ReportRefused": Form("warning", _("Reports of node {node} are not taken whole"), "", _("Look at the node")),
+    "PoolSetAside": Form("critical", _("Pool {pool} is set aside"), "", _("Look at the nodes")),
+    "StageSetAside": Form("critical", _("{stage} is set aside"), "", _("Look at the queue")),
+    "CycleFails": Form("critical", _("The scheduler fails"), "", _("Look at the decisions")),
+    "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
+    "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
     "DeviceUnhealthy": Form("critical", _("{kind} {index} of {node} is {health}"), "", _("Look at the device")),
     "DeviceHeldIdle": Form(
         "warning",
@@ -115,7 +123,7 @@ class Held:
 
 def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> list[Sign]:
     """What needs somebody, the worst first."""
-    signs = [*_of_nodes(nodes), *_of_windows(), *_of_devices(nodes, devices), *_of_stages(user)]
+    signs = [*_of_alarms(user), *_of_nodes(nodes), *_of_windows(), *_of_devices(nodes, devices), *_of_stages(user)]
     return sorted(signs, key=lambda sign: _LEVELS.index(sign.level))[:MOST_SIGNS]
 
 
@@ -138,6 +146,28 @@ def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
             yield _sign(code, href, {"node": node.name}, node.reason)
         if node.conditions.get("disk_pressure"):
             yield _sign("DiskPressure", href, {"node": node.name})
+
+
+# By kind of alarm: the sign, what its parameter is called, and where it leads.
+_ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
+    alarms.INVENTORY: ("InventoryRefused", "node", "/nodes/{subject}"),
+    alarms.REPORT: ("ReportRefused", "node", "/nodes/{subject}"),
+    alarms.NODE: ("NodeSetAside", "node", "/nodes/{subject}"),
+    alarms.POOL: ("PoolSetAside", "pool", "/nodes?pool={subject}"),
+    alarms.STAGE: ("StageSetAside", "stage", "/jobs?state=PENDING"),
+    alarms.CYCLE: ("CycleFails", "what", "/decisions"),
+    alarms.RECORD: ("DecisionsUnwritten", "what", "/decisions"),
+    alarms.INVARIANT: ("InvariantBroken", "id", "/decisions"),
+}
+
+
+def _of_alarms(user: User) -> Iterable[Sign]:
+    """What was set aside: of nodes and pools for everybody, the rest, which may name any job, for staff."""
+    kinds = alarms.KINDS if permissions.is_staff(user) else (*alarms.OF_NODES, alarms.POOL)
+    for alarm in fleet.Alarm.objects.filter(kind__in=kinds)[:MOST_SIGNS]:
+        code, name, href = _ALARMS[alarm.kind]
+        params = {name: alarm.subject, "times": alarm.times, "since": alarm.since.isoformat(timespec="seconds")}
+        yield _sign(code, href.format(subject=alarm.subject), params, alarm.says)
 
 
 def _of_windows() -> Iterable[Sign]:

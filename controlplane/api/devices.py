@@ -12,17 +12,20 @@ import msgspec
 from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents import protocol
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api.idempotency import idempotent
+from controlplane.api.jobs import Why
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
 from controlplane.fleet import models as rows
+from controlplane.fleet import service
 from controlplane.jobs.models import Claim
 from scheduler.core.lifecycle import Health
 from scheduler.core.types import Mode
@@ -170,7 +173,10 @@ def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[Op
 def _division(stored: Mapping[str, Any] | None) -> Division | None:
     if stored is None:
         return None
-    told = msgspec.convert(stored, protocol.Division)
+    try:
+        told = msgspec.convert(stored, protocol.Division)
+    except msgspec.ValidationError:
+        return None  # from before there were bounds; its node is set aside, and says so
     made = [Partition(one.profile, one.start, one.size, one.uuid) for one in told.made]
     return Division(told.mode, told.profiles, made, told.makes, told.whole)
 
@@ -233,13 +239,50 @@ class Devices(Resource):
         return Response(DevicePage(shown(page, signed_in(request)), **links))
 
 
+def found(name: str) -> rows.Device:
+    """The device with this uuid; raises 404."""
+    device = rows.Device.objects.select_related("node").filter(uuid=name).first()
+    if device is None:
+        raise not_found("device")
+    return device
+
+
+class DeviceAction(Resource):
+    """Cordon or uncordon a device. Only staff."""
+
+    scope = "admin"
+    action = ""
+
+    @idempotent
+    def post(self, request: Request, name: str) -> Response:
+        """Acts on the device and answers with how it stands then."""
+        why = taken(request, Why)
+        user = staff(request, f"{self.action} a device")
+        act = {"cordon": service.cordon, "uncordon": service.uncordon}[self.action]
+        act(found(name), user.get_username(), why.reason.strip()[:200])
+        return Response(shown([found(name)], user)[0])
+
+
+def _action(word: str, promise: str) -> type[DeviceAction]:
+    described = extend_schema(
+        operation_id=f"devices_{word}",
+        request=Why,
+        responses={200: Device, 403: Problem, 404: Problem, 409: Problem},
+        description=promise,
+    )
+    return extend_schema_view(post=described)(
+        type(f"Device{word.capitalize()}", (DeviceAction,), {"action": word, "__doc__": promise})
+    )
+
+
+DeviceCordon = _action("cordon", "Takes a device out of service: what holds it goes on. A reason is required.")
+DeviceUncordon = _action("uncordon", "Puts a cordoned device back in service.")
+
+
 class OneDevice(Resource):
     """One device."""
 
     @extend_schema(operation_id="devices_get", responses={200: Device, 404: Problem})
     def get(self, request: Request, name: str) -> Response:
         """A device by its uuid."""
-        device = rows.Device.objects.select_related("node").filter(uuid=name).first()
-        if device is None:
-            raise not_found("device")
-        return Response(shown([device], signed_in(request))[0])
+        return Response(shown([found(name)], signed_in(request))[0])

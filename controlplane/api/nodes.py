@@ -24,15 +24,15 @@ from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
+from controlplane.fleet import alarms, service
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
-from controlplane.fleet import service
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import NodeState
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A machine that runs an agent."""
+    """A machine that runs an agent. ``alarms`` say what of it the server refuses or leaves out, in sentences."""
 
     id: uuid.UUID
     name: str
@@ -50,6 +50,7 @@ class Node(msgspec.Struct, frozen=True):
     memory_bytes: int
     last_report_at: datetime | None
     conditions: dict[str, Any]
+    alarms: list[str]
     labels: dict[str, str]
     maintenance: list[MaintenanceWindow]
     devices: list[Device]
@@ -94,6 +95,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
     ):
         by_node[device.node].append(device)
     windows = fleet_maintenance.by_node(nodes, timezone.now())
+    wrong = alarms.of_nodes([node.name for node in nodes])
     return [
         Node(
             id=node.id,
@@ -112,6 +114,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             memory_bytes=node.memory_bytes,
             last_report_at=node.last_report_at,
             conditions=node.conditions,
+            alarms=wrong.get(node.name, []),
             labels=node.labels,
             maintenance=[maintenance.shown(window) for window in windows[node.name]],
             devices=by_node[node.name],

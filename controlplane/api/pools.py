@@ -15,10 +15,12 @@ from controlplane.pools import models as rows
 
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
-    stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another."""
+    stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
+    ``shadow_profile`` thinks beside the profile and decides nothing; empty where none does."""
 
     name: str
     profile: str
+    shadow_profile: str
     shared_storage: bool
     default_limit_s: int
     max_limit_s: int
@@ -38,6 +40,7 @@ def _shown(pool: rows.Pool, nodes: int) -> Pool:
     return Pool(
         name=pool.name,
         profile=pool.profile,
+        shadow_profile=pool.shadow_profile,
         shared_storage=bool(pool.storage_path),
         default_limit_s=pool.default_limit_s,
         max_limit_s=pool.max_limit_s,

@@ -92,7 +92,6 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         code=refused.code,
         instance=request.path if request else "",
         trace_id=trace_id,
-        type=f"/api/v1/docs#{refused.code}",
         errors=[Fault(each.pointer, each.detail, each.code) for each in refused.errors[:100]],
         hint=refused.hint,
     )

@@ -75,6 +75,8 @@ urlpatterns = [
     path("maintenance-windows/<int:number>", maintenance.OneMaintenanceWindow.as_view()),
     path("maintenance-windows/<int:number>/cancel", maintenance.MaintenanceCancel.as_view()),
     path("devices", devices.Devices.as_view()),
+    path("devices/<path:name>/cordon", devices.DeviceCordon.as_view()),
+    path("devices/<path:name>/uncordon", devices.DeviceUncordon.as_view()),
     path("devices/<path:name>", devices.OneDevice.as_view()),
     path("pools", pools.Pools.as_view()),
     path("pools/<str:name>", pools.OnePool.as_view()),

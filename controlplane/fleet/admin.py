@@ -107,12 +107,35 @@ class DeviceAdmin(admin.ModelAdmin):
         "links",
     ]  # fmt: skip
     readonly_fields = [str(name) for name in fields if name != "mode"]
+    actions = ["cordon", "uncordon"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Device | None = None) -> bool:
         return False
+
+    @admin.action(description=_("Cordon: place nothing new on it"), permissions=["change"])
+    def cordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:
+        """Takes the chosen devices out of service."""
+        for device in chosen:
+            self._do(request, device, lambda d=device: service.cordon(d, str(request.user), "from the administration"))
+
+    @admin.action(description=_("Uncordon: put it back in service"), permissions=["change"])
+    def uncordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:
+        """Puts the chosen devices back in service."""
+        for device in chosen:
+            self._do(request, device, lambda d=device: service.uncordon(d, str(request.user)))
+
+    def _do(self, request: HttpRequest, device: Device, act: Any) -> None:
+        try:
+            act()
+        except service.Refusal as error:
+            self.message_user(request, str(error), messages.ERROR)
+        else:
+            device.refresh_from_db()
+            self.log_change(request, device, device.health)
+            self.message_user(request, f"{device}: {device.health}", messages.SUCCESS)
 
     def save_model(self, request: HttpRequest, obj: Device, form: Any, change: bool) -> None:
         """Writes the mode alone: what is claimed changes meanwhile, and not by this page."""

@@ -218,14 +218,32 @@ class MaintenanceWindow(models.Model):
 
 
 class Heartbeat(models.Model):
-    """When each periodic duty was last done; claimed by a conditional update, so a doubled beat does no harm.
-
-    ``epoch`` is the fencing token of the scheduling loop.
-    """
+    """When each periodic duty was last done; claimed by a conditional update, so a doubled beat does no harm."""
 
     name = models.CharField(max_length=60, primary_key=True)
     at = models.DateTimeField()
-    epoch = models.BigIntegerField(default=0)
+
+
+class Alarm(models.Model):
+    """Something that was set aside because what is stored or sent of it cannot be: shown until it is so no more.
+
+    ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of what it is about. ``times`` is
+    how often it was found since ``since``.
+    """
+
+    kind = models.CharField(max_length=20)
+    subject = models.CharField(max_length=130)
+    says = models.CharField(max_length=500)
+    since = models.DateTimeField()
+    at = models.DateTimeField()
+    times = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["since", "id"]
+        constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="alarm_once")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.subject}: {self.says}"
 
 
 class Kept(models.Model):

@@ -26,7 +26,7 @@ from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
-MAX_DEVICES = 1024
+MOST_LABELS = 200
 MAX_KEPT = 2_000
 # What an ordinary report writes.
 HEARTBEAT = [
@@ -189,7 +189,9 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
     node.container_engine = None if found.container_engine is None else found.container_engine[:80]
-    node.labels = {**node.labels, **{k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}}
+    told = {k[:63]: v[:200] for k, v in list(found.labels.items())[:50]}
+    # Labels that people gave stay; ever new ones of an agent do not make the row grow.
+    node.labels = dict(list({**node.labels, **told}.items())[:MOST_LABELS])
     node.inventory_hash = fingerprint[:64]
     taken = set(
         Device.objects.filter(uuid__in=[d.uuid for d in found.devices])
@@ -198,7 +200,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     )
     known = {device.uuid: device for device in node.devices.select_for_update()}
     seen: set[str] = set()
-    for each in found.devices[:MAX_DEVICES]:
+    for each in found.devices:
         if each.uuid in taken or each.uuid in seen:
             continue
         seen.add(each.uuid)
@@ -258,6 +260,34 @@ def drain(node: Node, actor: str, reason: str) -> Node:
 def resume(node: Node, actor: str, reason: str = "") -> Node:
     """Gives a drained node work again; it is READY once it reports."""
     return _administer(node, None, "")
+
+
+def cordon(device: Device, actor: str, reason: str) -> None:
+    """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    if not reason.strip():
+        raise Refusal("a cordon needs a reason: others will ask")
+    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
+
+
+def uncordon(device: Device, actor: str, reason: str = "") -> None:
+    """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
+    if device.health != Health.CORDONED:
+        raise Refusal(f"device {device} is {device.health}, not CORDONED")
+    _set_health(device, Health.OK, "")
+    # The agent is asked for its inventory anew: only that tells of a fault from before.
+    Node.objects.filter(id=device.node_id).update(inventory_hash="")
+
+
+def _set_health(device: Device, health: Health, reason: str) -> None:
+    with transaction.atomic():
+        # In the order in which a report locks them.
+        Node.objects.select_for_update().get(id=device.node_id)
+        locked = Device.objects.select_for_update().get(id=device.id)
+        if health == Health.CORDONED and not locked.present:
+            raise Refusal(f"device {locked} is not there any more")
+        Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
 
 
 def _administer(node: Node, state: NodeState | None, reason: str) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import msgspec
 from django.db import connection
 
-from controlplane.fleet import divisions
+from agents import protocol
+from controlplane.fleet import bounds, divisions
 from scheduler.core.lifecycle import Health, NodeState
 from scheduler.core.types import Device, Mode, Node
 
@@ -20,10 +22,10 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.label
             (SELECT json_build_array(coalesce(bool_and(p.repartition), false),
                                      coalesce(json_agg(p.name ORDER BY p.name), '[]'))
              FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id))
-            ORDER BY n.id), '[]') FROM fleet_node n),
+            ORDER BY n.id), '[]')::text FROM fleet_node n),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
             mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division)
-            ORDER BY id), '[]')
+            ORDER BY id), '[]')::text
         FROM fleet_device WHERE present)
 """
 
@@ -33,51 +35,119 @@ def parsed(value: Any) -> Any:
     return msgspec.json.decode(value) if isinstance(value, str) else value
 
 
+_DEVICE = (
+    "id", "node", "kind", "vendor", "model", "index", "memory_bytes", "capacity_milli", "mode", "health", "numa",
+    "features", "fenced_for", "division",
+)  # fmt: skip
+_DeviceRow = tuple[
+    str, str, str, str, str, int, protocol.Bytes, protocol.Milli, Mode, Health, int | None, dict[str, protocol.Rate],
+    str | None, dict[str, Any] | None,
+]  # fmt: skip
+_NodeRow = tuple[str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]]]
+_read_devices = msgspec.json.Decoder(list[_DeviceRow]).decode
+_read_nodes = msgspec.json.Decoder(list[_NodeRow]).decode
+_read_pieces = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_COLUMN = re.compile(r" - at `\$\[(\d+)\]")
+
+Aside = dict[str, str]
+"""Nodes by name whose rows cannot be used, with the reason."""
+
+
 def nodes() -> tuple[Node, ...]:
     """All nodes with the devices that they report."""
+    return look()[0]
+
+
+def look() -> tuple[tuple[Node, ...], Aside]:
+    """All nodes with the devices that they report, and those of them that are set aside.
+
+    Rows from before there were bounds, or from another hand, must stop nobody: a node of which one cannot be used is
+    there without devices, so nothing starts on it and all others go on.
+    """
     with connection.cursor() as cursor:
         cursor.execute(_FLEET)
-        node_rows, device_rows = (parsed(column) for column in cursor.fetchone())
+        node_text, device_text = cursor.fetchone()
+    bad: Aside = {}
+    node_rows, device_rows = _node_rows(node_text), _device_rows(device_text, bad)
     devices: dict[str, list[Device]] = defaultdict(list)
     dividing = {i for i, *_, (may_divide, _pools) in node_rows if may_divide}
     for row in device_rows:
-        i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division = row
-        table, made, whole = "", None, True
-        if division is not None:
-            table, made, whole = divisions.for_engine(vendor, model, division, may_divide=node in dividing)
-        devices[node].append(
-            Device(
-                id=i,
-                node=node,
-                kind=kind,
-                vendor=vendor,
-                model=model,
-                index=index,
-                memory_bytes=memory,
-                capacity_milli=capacity,
-                mode=Mode(mode),
-                health=Health(health),
-                numa=numa,
-                features=features,
-                fenced_for=fenced,
-                warned=health == Health.DEGRADED,
-                partitions=table,
-                made=made,
-                whole=whole,
-            )
-        )
-    return tuple(
+        try:
+            devices[row[1]].append(_device(row, row[1] in dividing))
+        except (msgspec.ValidationError, KeyError, TypeError, ValueError, OverflowError) as error:
+            bad[row[1]] = f"device {row[2]}-{row[5]} cannot be used: {type(error).__name__}: {error}"
+    found = tuple(
         Node(
             id=i,
             name=name,
-            state=NodeState(state),
+            state=state,
             pools=tuple(pools),
-            devices=tuple(devices[i]),
+            devices=() if i in bad else tuple(devices[i]),
             labels=labels,
             runs_images=runs_images,
         )
         for i, name, state, labels, runs_images, (_, pools) in node_rows
     )
+    return found, {node.name: bad[node.id] for node in found if node.id in bad}
+
+
+def _device(row: _DeviceRow, may_divide: bool) -> Device:
+    i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division = row
+    table, made, whole = "", None, True
+    if division is not None:
+        table, made, whole = divisions.for_engine(vendor, model, division, may_divide=may_divide)
+    return Device(
+        id=i,
+        node=node,
+        kind=kind,
+        vendor=vendor,
+        model=model,
+        index=index,
+        memory_bytes=memory,
+        capacity_milli=capacity,
+        mode=mode,
+        health=health,
+        numa=numa,
+        features=features,
+        fenced_for=fenced,
+        warned=health == Health.DEGRADED,
+        partitions=table,
+        made=made,
+        whole=whole,
+    )
+
+
+def _node_rows(text: str) -> list[_NodeRow]:
+    try:
+        return _read_nodes(text)
+    except msgspec.ValidationError:
+        pass  # somebody wrote labels that are no words: they count as the words that they print as
+    rows = []
+    for i, name, state, labels, *others in msgspec.json.decode(text):
+        words = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else {}
+        rows.append(msgspec.convert((i, name, state, words, *others), _NodeRow))
+    return rows
+
+
+def _device_rows(text: str, bad: Aside) -> list[_DeviceRow]:
+    try:
+        return _read_devices(text)
+    except msgspec.ValidationError:
+        pass  # again, and this time one by one
+    rows = []
+    for piece in _read_pieces(text):
+        try:
+            rows.append(msgspec.json.decode(piece, type=_DeviceRow))
+        except msgspec.ValidationError as error:
+            row = _read_pieces(piece)
+            at = _COLUMN.search(str(error))
+            column = int(at[1]) if at else 0
+            kind, index = (bytes(row[_DEVICE.index(name)]).decode().strip('"') for name in ("kind", "index"))
+            value = bytes(row[column]).decode()
+            says = bounds.spoken(str(error)[: at.start()] if at else str(error))
+            shown = "" if len(value) > 60 else f" is {value}"
+            bad[msgspec.json.decode(row[1])] = f"device {kind}-{index} {_DEVICE[column]}{shown}; {says}"
+    return rows
 
 
 _remembered: tuple[float, tuple[Node, ...]] = (float("-inf"), ())

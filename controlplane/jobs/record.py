@@ -33,6 +33,10 @@ from scheduler.core.lifecycle import Event as What
 from scheduler.profiles import takes_turns
 
 PROCESSING_LIMIT = 5_000
+# Of the values that a stage reports.
+MOST_VALUES = 256
+LONGEST_VALUE = 2_000
+LONGEST_AGE_S = 366 * 86_400.0
 # Who was stopped for the good of the whole: what that cost is counted.
 PRICED = frozenset({Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE})
 # How a rank ends whose peer vanished.
@@ -448,7 +452,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
         item = here[part_id]
         if item.progress is not None and part.rank == 0:
             progress = {"step": item.progress.step, "total": item.progress.total, "phase": item.progress.phase[:60]}
-            values = {**said[part.stage][1], **dict(list(item.progress.values.items())[:64])}
+            values = _newer(said[part.stage][1], item.progress.values)
             if (progress, values) != said[part.stage]:
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
                 touched.add(part.number)
@@ -459,7 +463,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
                     attempt_id=part.attempt,
                     step=checkpoint.step,
                     path=checkpoint.path[:1000],
-                    at=at - timedelta(seconds=max(0.0, checkpoint.age_s)),
+                    at=at - timedelta(seconds=min(max(0.0, checkpoint.age_s), LONGEST_AGE_S)),
                 )
             )
             touched.add(part.number)
@@ -476,6 +480,16 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
     if rows:
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
     return sorted(touched)
+
+
+def _newer(known: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+    """Reported values by name, the newest; a stage that makes up ever new names does not make its row grow."""
+    values = {**known, **{name[:LONGEST_VALUE]: _cut(value) for name, value in list(told.items())[:64]}}
+    return dict(list(values.items())[-MOST_VALUES:])
+
+
+def _cut(value: Any) -> Any:
+    return value[:LONGEST_VALUE] if isinstance(value, str) else value
 
 
 def _keep_outputs(part: _Known, item: Here, at: datetime) -> None:
@@ -527,7 +541,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
                 params: dict[str, str | int | float] = {"node": part.node.name}
                 detail = told(clause("NodeLost", **params)).text
                 part.phase, part.ended_at, part.forgotten = Phase.ENDED, at, True
-                exit_ = Exit(cause=Cause.NODE_FAIL, detail=detail, said=[("NodeLost", params)])
+                exit_ = Exit(cause="NODE_FAIL", detail=detail, said=[("NodeLost", params)])
                 part.exit = msgspec.to_builtins(exit_)
             _write_parts(gone)
             Claim.objects.filter(part__in=gone, closed_at=None).update(closed_at=at)

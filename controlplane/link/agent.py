@@ -13,18 +13,19 @@ from typing import Any
 import msgspec
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, DataError, IntegrityError, close_old_connections
 
 from agents import protocol
 from agents.protocol import Desired, Report
+from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.jobs import record
+from controlplane.link import door
 from controlplane.link.standing import Standing
 from controlplane.live import desired
 
 log = logging.getLogger(__name__)
 
-_decode = msgspec.json.Decoder(Report).decode
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
 _credentials: Standing[uuid.UUID, str] = Standing(fleet.credentials)
@@ -47,6 +48,7 @@ class AgentLink(AsyncWebsocketConsumer):
     """
 
     node_id: uuid.UUID
+    name = ""
     group = ""
     closing: asyncio.Task[None] | None = None
 
@@ -56,9 +58,12 @@ class AgentLink(AsyncWebsocketConsumer):
         if node is None:
             await self.close(protocol.CLOSE_UNAUTHENTICATED)
             return
-        self.node_id, self.group = node.id, f"node.{node.id}"
+        self.node_id, self.name, self.group = node.id, node.name, f"node.{node.id}"
         self.credential = node.credential_digest
         self.known: dict[str, int] = {}
+        # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
+        self._refused = ""
+        self._said: str | None = None
         self._busy = asyncio.Lock()
         self._stale = False
         await self.accept()
@@ -87,33 +92,45 @@ class AgentLink(AsyncWebsocketConsumer):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         raw = bytes_data if bytes_data is not None else (text_data or "").encode()
-        if len(raw) > MESSAGE_LIMIT:
-            await self.close(protocol.CLOSE_PROTOCOL)
-            return
         try:
-            report = _decode(raw)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            log.warning("node %s sent what is no report: %s", self.node_id, error)
-            await self.close(protocol.CLOSE_PROTOCOL)
+            if len(raw) > MESSAGE_LIMIT:
+                raise door.Unreadable(f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}")
+            report, faults, refused = door.report(raw)
+        except door.Unreadable as error:
+            await _in_thread(self._complain, f"report refused: {error}")
+            why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
+            await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
         async with self._busy:
             if self.closing is not None:
                 return
             try:
-                answer, message = await _in_thread(self._take, report)
+                answer, message = await _in_thread(self._take, report, faults, refused)
             except DatabaseError as error:
                 # No answer is an answer: the agent keeps what runs and reports again.
-                log.warning("a report of node %s could not be recorded: %s", self.node_id, error)
+                log.warning("a report of node %s could not be recorded: %s", self.name, error)
+                if isinstance(error, DataError | IntegrityError):
+                    await _in_thread(self._complain, f"report refused: it could not be recorded: {error}")
+                return
+            except Exception as error:
+                log.exception("a report of node %s could not be taken", self.name)
+                await _in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
                 return
             if answer.fenced:
                 await self.close(protocol.CLOSE_SECOND_INCARNATION)
                 return
             await self._send(message)
 
-    def _take(self, report: Report) -> tuple[record.Answer, Desired | None]:
+    def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.Answer, Desired | None]:
         answer = record.report(self.node_id, report)
         if answer.fenced:
             return answer, None
+        if refused or report.inventory.full is not None:
+            self._refused = report.inventory.hash if refused else ""
+            alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)
+        if report.inventory.hash == self._refused:
+            answer.want_inventory = False
+        self._complain("; ".join(faults))
         self.known = {item.part: item.phase for item in report.here}
         return answer, desired.compose(
             self.node_id,
@@ -125,7 +142,17 @@ class AgentLink(AsyncWebsocketConsumer):
             leftovers=answer.leftovers,
             want_inventory=answer.want_inventory,
             min_proto=protocol.MIN_PROTO,
+            faults=[*faults, *([refused] if refused else [])],
         )
+
+    def _complain(self, says: str) -> None:
+        """Says on the node what is wrong with its reports, or that nothing is any more."""
+        if says != self._said:
+            try:
+                alarms.raised(alarms.REPORT, {self.name: says} if says else {}, about=self.name)
+                self._said = says
+            except DatabaseError as error:
+                log.warning("node %s: %s (and this could not be noted: %s)", self.name, says, error)
 
     async def nudge(self, event: dict[str, Any]) -> None:
         """Something is wanted of this node; several nudges while one is answered are one."""
@@ -137,7 +164,10 @@ class AgentLink(AsyncWebsocketConsumer):
             try:
                 await self._send(await _in_thread(desired.compose, self.node_id, self.known))
             except DatabaseError as error:
-                log.warning("orders of node %s could not be read: %s", self.node_id, error)
+                log.warning("orders of node %s could not be read: %s", self.name, error)
+            except Exception as error:
+                log.exception("orders of node %s could not be made", self.name)
+                await _in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:

@@ -26,11 +26,11 @@ from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Job, Part
 from controlplane.jobs.models import LogChunk as LogRow
 from controlplane.jobs.record import is_uuid
+from controlplane.link.door import UNREADABLE
 from controlplane.live.sources import answer
 
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
-SAMPLES_LIMIT = 20_000
 KINDS_LIMIT = 20
 
 View = Callable[..., HttpResponseBase]
@@ -63,7 +63,7 @@ def enrol(request: HttpRequest) -> HttpResponse:
     try:
         asked = msgspec.json.decode(request.body[:10_000], type=Enrol)
         node, credential = fleet.enrol(asked.token, asked.name)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         return _refuse(400, f"this is no request to join: {error}")
     except fleet.Refusal as refusal:
         return _refuse(403, str(refusal))
@@ -77,7 +77,7 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
     """Appends bytes to streams. Each chunk is stored only where it continues what is committed."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=LogBatch)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         return _refuse(400, f"this is no batch of logs: {error}")
     receipt = LogReceipt(streams=_append(node, batch.chunks))
     return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
@@ -163,7 +163,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
     """Stores measurements; what is not of this node is left out."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         return _refuse(400, f"this is no batch of measurements: {error}")
     now = timezone.now()
     devices = dict(Device.objects.filter(node=node).values_list("uuid", "id"))
@@ -176,12 +176,12 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
             s.power_w,
             s.temperature_c,
         )
-        for s in batch.devices[:SAMPLES_LIMIT]
+        for s in batch.devices
         if s.uuid in devices
     ]
     of_parts = [
         (s.part, now - timedelta(seconds=_age(s.age_s)), s.cpu, s.rss_bytes, _json(s.energy_j))
-        for s in batch.parts[:SAMPLES_LIMIT]
+        for s in batch.parts
         if is_uuid(s.part)
     ]
     with connection.cursor() as cursor:
@@ -210,7 +210,7 @@ def sources(request: HttpRequest, node: Node) -> HttpResponse:
     """Where a node may fetch an input of its own stages, with tickets for the nodes that have it."""
     try:
         asked = msgspec.json.decode(request.body[:10_000], type=AskSources)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNREADABLE as error:
         return _refuse(400, f"this is no question for sources: {error}")
     told = answer(node, asked)
     if told is None:

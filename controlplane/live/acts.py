@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from django.db import DataError, IntegrityError, transaction
+from django.db import DatabaseError, DataError, IntegrityError, transaction
 
 from controlplane import changes
 from controlplane.jobs import service
@@ -17,24 +19,57 @@ from scheduler.core.lifecycle import Event as What
 from scheduler.core.lifecycle import State, sources
 from scheduler.core.ports import Applied
 from scheduler.core.speed import speed_of
-from scheduler.core.types import Device, Plan, Resize, Snapshot, Stage, Start, Stop
+from scheduler.core.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
+
+log = logging.getLogger(__name__)
 
 
-def make_true(snapshot: Snapshot, plan: Plan, now: float) -> Applied:
-    """Does what the plan says in one transaction; a gang is placed whole or not at all."""
+def make_true(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str] | None = None) -> Applied:
+    """Does what the plan says in one transaction; a gang is placed whole or not at all.
+
+    What of it cannot be done by a mistake in its rows is left out and told in ``faults``, by stage.
+    """
     if not plan.starts and not plan.stops:
         return Applied()
     at = datetime.fromtimestamp(now, UTC)
     try:
         with transaction.atomic():
             return _act(snapshot, plan, at)
-    except (IntegrityError, DataError):
-        # Something of it cannot be any more: once again, and this time one by one.
+    except DatabaseError as error:
+        if not isinstance(error, IntegrityError | DataError):
+            raise  # the database is away or busy: that is no fault of a row
+    except Exception:
+        log.exception("a plan could not be applied as a whole")
+    # Something of it cannot be any more, or never could: once again, and this time one by one.
+    with transaction.atomic():
+        return _act(snapshot, plan, at, carefully=True, faults={} if faults is None else faults)
+
+
+@contextmanager
+def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[None]:
+    """A savepoint of its own for what is done carefully: what fails there is told and undone, and the rest goes on.
+
+    Without care there is no savepoint: a refusal then ends the whole transaction.
+    """
+    if not carefully:
+        yield
+        return
+    try:
         with transaction.atomic():
-            return _act(snapshot, plan, at, carefully=True)
+            yield
+    except (IntegrityError, DataError) as error:
+        if isinstance(error, DataError):
+            faults[who] = f"{type(error).__name__}: {error}"
+    except DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001  it is told
+        faults[who] = f"{type(error).__name__}: {error}"
 
 
-def _act(snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False) -> Applied:
+def _act(
+    snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, str] | None = None
+) -> Applied:
+    faults = {} if faults is None else faults
     stages = {stage.id: stage for stage in snapshot.waiting}
     victims = {run.id: run for run in snapshot.running}
     touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
@@ -47,42 +82,42 @@ def _act(snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = Fals
     ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
     rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
     devices = {device.id: device for node in snapshot.nodes for device in node.devices}
-    placings = [
-        _placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds)
-        for start in plan.starts
-        if start.stage in rows and rows[start.stage].state == State.PENDING
-    ]
+    placings = []
+    for start in plan.starts:
+        if start.stage in rows and rows[start.stage].state == State.PENDING:
+            with _alone(_named(stages[start.stage]), faults, carefully=carefully):
+                placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
     notes: list[service.Note] = []
     placed: set[str] = set()
     for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
-        try:
-            # Without care there is no savepoint: a refusal then ends the whole transaction.
-            with transaction.atomic(savepoint=carefully):
-                notes += service.place(jobs, group, at)
+        with _alone(_named(stages[str(group[0].stage.id)]), faults, carefully=carefully):
+            notes += service.place(jobs, group, at)
             placed |= {str(placing.stage.id) for placing in group}
-        except (IntegrityError, DataError):
-            if not carefully:
-                raise
     stopped: list[str] = []
     for stop in plan.stops:
         row = rows.get(stop.victim)
         if row is None or row.state not in sources(What.STOP):
             continue
-        notes += service.stop(
-            [jobs[row.job_id]],
-            [row],
-            stop.cause,
-            at,
-            stop_for=uuid.UUID(stop.stage) if stop.stage else None,
-            note=_note(stop),
-            resized_to=stop.size if isinstance(stop, Resize) else None,
-        )
-        stopped.append(stop.victim)
+        with _alone(_named(victims[stop.victim]), faults, carefully=carefully):
+            notes += service.stop(
+                [jobs[row.job_id]],
+                [row],
+                stop.cause,
+                at,
+                stop_for=uuid.UUID(stop.stage) if stop.stage else None,
+                note=_note(stop),
+                resized_to=stop.size if isinstance(stop, Resize) else None,
+            )
+            stopped.append(stop.victim)
     service.settle(jobs.values(), notes, at, [rows[i] for i in (*placed, *stopped)])
     keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
     transaction.on_commit(lambda: changes.announce(*keys))
     skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
     return Applied(tuple(sorted(placed)), tuple(stopped), skipped)
+
+
+def _named(stage: Stage | Running) -> str:
+    return f"#{stage.number} {stage.name}"
 
 
 def _note(stop: Stop) -> Told:

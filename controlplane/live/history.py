@@ -80,6 +80,8 @@ class History:
         self._usage: dict[str, float] = {}
         # Of the newest stages of each pool that were predicted, whether they ended by their P90.
         self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
+        # Finished stages from which nothing can be learned, with the reason.
+        self.aside: dict[str, str] = {}
 
     @property
     def held(self) -> dict[str, tuple[int, int]]:
@@ -134,22 +136,29 @@ class History:
             rows = cursor.fetchall()
             cursor.execute(_GOING)
             going = dict(cursor.fetchall())
+        self.aside = {}
         fresh = []
         for *row, upper_s, pool in reversed(rows):  # the oldest first: what is learned is learned in order of time
-            one = _finished(row)
-            if one.id not in self._finished:
-                self._finished[one.id] = one
-                fresh.append(one)
-                if upper_s is not None:
-                    self._within[pool].append(one.work_s <= upper_s + 1.0)
-                self._newest_at = max(self._newest_at, one.ended_at)
+            try:
+                one = _finished(row)
+                if one.id not in self._finished:
+                    self._finished[one.id] = one
+                    fresh.append(one)
+                    if upper_s is not None:
+                        self._within[pool].append(one.work_s <= upper_s + 1.0)
+                    self._newest_at = max(self._newest_at, one.ended_at)
+            except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
+                self.aside[f"{row[3]}/{row[4]}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
         found = speeds.settled(self._speeds, speeds.speeds(self._finished.values()))
         if found != self._speeds:
             # What was work at other speeds is other work: a figure that changed would be divided out wrongly.
             self._speeds, self._durations, self._going = found, Durations(), set()
             fresh = list(self._finished.values())
         for one in fresh:
-            self._durations.learn(replace(one, speed=self._speeds.get((one.kind, one.model), one.speed)))
+            try:
+                self._durations.learn(replace(one, speed=self._speeds.get((one.kind, one.model), one.speed)))
+            except Exception as error:  # noqa: BLE001
+                self.aside[f"{one.project}/{one.name}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
         for name in list(self._finished)[: max(0, len(self._finished) - RECORDS)]:
             if self._finished[name].ended_at < self._newest_at - OVERLAP_S:  # the others will be read once more
                 del self._finished[name]

@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from django.db import OperationalError, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
+from controlplane.fleet import alarms
+from controlplane.live.alarms import Alarms
 from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
-from scheduler.core import planning
+from scheduler.core import aside
 from scheduler.core.cycle import run
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,8 @@ log = logging.getLogger(__name__)
 LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
-_planner = planning.Planner()
+_planner = aside.Planner()
+_alarms = Alarms()
 _mutex = threading.Lock()
 _last_at = 0.0
 _last_s = 0.0
@@ -65,9 +68,17 @@ def cycle() -> None:
             if not mine:
                 return
             began, _last_at = time.perf_counter(), clock()
-            done = run(_store, profiles.named, _last_at, _planner)
-            _last_s = time.perf_counter() - began
+            try:
+                done = run(_store, profiles.named, _last_at, _planner)
+            except DatabaseError:
+                raise  # it is away or busy, which other places tell
+            except Exception as error:
+                _alarms.tell({alarms.CYCLE: {"scheduler": f"no cycle comes through: {type(error).__name__}: {error}"}})
+                raise
+            finally:
+                _last_s = time.perf_counter() - began
             recorder.note(done, _last_s, _last_at)
+            _alarms.of(done.snapshot, _store.aside, _planner.aside)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
 
 

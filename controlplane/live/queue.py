@@ -45,6 +45,8 @@ class Queue:
         self._known, self._history, self._scaling = known, history, scaling
         self._stages: dict[uuid.UUID, tuple[str, Stage]] = {}
         self._dependent: set[uuid.UUID] = set()
+        # Stages whose rows cannot be used, with the reason; as of the last reading.
+        self.aside: dict[str, str] = {}
 
     @property
     def ids(self) -> set[uuid.UUID]:
@@ -53,6 +55,7 @@ class Queue:
 
     def read(self, cursor: Any, now: float, *, pinning: bool) -> tuple[Stage, ...]:
         """All that wait, or are held. ``pinning``: some pool has no shared storage."""
+        self.aside = {}
         if self._history.refreshed(now):
             self._stages.clear()  # every estimate may have changed
         cursor.execute(_VERSIONS)
@@ -67,10 +70,15 @@ class Queue:
             for i, *_, request, _version in rows:
                 if i not in self._known.requests:
                     self._known.requests[i] = parsed(request)
-            reads = residence.read_by([row[0] for row in rows if "inputs" in self._known.requests[row[0]]])
+            reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]])
             self._known.receive({row[0]: row[-3] for row in rows})
             for *row, _request, version in rows:
-                stage = self._stage(row, now)
+                try:
+                    stage = self._stage(row, now)
+                except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
+                    self._stages.pop(row[0], None)
+                    self.aside[f"#{row[2]} {row[3]}"] = f"{type(error).__name__}: {error}"
+                    continue
                 self._stages[row[0]] = (version, replace(stage, inputs=reads[row[0]]) if row[0] in reads else stage)
                 (self._dependent.add if row[11] is None else self._dependent.discard)(row[0])
         if not versions:
@@ -94,6 +102,19 @@ class Queue:
                 stage = replace(stage, unmet=needs, blocked_by=blocked.get(i), pinned=bound.get(i, ()))
             waiting.append(stage)
         return tuple(waiting)
+
+    def _reads(self, rows: list[Any]) -> dict[uuid.UUID, tuple[str, ...]]:
+        """What these stages read; one whose inputs cannot be told is set aside when its row is looked at."""
+        try:
+            return residence.read_by([row[0] for row in rows])
+        except Exception:  # noqa: BLE001  one of them: each by itself
+            found: dict[uuid.UUID, tuple[str, ...]] = {}
+            for row in rows:
+                try:
+                    found |= residence.read_by([row[0]])
+                except Exception as error:  # noqa: BLE001  it is told
+                    self.aside[f"#{row[2]} {row[3]}"] = f"its inputs: {type(error).__name__}: {error}"
+            return found
 
     def _stage(self, row: Any, now: float) -> Stage:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[

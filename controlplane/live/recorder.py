@@ -18,10 +18,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import OperationalError, close_old_connections, transaction
 from django.utils import timezone
 
 from controlplane import changes
+from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
 from scheduler.core.clauses import plain
@@ -59,6 +60,7 @@ class Recorder:
         self._writer = log.Writer(settings.DECISIONS)
         self._shadowed_at = 0.0
         self.lost = 0
+        self._failed = False
 
     def note(self, cycle: Cycle, took_s: float, now: float) -> None:
         """Takes the outcome of a cycle. Costs its caller nothing but this."""
@@ -78,10 +80,35 @@ class Recorder:
             while self._notes:
                 noted.append(self._notes.popleft())
             fresh = [one for one in noted if self._is_news(one)]
-            rows = Decision.objects.bulk_create([_row(one) for one in fresh])
-            for one, row in zip(fresh, rows, strict=True):
-                self._keep(one, row)
+            faults: dict[str, str] = {}
+            rows = self._rows(fresh, faults)
+            if faults or self._failed:
+                alarms.raised(alarms.RECORD, faults)
+            self._failed = bool(faults)
         return rows
+
+    def _rows(self, fresh: list[Noted], faults: dict[str, str]) -> list[Decision]:
+        """Writes these notes; one that cannot be written is told in ``faults`` and keeps no other from being so."""
+        try:
+            made = [_row(one) for one in fresh]
+            with transaction.atomic():
+                pairs = list(zip(fresh, Decision.objects.bulk_create(made), strict=True))
+        except OperationalError:
+            raise
+        except Exception:  # noqa: BLE001  one of them: each by itself
+            pairs = []
+            for one in fresh:
+                try:
+                    with transaction.atomic():
+                        pairs += [(one, row) for row in Decision.objects.bulk_create([_row(one)])]
+                except Exception as error:  # noqa: BLE001  it is told
+                    faults["decision"] = f"a decision has no row: {type(error).__name__}: {error}"
+        for one, row in pairs:
+            try:
+                self._keep(one, row)
+            except Exception as error:  # noqa: BLE001  it is told
+                faults["record"] = f"decision {row.pk} has a row but no record: {type(error).__name__}: {error}"
+        return [row for _, row in pairs]
 
     def _work(self) -> None:
         while True:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from django.db import connection
+from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
 from controlplane.live.lengths import Held, Lengths
@@ -51,9 +52,12 @@ class Reports:
     def __init__(self) -> None:
         self._written: dict[str, _Written] = {}
 
-    def write(self, snapshot: Snapshot, plan: Plan, now: float, held: Held) -> None:
+    def write(
+        self, snapshot: Snapshot, plan: Plan, now: float, held: Held, faults: dict[str, str] | None = None
+    ) -> None:
         """Writes what the cycle says of each stage that waits, where that is news. ``held`` says by pool how many of
-        how many stages ended by what was predicted of them."""
+        how many stages ended by what was predicted of them; of whom it cannot be written is told in ``faults``."""
+        faults = {} if faults is None else faults
         stages = {stage.id: stage for stage in snapshot.waiting}
         names, lengths = {node.id: node.name for node in snapshot.nodes}, Lengths(snapshot, held)
         news: list[tuple[str, ...]] = []
@@ -62,7 +66,11 @@ class Reports:
             same = was is not None and was.urgent == urgent
             if same and was is not None and now - was.at < REFRESH_S:
                 continue
-            row = _row(wait, names, stages[wait.stage], lengths)
+            try:
+                row = _row(wait, names, stages[wait.stage], lengths)
+            except Exception as error:  # noqa: BLE001  what cannot be said of one stage keeps nobody from the others
+                faults[_named(stages[wait.stage])] = f"why it waits cannot be written: {type(error).__name__}: {error}"
+                continue
             whole = hashlib.blake2b("".join(row[1:-1]).encode(), digest_size=16).digest()
             if same and was is not None and was.whole == whole and now - was.at < 30:
                 continue
@@ -74,9 +82,14 @@ class Reports:
             del self._written[gone]
         if not news:
             return
-        columns = [[None if value == "null" else value for value in column] for column in zip(*news, strict=True)]
-        with connection.cursor() as cursor:
-            cursor.execute(_REPORT, [datetime.fromtimestamp(now, UTC), *columns])
+        try:
+            _write(news, now)
+        except (DataError, IntegrityError):
+            for row in news:
+                try:
+                    _write([row], now)
+                except (DataError, IntegrityError) as error:
+                    faults[_named(stages[row[0]])] = f"why it waits cannot be written: {error}"
         keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
         changes.announce("jobs", "timeline", *keys)
 
@@ -94,6 +107,16 @@ def shown(expected: Expected | None) -> dict[str, Any] | None:
         if expected and expected.known
         else None
     )
+
+
+def _named(stage: Stage) -> str:
+    return f"#{stage.number} {stage.name}"
+
+
+def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
+    columns = [[None if value == "null" else value for value in column] for column in zip(*news, strict=True)]
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_REPORT, [datetime.fromtimestamp(now, UTC), *columns])
 
 
 def _row(wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths) -> tuple[str, ...]:

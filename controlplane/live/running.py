@@ -57,6 +57,8 @@ class Holders:
 
     def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
+        # Stages whose rows tell no more than what they hold, with the reason; as of the last reading.
+        self.aside: dict[str, str] = {}
 
     def read(self, cursor: Any, now: float, waiting: Collection[uuid.UUID], *, pinning: bool) -> tuple[Running, ...]:
         """All that hold devices; of others than these and those ``waiting`` nothing is remembered."""
@@ -73,12 +75,47 @@ class Holders:
         self._known.receive({row[0]: row[21] - 1 for row in rows})
         elastic = [i for i in ids if pinning and demand.most_nodes(self._known.requests[i])]
         bound = pinned("s.id = ANY(%s)", elastic) if elastic else {}
-        found = tuple(self._one(row, ranks[row[11]], now, bound.get(row[0], ())) for row in rows)
+        self.aside = {}
+        found = tuple(self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ())) for row in rows)
         if not any(one.preemptions for one in found):
             return found
         cursor.execute(_STOPS)
         circles = in_circles(cursor.fetchall())
         return tuple(replace(one, in_circle=True) if one.id in circles else one for one in found)
+
+    def _one_or_bare(
+        self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]
+    ) -> Running:
+        """A stage as its row has it; where that cannot be used, what it holds is still held, by a stage that nobody
+        moves."""
+        try:
+            return self._one(row, ranks, now, bound)
+        except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
+            (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
+            self.aside[f"#{number} {name}"] = f"{type(error).__name__}: {error}"
+            order = sorted(ranks)
+            return Running(
+                id=str(i),
+                job=job,
+                number=number,
+                name=name,
+                project=project,
+                user=user,
+                pool=pool,
+                kind=kind,
+                priority=priority,
+                state=State(state),
+                attempt=str(attempt),
+                placement=Placement(
+                    alternative=row[12],
+                    nodes=tuple(ranks[rank][0] for rank in order),
+                    grants=tuple(tuple(ranks[rank][1]) for rank in order),
+                ),
+                started_at=row[13],
+                estimate=self._history.as_estimate({}),
+                priority_class=priority_class,
+                preemptible=False,
+            )
 
     def _one(self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]) -> Running:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]

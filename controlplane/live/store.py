@@ -9,7 +9,7 @@ import time
 
 from django.db import connection
 
-from controlplane.fleet import maintenance, world
+from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.world import parsed
 from controlplane.live import acts, residence
 from controlplane.live.history import History
@@ -24,6 +24,7 @@ from controlplane.live.usual import Usual
 from scheduler.core.ports import Applied
 from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.predict.lateness import Lateness
+from scheduler.profiles import PROFILES
 
 _RULES = """
 SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
@@ -35,6 +36,10 @@ SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
         FROM fleet_maintenancewindow w LEFT JOIN pools_pool p ON p.id = w.pool_id
         WHERE w.cancelled_at IS NULL AND w.ends_at > to_timestamp(%s))
 """
+
+
+# The profile of a pool whose own is not known any more; such a pool starts nothing.
+DEFAULT = "hybrid"
 
 
 class LiveStore:
@@ -52,17 +57,25 @@ class LiveStore:
         self._holders = Holders(known, self.history, self.scaling)
         self._reports = Reports()
         self._nodes, self._waiting, self._running = Lasting[Node](), Lasting[Stage](), Lasting[Running]()
+        # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
+        self.aside: dict[str, dict[str, str]] = {}
 
     def load(self, now: float) -> Snapshot:
         """Everything that one cycle may know."""
         with connection.cursor() as cursor:
             cursor.execute(_RULES, [now])
             pools, projects, quotas, windows = (parsed(column) for column in cursor.fetchone())
-            nodes = world.nodes()
+            nodes, bad_nodes = world.look()
             pinning = any(not pool["storage_path"] for pool in pools)
             waiting = self._queue.read(cursor, now, pinning=pinning)
             running = self._holders.read(cursor, now, self._queue.ids, pinning=pinning)
         nodes = residence.with_cached(nodes, waiting)
+        unknown = {p["name"]: f"there is no profile {p['profile']}" for p in pools if p["profile"] not in PROFILES}
+        self.aside = {
+            alarms.NODE: bad_nodes,
+            alarms.STAGE: {**self.history.aside, **self._holders.aside, **self._queue.aside},
+            alarms.POOL: unknown,
+        }
         used = self.history.usage(now)
         return Snapshot(
             nodes=self._nodes.of(nodes),
@@ -83,8 +96,8 @@ class LiveStore:
             pools=tuple(
                 Pool(
                     name=pool["name"],
-                    profile=pool["profile"],
-                    stopped_by=pool["stopped_by"],
+                    profile=DEFAULT if pool["name"] in unknown else pool["profile"],
+                    stopped_by=unknown.get(pool["name"]) or pool["stopped_by"],
                     default_limit_s=float(pool["default_limit_s"]),
                     max_limit_s=float(pool["max_limit_s"]),
                     user_limit=pool["user_limit"],
@@ -100,14 +113,14 @@ class LiveStore:
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
         """Makes the plan true, and writes what it says of those that wait."""
-        applied = acts.make_true(snapshot, plan, now)
+        applied = acts.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
         stages = {stage.id: stage for stage in snapshot.waiting}
         self.lateness.began(applied.started, now)
         self.lateness.forget(stages)
         for wait in plan.waits:
             if wait.planned and wait.stage in stages:
                 self.lateness.promised(stages[wait.stage], wait.planned)
-        self._reports.write(snapshot, plan, now, self.history.held)
+        self._reports.write(snapshot, plan, now, self.history.held, self.aside[alarms.STAGE])
         return applied
 
 

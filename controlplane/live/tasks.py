@@ -19,6 +19,12 @@ def housekeeping() -> None:
     duties.housekeeping()
 
 
+@shared_task(name="fleet.invariants", ignore_result=True)  # type: ignore[untyped-decorator]
+def invariants() -> None:
+    """Looks whether the record holds what must always hold."""
+    duties.check()
+
+
 @shared_task(name=changes.SHADOW_TASK, ignore_result=True)  # type: ignore[untyped-decorator]
 def shadow(decision_id: int) -> None:
     """Lets the shadow profiles think about one decision."""

@@ -16,10 +16,10 @@ from agents.protocol import Timers
 from controlplane import changes
 from controlplane.access import guard
 from controlplane.access import service as access
-from controlplane.fleet import service
+from controlplane.fleet import alarms, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record
-from controlplane.live import recorder
+from controlplane.live import invariants, recorder
 
 log = logging.getLogger(__name__)
 
@@ -32,10 +32,9 @@ def claim(name: str, every_s: float) -> bool:
     """Claims a duty; False where it was done within ``every_s`` already, by whomever."""
     with connection.cursor() as cursor:
         cursor.execute(
-            """INSERT INTO fleet_heartbeat AS h (name, at, epoch) VALUES (%s, now(), 1)
-               ON CONFLICT (name) DO UPDATE SET at = now(), epoch = h.epoch + 1
-               WHERE h.at < now() - make_interval(secs => %s)
-               RETURNING epoch""",
+            """INSERT INTO fleet_heartbeat AS h (name, at) VALUES (%s, now())
+               ON CONFLICT (name) DO UPDATE SET at = now() WHERE h.at < now() - make_interval(secs => %s)
+               RETURNING at""",
             [name, every_s],
         )
         return cursor.fetchone() is not None
@@ -76,10 +75,21 @@ def housekeeping() -> None:
     now = timezone.now()
     access.forget_old()
     guard.forget_old()
+    alarms.forget_old()
     recorder.forget_old()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
+
+
+def check() -> None:
+    """Looks whether the record holds what must always hold; what does not is an alarm for staff."""
+    if not claim("invariants", 50):
+        return
+    found = invariants.check()
+    for says in found.unchecked:
+        log.warning("an invariant was not checked: %s", says)
+    alarms.raised(alarms.INVARIANT, found.broken)
 
 
 def _partitions(table: str) -> None:

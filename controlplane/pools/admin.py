@@ -13,12 +13,18 @@ class PoolForm(forms.ModelForm):
     """Offers the profiles that there are."""
 
     profile = forms.ChoiceField(choices=[(name, name) for name in PROFILES])
+    shadow_profile = forms.ChoiceField(
+        choices=[("", "–"), *((name, name) for name in PROFILES)],
+        required=False,
+        help_text=Pool._meta.get_field("shadow_profile").help_text,
+    )
 
     class Meta:
         model = Pool
         fields = [
             "name",
             "profile",
+            "shadow_profile",
             "storage_path",
             "default_limit_s",
             "max_limit_s",
@@ -34,7 +40,16 @@ class PoolAdmin(admin.ModelAdmin):
     """Pools and their limits."""
 
     form = PoolForm
-    list_display = ["name", "profile", "storage_path", "default_limit_s", "max_limit_s", "min_runtime_s", "stopped_by"]
+    list_display = [
+        "name",
+        "profile",
+        "shadow_profile",
+        "storage_path",
+        "default_limit_s",
+        "max_limit_s",
+        "min_runtime_s",
+        "stopped_by",
+    ]
     search_fields = ["name"]
 
 

@@ -32,6 +32,7 @@ FOREVER = float("inf")
 # Of more places than this it pays to ask first which cannot be the earliest.
 FEW = 4
 ALWAYS = -FOREVER
+LEAST = -(2**62)
 
 
 class Lane:
@@ -207,7 +208,8 @@ class Timetable:
         """Keep the arrays true for one device."""
         milli, memory = lane.milli, lane.memory
         least, least_memory = min(milli), min(memory)
-        self._least[row], self._least_memory[row] = least, least_memory
+        # However many entries overlap, what is missing fits the array: only that it is less than nothing matters.
+        self._least[row], self._least_memory[row] = max(least, LEAST), max(least_memory, LEAST)
         if least < 0 or least_memory < 0:
             self.oversold.add(row)
         else:

@@ -62,5 +62,5 @@ COLUMNS = (
         "REPORTED",
         lambda n: (units.span(units.since(n.get("last_report_at"))) + " ago") if n.get("last_report_at") else "",
     ),
-    Column("REASON", lambda n: n.get("reason")),
+    Column("REASON", lambda n: "; ".join([n["reason"]] * bool(n.get("reason")) + list(n.get("alarms") or []))),
 )

@@ -31,6 +31,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "top": "watch devices live",
         "drain": "let a node finish and give it nothing new",
         "resume": "give a drained node work again",
+        "cordon": "take a device out of service",
+        "uncordon": "put a cordoned device back in service",
         "maintenance": "plan when nodes do not serve",
         "consolidate": "tell who could move so that a job fits",
     },

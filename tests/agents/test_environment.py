@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,3 +126,13 @@ def test_a_folder_that_the_user_cannot_enter_is_refused_with_the_cure(tmp_path: 
     with pytest.raises(ValueError, match=r"somebody, who cannot enter .*closed.*chmod o\+x"):
         other.check(closed / "parts")
     run_as.parse("self").check(closed / "parts")
+
+
+def test_a_stage_is_told_how_much_memory_it_may_use_of_each_accelerator() -> None:
+    def told(*claims: DeviceClaim) -> str | None:
+        wanted = order("p", "true", devices=list(claims))
+        return environment(wanted, PLACES, {}, None, "/home").get("YARD_DEVICE_MEMORY_BYTES")
+
+    assert told(claim("nvidia", 0), msgspec.structs.replace(claim("nvidia", 1), memory_bytes=2**34)) == "1"
+    assert told(msgspec.structs.replace(claim("nvidia", 1), memory_bytes=0)) is None
+    assert told(claim("intel", 0, kind="cpu")) is None

@@ -1,0 +1,186 @@
+"""What an agent says is read here, once: whatever is out of bounds is left out and said, and the rest is taken.
+
+The bounds are those of :mod:`agents.protocol`. An inventory is taken whole or not at all; of a part's report only the
+field that is at fault is left out, for its progress and paths come from the job, which must not silence its node.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from agents import protocol
+from agents.protocol import Conditions, Exit, Here, Inventory, InventoryRef, Kept, Report
+from controlplane.fleet import bounds
+
+MOST_FAULTS: Final = 8
+# More fields than any shape has.
+_TRIES: Final = 32
+# A report of 20,000 parts has some 400,000 values; each costs far more memory than the two bytes it may take to send.
+MOST_VALUES: Final = 1_000_000
+_NONE: Final = msgspec.Raw(b"null")
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class Unreadable(ValueError):
+    """What came is no report at all; the sentence says why."""
+
+
+class _Ref(msgspec.Struct, frozen=True):
+    hash: protocol.Name
+    full: msgspec.Raw = _NONE
+
+
+class _Letter(Report, frozen=True):
+    """A report of which only the envelope is read."""
+
+    inventory: _Ref  # type: ignore[assignment]
+    here: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=20_000)] = []  # type: ignore[assignment]
+    conditions: msgspec.Raw = _NONE  # type: ignore[assignment]
+    kept: msgspec.Raw = _NONE  # type: ignore[assignment]
+
+
+_letter = msgspec.json.Decoder(_Letter).decode
+_whole = msgspec.json.Decoder(Report).decode
+
+
+def report(raw: bytes) -> tuple[Report, list[str], str]:
+    """The report in these bytes, what of it was left out, and why its inventory was refused (empty where it was not).
+
+    Raises Unreadable where not even its envelope can be read.
+    """
+    if raw.count(b",") > MOST_VALUES:
+        raise Unreadable(f"this is no report: it has more than {MOST_VALUES} values")
+    try:
+        return _checked(_whole(raw))
+    except UNREADABLE:
+        pass  # again, and this time piece by piece
+    try:
+        letter = _letter(raw)
+    except UNREADABLE as error:
+        raise Unreadable(f"this is no report: {_plain(error)}") from None
+    faults: list[str] = []
+    full, refused = _inventory(letter.inventory.full)
+    taken = Report(
+        proto=letter.proto,
+        agent=letter.agent,
+        boot_id=letter.boot_id,
+        start_seq=letter.start_seq,
+        seq=letter.seq,
+        seen_generation=letter.seen_generation,
+        inventory=InventoryRef(hash=letter.inventory.hash, full=full),
+        here=[one for item in letter.here if (one := _part(item, faults)) is not None],
+        conditions=_of(Conditions, letter.conditions, "conditions", faults) or Conditions(),
+        kept=_of(Kept, letter.kept, "kept", faults),
+    )
+    return taken, faults[:MOST_FAULTS], refused
+
+
+def _checked(taken: Report) -> tuple[Report, list[str], str]:
+    """Whatever the shapes cannot say: each device once."""
+    full = taken.inventory.full
+    return taken, [], "" if full is None else _twice(full)[:500]
+
+
+def _twice(inventory: Inventory) -> str:
+    seen: set[str] = set()
+    for device in inventory.devices:
+        if device.uuid in seen:
+            return f"inventory: device {device.uuid} is listed twice; the second is left out"
+        seen.add(device.uuid)
+    return ""
+
+
+def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, str]:
+    if raw == _NONE:
+        return None, ""
+    try:
+        found = msgspec.json.decode(raw, type=Inventory)
+    except UNREADABLE as error:
+        return None, f"inventory refused: {_told(error, raw)}"
+    return found, _twice(found)
+
+
+def _part(raw: msgspec.Raw, faults: list[str]) -> Here | None:
+    before = len(faults)
+    found = _of(Here, raw, "part", faults)
+    if found is not None and len(faults) > before and found.exit is None and found.phase >= protocol.Phase.ENDED:
+        # Without an exit an end counts as a completion; one that cannot be read is none.
+        found = msgspec.structs.replace(found, exit=Exit(cause="SUPERVISOR_LOST", detail=faults[-1]))
+    return found
+
+
+def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[str]) -> Any:
+    """The value of this shape without the fields that are at fault; None where that leaves nothing to read."""
+    if raw == _NONE:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=shape)
+    except UNREADABLE as error:
+        faults.append(f"{name}: {_told(error, raw)}")
+        fault: BaseException = error
+    try:
+        fields = msgspec.json.decode(raw)
+    except UNREADABLE:
+        return None
+    for _ in range(_TRIES):
+        at = _FIELD.search(str(fault))
+        if not isinstance(fields, dict) or at is None or at[1] not in fields:
+            return None
+        del fields[at[1]]
+        try:
+            return msgspec.convert(fields, shape)
+        except (msgspec.ValidationError, RecursionError) as again:
+            fault = again
+    return None
+
+
+_FIELD = re.compile(r"`\$\.(\w+)")
+_PATH = re.compile(r" - at (?:`key` in )?`\$(.*)`$")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def _plain(error: BaseException) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error).replace("`", "")
+
+
+def _told(error: BaseException, raw: msgspec.Raw) -> str:
+    """What is wrong, with the device, the field, the value, and what would be accepted."""
+    found = _PATH.search(str(error))
+    if found is None:
+        return _plain(error)
+    expected = bounds.spoken(str(error)[: found.start()])
+    where = found[1].lstrip(".") or "it"
+    try:
+        value = whole = msgspec.json.decode(raw)
+    except UNREADABLE:
+        return f"{where}: {expected}"
+    steps = _STEP.findall(found[1])
+    for name, number in steps:
+        try:
+            value = value[name] if name else value[int(number)]
+        except (KeyError, IndexError, TypeError):
+            return f"{where}: {expected}"
+    if len(steps) > 1 and steps[0][0] == "devices" and isinstance(whole, dict):
+        device = whole["devices"][int(steps[1][1])]
+        if isinstance(device, dict):
+            where = f"device {_short(device.get('kind'))}-{_short(device.get('index'))}" + "".join(
+                f" {name}" if name else f"[{number}]" for name, number in steps[2:]
+            )
+    if isinstance(value, dict | list):
+        return f"{where}: {expected}"
+    return f"{where} is {_short(value)}; {expected}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "…"
+    # A number of a million digits is not written out to be cut.
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return f"a number of {value.bit_length()} bits"
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -1,0 +1,24 @@
+"""``manage.py check_invariants``: tells whether the record holds what must always hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from controlplane.live import invariants
+
+
+class Command(BaseCommand):
+    """Prints each invariant that does not hold with the first rows that break it; exits with 1 where there is one."""
+
+    help = "Tell whether the record holds what must always hold; exit with 1 where it does not."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Checks them all."""
+        found = invariants.broken()
+        for says in found:
+            self.stdout.write(says)
+        if found:
+            raise SystemExit(1)
+        self.stdout.write(f"all {len(invariants.INVARIANTS)} invariants hold")

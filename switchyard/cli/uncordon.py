@@ -1,0 +1,37 @@
+"""``yard uncordon``: puts a cordoned device back in service."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from switchyard.cli import clean, exits, output
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    import argparse
+
+EXAMPLES = """
+  yard uncordon g07 gpu3 --reason "card swapped"
+  yard uncordon g07 GPU-4f2c
+  yard uncordon g07 gpu3 --reason "card swapped" --json
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("node", help="its name or id")
+    parser.add_argument("device", help="its uuid, or its kind and index, such as gpu3")
+    parser.add_argument("--reason", default="", help="why")
+    output.options(parser, formats=("json", "yaml"))
+
+
+def run(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        device = client.nodes.uncordon(args.node, args.device, args.reason)
+        output.one(
+            args,
+            device,
+            lambda: [
+                f"device {clean.line(args.node)} {clean.line(args.device)} {output.paint(str(device.get('health')))}"
+            ],
+        )
+    return exits.OK
