@@ -43,7 +43,14 @@ BROKER = Broker(STATE, STATE)
 (STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
 # What a person says about the machine that tests run on.
-KEPT = {"YARD_CHROMIUM", "YARD_LONG", "YARD_SKIPS", "YARD_TEST_CONTAINER_IMAGE", "YARD_TEST_TORCH", "YARD_VENDOR_SAMPLES"}
+KEPT = {
+    "YARD_CHROMIUM",
+    "YARD_LONG",
+    "YARD_SKIPS",
+    "YARD_TEST_CONTAINER_IMAGE",
+    "YARD_TEST_TORCH",
+    "YARD_VENDOR_SAMPLES",
+}
 KEPT |= {"YARD_PYTHON_IMAGE", "YARD_POSTGRES_IMAGE", "YARD_VALKEY_IMAGE"}
 for name in [name for name in os.environ if name.startswith("YARD_") and name not in KEPT]:
     del os.environ[name]

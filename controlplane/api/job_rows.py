@@ -117,7 +117,7 @@ class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
     ``why_here_said`` are the same in clauses; empty for words of somebody's own.
 
-    ``nodes`` is on how many nodes it runs or ran, the least while it waits; an elastic stage may have ``least_nodes``
+    It has been in its ``state`` since ``state_at``. ``nodes`` is on how many nodes it runs or ran, the least while it waits; an elastic stage may have ``least_nodes``
     to ``most_nodes``.
     """
 
@@ -127,6 +127,7 @@ class Stage(msgspec.Struct, frozen=True):
     index: int
     needs: list[str]
     state: State
+    state_at: datetime | None
     substate: str
     cause: str
     detail: str
@@ -288,6 +289,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         index=stage.index,
         needs=sorted(names[need] for need in around.needs.get(stage.id, ()) if need in names),
         state=state,
+        state_at=stage.state_at,
         substate=next((claim.part.substate for claim in claims), "") if state in ACTIVE else "",
         cause=stage.cause,
         detail=stage.detail,

@@ -8,7 +8,8 @@ speed and nothing else. What a user may see is decided by the same read as over 
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
-    <- {"kind": "error", "topic": ..., "status": 404}                      <- {"kind": "beat"}
+    <- {"kind": "error", "topic": ..., "status": 404}
+    <- {"kind": "beat", "late_s": 0}       the line lives; ``late_s`` is for how long a look that is due has no answer
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ MAX_TOPICS = 20
 MAX_TOPIC_LENGTH = 500
 AGAIN_S = 1.0
 SAFETY_S = 8.0
-BEAT_S = 10.0
+JOIN_AGAIN_S = 10.0
+# A browser that hears nothing for a little more than twice this says that it is not live.
+BEAT_S = 2.0
 SESSION_S = 60.0
 CLOSE_UNAUTHENTICATED = 4401
 GROUP = "changes"
@@ -52,6 +55,7 @@ class Topic:
     seq: int = 0
     read_at: float = 0.0
     due_at: float = 0.0
+    asked_again: bool = False
     failed: int = 0
 
 
@@ -109,18 +113,21 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.topics: dict[str, Topic] = {}
         self.stir = asyncio.Event()
         self.looking: asyncio.Task[None] | None = None
+        self.beating: asyncio.Task[None] | None = None
         await self.accept()
         user = self.scope.get("user")
         if user is None or not user.is_authenticated:
             await self.close(CLOSE_UNAUTHENTICATED)
             return
         self.looking = asyncio.create_task(self._keep_looking())
+        self.beating = asyncio.create_task(self._keep_beating())
 
     async def disconnect(self, code: int) -> None:
-        if self.looking:
-            self.looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.looking
+        for task in (self.looking, self.beating):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         with contextlib.suppress(Exception):
             await self.channel_layer.group_discard(GROUP, self.channel_name)
 
@@ -153,6 +160,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         now = time.monotonic()
         for path, topic in self.topics.items():
             if touched(path, keys):
+                topic.asked_again = True
                 topic.due_at = min(topic.due_at, max(now, topic.read_at + AGAIN_S))
                 self.stir.set()
 
@@ -160,7 +168,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
 
     async def _keep_looking(self) -> None:
-        """Looks at each topic when it is due, tells the browser that the line lives, and that it is still signed in."""
+        """Looks at each topic when it is due, and whether the browser is still signed in."""
         try:
             await self._loop()
         except asyncio.CancelledError:
@@ -170,8 +178,18 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             with contextlib.suppress(Exception):
                 await self.close()
 
+    async def _keep_beating(self) -> None:
+        """Tells the browser that the line lives, also while a look takes long: how late that is, the beat says."""
+        with contextlib.suppress(Exception):  # a send on a socket that just went away
+            while True:
+                late_s = time.monotonic() - min(
+                    [time.monotonic(), *(topic.due_at for topic in self.topics.values() if topic.due_at)]
+                )
+                await self.send_json({"kind": "beat", "late_s": round(late_s, 1)})
+                await asyncio.sleep(BEAT_S)
+
     async def _loop(self) -> None:
-        joined, beat_at, session_at = False, 0.0, time.monotonic() + SESSION_S
+        joined, join_at, session_at = False, 0.0, time.monotonic() + SESSION_S
         while True:
             now = time.monotonic()
             if now >= session_at:
@@ -179,13 +197,12 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                     await self.close(CLOSE_UNAUTHENTICATED)
                     return
                 session_at = now + SESSION_S
-            if now >= beat_at:
-                joined = joined or await self._join()
-                await self.send_json({"kind": "beat"})
-                beat_at = now + BEAT_S
+            if not joined and now >= join_at:
+                joined, join_at = await self._join(), now + JOIN_AGAIN_S
             for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
                 await self._tell(path)
-            next_at = min([beat_at, session_at, *(topic.due_at for topic in self.topics.values())])
+            again = [] if joined else [join_at]
+            next_at = min([session_at, *again, *(topic.due_at for topic in self.topics.values())])
             # Not wait_for: before Python 3.12 that may forget a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
@@ -213,12 +230,14 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         if topic is None:
             return
         topic.read_at = time.monotonic()
-        topic.due_at = topic.read_at + SAFETY_S
+        # Due until it is answered, so that a beat can tell how late it is; a hint meanwhile asks for another look.
+        topic.due_at, topic.asked_again = topic.read_at, False
         try:
             status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, self.scope["user"])
         except Exception:  # one broken resource must not end the line for the others
             log.exception("reading %s for a browser failed", path)
             status, etag, content = 500, "", b""
+        topic.due_at = topic.read_at + (AGAIN_S if topic.asked_again else SAFETY_S)
         if self.topics.get(path) is not topic:
             return
         if status != 200:

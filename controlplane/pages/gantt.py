@@ -13,14 +13,12 @@ ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED"}
 GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE"}
 
 
-def look(attempt: Mapping[str, Any]) -> str:
-    """The look of an attempt's bar: a state, or PREEMPTED."""
+def look(attempt: Mapping[str, Any], state: str) -> str:
+    """The look of an attempt's bar: a state, or PREEMPTED. ``state`` is its stage's, which is its own while it lives."""
     cause = attempt.get("cause") or ""
     if attempt.get("ended_at"):
         return "PREEMPTED" if cause in GAVE_WAY else ENDED.get(cause, "FAILED")
-    if attempt.get("stop_why"):
-        return "STOPPING"
-    return "RUNNING" if attempt.get("started_at") else "STARTING"
+    return state
 
 
 def moment(value: str) -> datetime:

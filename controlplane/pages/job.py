@@ -72,7 +72,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
         for attempt in own:
             lane = len(lanes)
             lanes.append(f"{stage['name']} {attempt['number']}" if len(own) > 1 else stage["name"])
-            items += _attempt_bars(attempt, lane, now)
+            items += _attempt_bars(attempt, stage["state"], lane, now)
             marks += [
                 {
                     "lane": lane,
@@ -83,7 +83,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
                 for point in checkpoints
                 if point["stage"] == stage["name"] and point["attempt"] == attempt["number"]
             ]
-            if gantt.look(attempt) == "PREEMPTED":
+            if gantt.look(attempt, stage["state"]) == "PREEMPTED":
                 marks.append({"lane": lane, "at": attempt["ended_at"], "k": "preempted", "t": attempt["cause"]})
         if stage["state"] in WAITING and stage.get("planned"):
             lane = len(lanes)
@@ -101,12 +101,14 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
     }
 
 
-def _attempt_bars(attempt: Mapping[str, Any], lane: int, now: datetime) -> list[dict[str, Any]]:
+def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: datetime) -> list[dict[str, Any]]:
     """A short bar for the start, a long one for the run, and a hatched one up to where it will probably end."""
     where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
     count = sum(1 for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu")
     text = f"{where} · {count}" if count else where
-    tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(attempt)
+    tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(
+        attempt, state
+    )
     bars = []
     began = attempt["started_at"] or attempt["ended_at"]
     if began and attempt["started_at"]:
@@ -115,7 +117,7 @@ def _attempt_bars(attempt: Mapping[str, Any], lane: int, now: datetime) -> list[
         )
     start = attempt["started_at"] or attempt["created_at"]
     bars.append(
-        {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}
+        {"lane": lane, "s": gantt.look(attempt, state), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}
     )
     if attempt["expected_end_at"]:
         ends = f"{tip} · {_('will probably end')}"
@@ -140,6 +142,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
     current = doing(job)
+    states = {stage["name"]: stage["state"] for stage in job["stages"]}
     return page(
         request,
         "job.html",
@@ -159,9 +162,14 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             if told
             else {},
             "attempts": attempts,
-            "running": running(attempts, {stage["name"]: stage["state"] for stage in job["stages"]}, API),
+            "running": running(attempts, states, API),
             "attempts_newest": [
-                {**attempt, "where": places(attempt), "released": released(attempt)}
+                {
+                    **attempt,
+                    "where": places(attempt),
+                    "released": released(attempt),
+                    "state": states[attempt["stage"]],
+                }
                 for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]
             ],
             "bars": _bars(job, attempts, checkpoints),

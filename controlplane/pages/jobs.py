@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.progress import doing, main_stage
+from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
 
@@ -22,7 +22,7 @@ def _views() -> list[dict[str, str]]:
         {"title": _("All"), "query": ""},
         {"title": _("Mine"), "query": "user=me"},
         {"title": _("Waiting"), "query": urlencode({"state": "waiting"})},
-        {"title": _("Active"), "query": urlencode({"state": "STARTING,RUNNING,STOPPING,SUSPENDED"})},
+        {"title": _("Active"), "query": urlencode({"state": ",".join(ACTIVE)})},
         {"title": _("Failed"), "query": "state=FAILED"},
     ]
 
@@ -51,7 +51,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "filters": filters,
             "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
             "projects": [project["name"] for project in projects],
-            "states": ["HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "COMPLETED", "FAILED", "CANCELLED"],
+            "states": ["HELD", "PENDING", *ACTIVE, *FINAL],
             "next": _cursor(answer.body.get("next")),
             "previous": _cursor(answer.body.get("previous")),
             "simulated": any(job.get("simulated") for job in jobs),

@@ -33,6 +33,7 @@ SCRIPT = (
     _("Paused"),
     _("Polling {n} s"),
     _("Stale {span}"),
+    _("Not live since {time}"),
     _("Offline, retry in {n} s"),
     _("Lane"),
     _("What"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -138,6 +140,49 @@ def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) 
     )
     expect(page.locator(".y-rail")).to_contain_text("4,777", timeout=30_000)
     dead = False
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def test_a_hung_server_is_said_within_seconds(open_page: Open, site: Site) -> None:
+    """A stopped process keeps its sockets open: nothing is closed, nothing arrives."""
+    number = site.number("rerank-ft")
+    page, _witness = open_page(f"/jobs/{number}")
+    _drawn(page)
+    pill = page.locator("[data-live-pill]")
+    os.kill(site.pid, signal.SIGSTOP)
+    try:
+        expect(pill).to_have_attribute("data-state", "stale", timeout=8_000)
+        expect(pill).to_contain_text(re.compile(r"^Not live since \d\d:\d\d:\d\d$"))
+    finally:
+        os.kill(site.pid, signal.SIGCONT)
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: Site) -> None:
+    """A proxy that holds the socket and lets nothing through: the page goes on by polling."""
+    number = site.number("rerank-ft")
+    page, _witness = open_page("/jobs")
+    _drawn(page)
+    silent = False
+
+    def door(line: Any) -> None:
+        server = line.connect_to_server()
+        line.on_message(lambda message: None if silent else server.send(message))
+        server.on_message(lambda message: None if silent else line.send(message))
+
+    page.route_web_socket(re.compile(r"/ws/v1$"), door)
+    page.goto(f"{site.url}/jobs/{number}")
+    _drawn(page)
+    silent = True
+    pill = page.locator("[data-live-pill]")
+    expect(pill).to_have_attribute("data-state", re.compile("polling|stale"), timeout=10_000)
+    site.run(
+        "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
+        '{"step": 4888, "total": 5000, "phase": ""}',
+        number,
+    )
+    expect(page.locator(".y-rail")).to_contain_text("4,888", timeout=30_000)
+    silent = False
     expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
 
 
