@@ -28,6 +28,7 @@ from controlplane.api.resource import Resource, signed_in
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
+from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
@@ -164,7 +165,7 @@ def overview(user: User) -> Overview:
             MapNode(
                 node.name,
                 NodeState(node.state),
-                sorted(pool.name for pool in node.pools.all()),
+                sorted((pool.name for pool in node.pools.all()), key=natural_key),
                 node.simulated,
                 by_node[node.id],
             )

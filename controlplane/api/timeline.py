@@ -129,7 +129,7 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
 
 def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetime) -> Timeline:
     """The timeline of this span as this user may see it."""
-    devices = Device.objects.filter(present=True).select_related("node").order_by("node__name", "kind", "index")
+    devices = Device.objects.filter(present=True).select_related("node").order_by("node__sort_key", "kind", "index")
     if pool:
         devices = devices.filter(node__pools__name=pool)
     chosen = list(devices[: MOST_LANES + 1])

@@ -1,4 +1,4 @@
-"""What somebody wrote, kept as it was written: PostgreSQL's ``jsonb`` would put the keys of a job file in its own order."""
+"""What somebody wrote, kept in its order: PostgreSQL's ``jsonb`` puts the keys of a job file in one of its own."""
 
 from __future__ import annotations
 

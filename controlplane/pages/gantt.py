@@ -14,7 +14,7 @@ GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE"}
 
 
 def look(attempt: Mapping[str, Any], state: str) -> str:
-    """The look of an attempt's bar: a state, or PREEMPTED. ``state`` is its stage's, which is its own while it lives."""
+    """The look of an attempt's bar: a state, or PREEMPTED. ``state`` is its stage's, its own while it lives."""
     cause = attempt.get("cause") or ""
     if attempt.get("ended_at"):
         return "PREEMPTED" if cause in GAVE_WAY else ENDED.get(cause, "FAILED")

@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from controlplane.natural import natural_key
 from controlplane.pages.gantt import moment
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page
@@ -76,7 +77,7 @@ def facets(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _facet(
     number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[str, Any]]], states: Mapping[str, str]
 ) -> dict[str, Any]:
-    names = sorted(rows)
+    names = sorted(rows, key=natural_key)
     columns = max(device["index"] for devices in rows.values() for device in devices) + 1
     z: list[list[float | None]] = [[None] * columns for _name in names]
     tips = [[""] * columns for _name in names]

@@ -1,4 +1,4 @@
-"""A job's state and how long it is in it, told alike by pages, lists, REST and ``yard``; and its file as it was written."""
+"""A job's state, how long it is in it, and its file: told alike by pages, lists, REST and ``yard``."""
 
 from __future__ import annotations
 
