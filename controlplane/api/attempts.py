@@ -60,7 +60,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """One try at running a stage. ``price_device_s`` is the work lost where it was evicted. ``why_here_said`` and
     ``detail_said`` are why it ran where it did and how it ended, in clauses; empty for words of somebody's own.
 
-    ``expected_end_at`` is when it will probably end while it runs; null where nobody can tell or that time has passed.
+    ``expected_end_at`` is when it will probably end while it runs, ``overdue_since_at`` when it should have, where that
+    time has passed; both are null where nobody can tell.
     ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
     their watts; ``energy_measured_s`` is for how long that was measured (of several nodes the least), known at its end.
     ``idle_devices`` are the accelerators that it has held for long and hardly used, by their uuids.
@@ -80,6 +81,7 @@ class Attempt(msgspec.Struct, frozen=True):
     contact_lost_at: datetime | None
     ended_at: datetime | None
     expected_end_at: datetime | None
+    overdue_since_at: datetime | None
     cause: str
     detail: str
     detail_said: list[Clause]
@@ -225,6 +227,7 @@ def _attempt(
     now: datetime,
 ) -> Attempt:
     energy_j, energy_measured_s = _energy(claims, parts, drawn)
+    ending = expected_end(attempt, now)
     unused = [claim.device.uuid for claim in claims if claim.closed_at is None and claim.device_id in idle]
     return Attempt(
         id=attempt.id,
@@ -240,7 +243,8 @@ def _attempt(
         stop_at=attempt.stop_at,
         contact_lost_at=attempt.contact_lost_at,
         ended_at=attempt.ended_at,
-        expected_end_at=expected_end(attempt, now),
+        expected_end_at=ending.expected_at,
+        overdue_since_at=ending.overdue_since_at,
         cause=attempt.cause,
         detail=attempt.detail,
         detail_said=clauses(attempt.said.get("detail")),

@@ -113,7 +113,7 @@ class RunningStage(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Jobs of the last 24 hours and nodes, by state, over all projects."""
+    """Jobs of the last 24 hours, nodes, and devices of all kinds (CPUs too), each by state, over all projects."""
 
     jobs: dict[str, int]
     nodes: dict[str, int]

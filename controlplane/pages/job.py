@@ -16,6 +16,7 @@ from controlplane.access.permissions import may_end, visible_jobs
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job, LogChunk, Part
 from controlplane.pages import gantt
+from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.reading import API, Answer, read
 from controlplane.pages.running import released, running
@@ -104,8 +105,10 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
 def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: datetime) -> list[dict[str, Any]]:
     """A short bar for the start, a long one for the run, and a hatched one up to where it will probably end."""
     where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
-    count = sum(1 for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu")
-    text = f"{where} · {count}" if count else where
+    held = counted(
+        device["kind"] for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu"
+    )
+    text = f"{where} · {held}" if held else where
     tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(
         attempt, state
     )
@@ -116,14 +119,17 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
             {"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")}
         )
     start = attempt["started_at"] or attempt["created_at"]
-    bars.append(
-        {"lane": lane, "s": gantt.look(attempt, state), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}
-    )
-    if attempt["expected_end_at"]:
-        ends = f"{tip} · {_('will probably end')}"
-        rest = {"from": now.isoformat(), "to": attempt["expected_end_at"], "t": "", "tip": ends}
-        bars.append({"lane": lane, "s": "PLANNED", **rest})
-    return bars
+    bar = {
+        "lane": lane,
+        "s": gantt.look(attempt, state),
+        "from": start,
+        "to": attempt["ended_at"],
+        "t": text,
+        "tip": tip,
+    }
+    # How long it will still run nobody can tell of what is overdue: a seventh of its time so far is room to say so.
+    edge = now + (now - gantt.moment(start)) / 7
+    return [*bars, *gantt.rest(bar, attempt, now, edge)]
 
 
 @login_required
@@ -196,9 +202,8 @@ def _effect(job: Mapping[str, Any]) -> str:
     active = [stage for stage in job["stages"] if stage["state"] in ACTIVE]
     if not active:
         return _("Nothing of it runs. Its waiting stages will not start.")
-    devices = sum(
-        1 for stage in active for part in stage["placed"] for device in part["devices"] if device["kind"] != "cpu"
-    )
+    held = [device["kind"] for stage in active for part in stage["placed"] for device in part["devices"]]
+    devices = counted(kind for kind in held if kind != "cpu") or counted(held)
     names = ", ".join(stage["name"] for stage in active)
     kept = next((stage["checkpoint"] for stage in active if stage.get("checkpoint")), None)
     saved = (
@@ -206,7 +211,7 @@ def _effect(job: Mapping[str, Any]) -> str:
         if kept
         else _("it has no checkpoint")
     )
-    return _("Stops {stages} on {devices} devices; {saved}.").format(stages=names, devices=devices, saved=saved)
+    return _("Stops {stages} on {devices}; {saved}.").format(stages=names, devices=devices, saved=saved)
 
 
 @login_required

@@ -8,6 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
 from controlplane.access.permissions import is_staff
+from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.reading import API, read, read_or_none
 from controlplane.pages.shell import page, title_of
@@ -36,6 +37,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
         {
             "node": node,
             "groups": by_kind(node["devices"]),
+            "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": jobs,
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "notes": _notes(node["conditions"]),

@@ -304,11 +304,10 @@ def level(utilisation: Any) -> str:
 
 @register.simple_tag
 def plural(count: int, what: str) -> str:
-    """A count with its noun: job, node, device, stage, pool."""
+    """A count with its noun: job, node, stage, and so on; devices are counted by kind (see ``pages.counted``)."""
     return {
         "job": ngettext("%d job", "%d jobs", count),
         "node": ngettext("%d node", "%d nodes", count),
-        "device": ngettext("%d device", "%d devices", count),
         "stage": ngettext("%d stage", "%d stages", count),
         "attempt": ngettext("%d attempt", "%d attempts", count),
         "decision": ngettext("%d decision", "%d decisions", count),
