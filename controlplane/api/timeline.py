@@ -45,8 +45,8 @@ class Segment(msgspec.Struct, frozen=True):
     """A share of a device over a span. ``job`` and what belongs to it are null where you may not see the job.
 
     ``state`` is the stage's while it holds the device, and how the attempt ended afterwards: COMPLETED or its cause.
-    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, ``overdue_since_at`` when it
-    should have, where that time has passed; both are null where nobody can tell.
+    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, ``overdue_since_at`` when
+    it should have, where that time has passed; both are null where nobody can tell.
     """
 
     lane: str

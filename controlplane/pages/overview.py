@@ -19,6 +19,7 @@ from controlplane.pages.timeline import chart
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
+MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 # What is no measurement is a mark: which one, by the state of the device.
@@ -176,6 +177,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "devices": devices,
             "accelerators": accelerators,
             "attention": attention,
+            "running": now["running"][:MOST_RUNNING],
             "gantt": chart(_near(timeline.body), only_used=True, row=15, tallest=420),
             "ended": {state: jobs.get(state, 0) for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "simulated": any(node["simulated"] for node in now["nodes"]),

@@ -11,6 +11,7 @@ from django.templatetags.static import static
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.jobs.amounts import gib, span
@@ -312,6 +313,14 @@ def plural(count: int, what: str) -> str:
         "attempt": ngettext("%d attempt", "%d attempts", count),
         "decision": ngettext("%d decision", "%d decisions", count),
     }[what] % count
+
+
+@register.simple_tag
+def shown(count: int, total: int | None = None) -> str:
+    """How many there are, and how many of them are shown where that is not all: a list never just ends."""
+    if total is None or total <= count:
+        return f"{count:,}"
+    return _("showing {n} of {total}").format(n=f"{count:,}", total=f"{total:,}")
 
 
 @register.simple_tag(takes_context=True)
