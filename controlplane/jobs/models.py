@@ -167,6 +167,17 @@ class Attempt(models.Model):
         return f"{self.stage} attempt {self.number}"
 
 
+class Curves(models.Model):
+    """The numbers that an attempt reported, by step: ``kept`` thinned, ``tail`` as they came (see ``jobs.curves``)."""
+
+    attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="curves")
+    tail = models.JSONField(default=list)
+    kept = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name_plural = "curves"
+
+
 class Part(models.Model):
     """The piece of an attempt that runs on one node; what an agent starts and reports.
 

@@ -2,7 +2,7 @@
 import { redraw, scan } from "./charts.js";
 import { start, watch } from "./live.js";
 import { morph } from "./morph.js";
-import { t, tell } from "./text.js";
+import { GIB, t, tell } from "./text.js";
 
 // ---- current: when a topic changed, the server renders the page's live part again and it is morphed in place ----
 const part = document.querySelector("[data-live-part]");
@@ -77,7 +77,7 @@ document.addEventListener("click", event => {
 });
 
 /** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
-const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * 2 ** 30) };
+const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
 function told(form) {
   const fields = [...new FormData(form)].map(([name, value]) => [name, value, AS[form.elements[name].dataset?.as]]);
   return Object.fromEntries(fields.filter(([, value, as]) => !as || value !== "").map(([name, value, as]) => [name, as ? as(value) : value]));

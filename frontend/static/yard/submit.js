@@ -1,7 +1,7 @@
 // A new job as form and file. The specification is one object; the form changes it, the file is its text, and whichever
 // the reader edits last wins. The API judges it: its dry run is the preview, its pointers find the fields.
 import { call, toast } from "./page.js";
-import { clock, num, span, t } from "./text.js";
+import { clock, gib, num, span, t } from "./text.js";
 
 const known = JSON.parse(document.getElementById("submit-known").textContent);
 const page = document.querySelector("[data-submit-page]"), form = page.querySelector("[data-form]"), text = page.querySelector("[data-yaml]");
@@ -188,7 +188,6 @@ function basisOf(text) {
   return n ? t("{n} finished stages like {stage} in {project}", { n, stage, project }) : t(text);
 }
 
-const gib = bytes => `${num(Math.round(bytes / 2 ** 30 * 100) / 100)} GiB`;
 function memory(said) {
   const on = said.kind ? `${t("memory of each {kind}", { kind: said.kind })}: ` : "";
   const sizes = { asked: gib(said.asked_bytes), largest: gib(said.largest_bytes), suggested: gib(said.suggested_bytes) };
