@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import yaml
 from django.contrib.auth.decorators import login_required
@@ -14,16 +15,21 @@ from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import may_end, visible_jobs
 from controlplane.jobs import masked
-from controlplane.jobs.models import Job, LogChunk, Part
+from controlplane.jobs.models import Attempt, Checkpoint, Job, LogChunk, Part
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
-from controlplane.pages.reading import API, Answer, read
+from controlplane.pages.reading import API, Answer, cursor_of, read, whole
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import reason_text, told_text
 
-EVENTS = 500
+EVENTS = 100
+# Of more attempts or checkpoints than this a page would be too long; the API walks them all.
+MOST_ATTEMPTS = 500
+MOST_POINTS = 500
+# So many are shown unless the reader asks for all.
+FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_VALUES = 8, 12, 3, 8
 
 
 def _row(request: HttpRequest, number: int) -> Job:
@@ -32,18 +38,6 @@ def _row(request: HttpRequest, number: int) -> Job:
     if row is None:
         raise Http404(_("There is no job #{number}, or you may not see it.").format(number=number))
     return row
-
-
-def _events(request: HttpRequest, number: int) -> list[dict[str, Any]]:
-    """The newest facts first. The API tells the oldest first, so a long history is read to its end."""
-    answer = read(request, f"/jobs/{number}/events?limit={EVENTS}")
-    found = answer.body["results"]
-    for _turn in range(10):
-        if not answer.body.get("next"):
-            break
-        answer = read(request, answer.body["next"].removeprefix(API))
-        found = (found + answer.body["results"])[-EVENTS:]
-    return list(reversed(found))
 
 
 def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -137,8 +131,12 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     row = _row(request, number)
     answer = read(request, f"/jobs/{number}")
     job: dict[str, Any] = answer.body
-    attempts = read(request, f"/jobs/{number}/attempts").body["results"]
-    checkpoints = read(request, f"/jobs/{number}/checkpoints").body["results"]
+    attempts = whole(request, f"/jobs/{number}/attempts", MOST_ATTEMPTS)
+    checkpoints = whole(request, f"/jobs/{number}/checkpoints", MOST_POINTS)
+    newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
+    all_of = request.GET.get("all", "")
+    asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
+    events = read(request, f"/jobs/{number}/events?" + urlencode({"limit": EVENTS, "sort": "-seq", **asked})).body
     waiting = [
         stage
         for stage in job["stages"]
@@ -147,6 +145,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
+    values = [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)]
     current = doing(job)
     states = {stage["name"]: stage["state"] for stage in job["stages"]}
     return page(
@@ -156,14 +155,12 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "job": job,
             "doing": current,
             "steps": _steps(job),
-            "waiting": waiting[:3],
+            "waiting": waiting[:FEW_WAITING],
+            "waiting_more": waiting[FEW_WAITING:],
             "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
             "told": told,
-            "values": [
-                (name, value)
-                for name, value in (told or {}).get("values", {}).items()
-                if isinstance(value, int | float)
-            ][:8],
+            "values": values[:FEW_VALUES],
+            "values_more": len(values) - FEW_VALUES,
             "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]}
             if told
             else {},
@@ -176,12 +173,17 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
                     "released": released(attempt),
                     "state": states[attempt["stage"]],
                 }
-                for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]
+                for attempt in (newest if all_of == "attempts" else newest[:FEW_ATTEMPTS])
             ],
             "bars": _bars(job, attempts, checkpoints),
-            "checkpoints": checkpoints[:12],
-            "checkpoint_count": len(checkpoints),
-            "events": _events(request, number),
+            "attempt_count": Attempt.objects.filter(stage__job=row).count(),
+            "checkpoints": checkpoints if all_of == "checkpoints" else checkpoints[:FEW_POINTS],
+            "checkpoint_count": Checkpoint.objects.filter(stage__job=row).count(),
+            "events": events["results"],
+            "event_count": row.event_seq,
+            "events_next": cursor_of(events["next"]),
+            "events_previous": cursor_of(events["previous"]),
+            "all_of": all_of,
             "spec": yaml.safe_dump(masked.shown(row.spec), sort_keys=False, allow_unicode=True),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,

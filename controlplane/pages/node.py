@@ -14,6 +14,8 @@ from controlplane.pages.reading import API, read, read_or_none
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import note_text
 
+MOST_JOBS = 50
+
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
     """What is not as it should be, as sentences in the reader's language."""
@@ -30,7 +32,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
     answer = read(request, f"/nodes/{name}")
     node = answer.body
     numbers = jobs_on(node["devices"])
-    jobs = [found.body for number in numbers[:50] if (found := read_or_none(request, f"/jobs/{number}"))]
+    jobs = [found.body for number in numbers[:MOST_JOBS] if (found := read_or_none(request, f"/jobs/{number}"))]
     return page(
         request,
         "node.html",
@@ -39,6 +41,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "groups": by_kind(node["devices"]),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": jobs,
+            "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "notes": _notes(node["conditions"]),
             "may_drain": is_staff(request.user),  # type: ignore[arg-type]

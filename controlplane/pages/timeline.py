@@ -26,6 +26,7 @@ RANGES = {
     "7d": (-5 * DAY, 2 * DAY),
 }
 MOST_BARS = 1500
+MOST_PROMISES = 12
 LIVE = {"STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED"}
 
 Segment = Mapping[str, Any]
@@ -205,7 +206,7 @@ def show(request: HttpRequest) -> HttpResponse:
     body = answer.body
     drawn = chart(body)
     held = {s["lane"] for s in body["segments"] if not s["planned"] and s["end_at"] is None}
-    lanes = {lane["device"]: lane for lane in body["lanes"]}
+    promises = _promises(body["segments"], {lane["device"]: lane for lane in body["lanes"]})
     return page(
         request,
         "timeline.html",
@@ -218,7 +219,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "nodes": len({lane["node"] for lane in body["lanes"]}),
             "devices": counted(lane["kind"] for lane in body["lanes"]),
             "busy": counted(lane["kind"] for lane in body["lanes"] if lane["device"] in held),
-            "promises": _promises(body["segments"], lanes),
+            "promises": promises[:MOST_PROMISES],
+            "promise_count": len(promises),
             "simulated": any(lane["simulated"] for lane in body["lanes"]),
         },
         place="timeline",

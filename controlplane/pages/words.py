@@ -34,6 +34,8 @@ SCRIPT = (
     _("Polling {n} s"),
     _("Stale {span}"),
     _("Not live since {time}"),
+    _("showing {n} of {total}"),
+    _("There are more: showing the first {n}."),
     _("by step"),
     _("by step; {n} of {total}"),
     _("Offline, retry in {n} s"),

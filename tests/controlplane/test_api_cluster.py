@@ -224,7 +224,7 @@ def test_what_runs_is_expected_to_end_as_predicted_and_as_its_progress_says(town
         began = {"created_at": now - timedelta(minutes=20), "started_at": now - timedelta(minutes=20)}
         stage.attempts.update(**began, **attempt)
         bars = msgspec.json.decode(town.owner.get("/timeline").content, type=timeline.Timeline).segments
-        told = msgspec.json.decode(town.owner.get(f"/jobs/{number}/attempts").content, type=attempts.AttemptList)
+        told = msgspec.json.decode(town.owner.get(f"/jobs/{number}/attempts").content, type=attempts.AttemptPage)
         ends = [told.results[0].expected_end_at, *(bar.expected_end_at for bar in bars if bar.job == number)]
         assert len(ends) == 3
         return sorted({None if end is None else round((end - now).total_seconds() / 60) for end in ends}, key=str)

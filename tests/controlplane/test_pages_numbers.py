@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.api.attention import CURES, FORMS
-from controlplane.jobs.models import Attempt, Stage
+from controlplane.jobs.models import Attempt, Checkpoint, Decision, Event, Job, Stage
 from controlplane.pools.models import Quota
 from scheduler.core.reasons import RANK
 from tests.controlplane.people import Town
@@ -122,3 +122,80 @@ def test_devices_are_counted_by_kind(town: Town) -> None:
     town.cycle()
     page = text(client, f"/jobs/{job.number}")
     assert "Stops main on 2 GPUs; it has no checkpoint." in page
+
+
+def test_a_decision_tells_every_reason_the_commonest_first_and_walks_to_each(town: Town) -> None:
+    """jsonb keeps the shortest names first, so "the first three" hid the reason of nearly all."""
+    waits = {"CapacityInsufficient": 310, "Held": 1, "UserLimit": 2, "BeginTime": 3, "ReservedForHigher": 40}
+    row = Decision.objects.create(
+        at=timezone.now(), profile="hybrid", duration_ms=1.0, waiting=356, waits=waits,
+        head={"stage": "#1/main", "code": "CapacityInsufficient"},
+    )  # fmt: skip
+    Decision.objects.create(at=timezone.now(), profile="hybrid", duration_ms=1.0, waiting=1, waits={"Held": 1})
+    (_, told) = town.owner.read("/decisions")["results"]
+    assert list(told["waits"]) == ["CapacityInsufficient", "ReservedForHigher", "BeginTime", "UserLimit", "Held"]
+    client = browser(town.owner)
+    listed = re.search(rf'<tr data-key="decision-{row.pk}">.*?</tr>', text(client, "/decisions"), re.DOTALL)
+    assert listed is not None
+    for page in (listed[0], text(client, f"/decisions/{row.pk}")):
+        plain = re.sub(r"<[^>]+>", "", page)
+        at = [plain.index(f"{count} × {code}") for code, count in told["waits"].items()]
+        assert at == sorted(at), "every reason, the commonest first"
+        assert f'href="/decisions/{row.pk}?code=CapacityInsufficient#waited"' in page
+    found = town.owner.read("/decisions?code=ReservedForHigher")["results"]
+    assert [one["id"] for one in found] == [row.pk]
+    assert "No decision matches" in text(browser(town.owner), "/decisions?code=Fragmented")
+
+
+def test_every_list_of_a_job_walks_or_says_how_much_there_is(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    town.machine()
+    job = town.job(stages=[{"name": f"s{i}", "run": "true"} for i in range(2)])
+    at = job.submitted_at
+    stages = list(job.stages.all())
+    many = [
+        Attempt(stage=stage, number=number, created_at=at, ended_at=at) for stage in stages for number in range(1, 301)
+    ]
+    Attempt.objects.bulk_create(many)
+    points = [Checkpoint(stage=stages[0], attempt=many[0], step=step, path="/x", at=at) for step in range(620)]
+    Checkpoint.objects.bulk_create(points)
+    Event.objects.bulk_create(
+        Event(job=job, seq=seq, at=at, kind="told", actor="engine", text=f"fact {seq}") for seq in range(2, 1235)
+    )
+    Job.objects.update(event_seq=1234)
+
+    def walked(path: str) -> list[Any]:
+        found: list[Any] = []
+        following: str | None = path
+        while following:
+            answer = town.owner.read(following)
+            found += answer["results"]
+            following = answer["next"] and answer["next"].removeprefix("/api/v1")
+        return found
+
+    attempts = walked(f"/jobs/{job.number}/attempts")
+    assert [(a["stage"], a["number"]) for a in attempts] == [(s, n) for s in ("s0", "s1") for n in range(1, 301)]
+    assert [p["step"] for p in walked(f"/jobs/{job.number}/checkpoints?limit=500")] == list(range(619, -1, -1))
+    assert [e["seq"] for e in walked(f"/jobs/{job.number}/events?sort=-seq")] == list(range(1234, 0, -1))
+    assert town.owner.get(f"/jobs/{job.number}/events?sort=at").status_code == 400
+    client = browser(town.owner)
+    page = text(client, f"/jobs/{job.number}")
+    for told in ("showing 8 of 600", "showing 12 of 620", "showing 100 of 1,234"):
+        assert told in page
+    older = re.search(r'href="(\?events=[^"]+)">Older', page)[1].replace("&amp;", "&")  # type: ignore[index]
+    assert "fact 1134<" in text(client, f"/jobs/{job.number}{older}")
+    assert "showing 500 of 620" in text(client, f"/jobs/{job.number}?all=checkpoints")
+    assert "共 1,234" in text(client, f"/jobs/{job.number}", **CHINESE)
+    Attempt.objects.all().delete()  # no agent ever ran these
+
+
+def test_nodes_beyond_a_page_are_walked(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.pages.nodes.PER_PAGE", 2)
+    for name in ("n1", "n2", "n10"):
+        town.agent(name, cpu(name))
+    client = browser(town.owner)
+    first = text(client, "/nodes")
+    following = re.search(r'href="(\?cursor=[^"]+)">Next', first)[1]  # type: ignore[index]
+    second = text(client, f"/nodes{following}")
+    named = [re.findall(r'class="l1" href="/nodes/([^"]+)"', page) for page in (first, second)]
+    assert named == [["n1", "n2"], ["n10"]]
+    assert ">Previous</a>" in second

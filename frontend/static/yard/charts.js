@@ -168,7 +168,7 @@ function apart(ends, series, d, el) {
   }
 }
 
-lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]).slice(-200))];
+lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]))];
 
 const KIND = { gantt, heat, strip, lines };
 

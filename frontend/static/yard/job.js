@@ -20,7 +20,8 @@ function held(list) {
 const some = list => list.some(value => value !== null);
 
 /** The metrics answer as a strip of device × time and as lines of what its processes use. */
-function measured({ at, devices, parts }) {
+const MOST_LINES = 8;
+function measured({ at, devices, parts, truncated }) {
   const x = at.map(moment => Date.parse(moment));
   const shown = devices.filter(d => some(d.utilisation));
   const first = shown.length ? Math.min(...shown.map(d => d.utilisation.findIndex(v => v !== null))) : 0;
@@ -28,7 +29,11 @@ function measured({ at, devices, parts }) {
     rows: shown.map(d => `${d.node} ${d.kind}${d.index}`), x: x.slice(first), height: Math.min(340, Math.max(96, shown.length * 17 + 30)),
     z: shown.map(d => held(d.utilisation).slice(first).map(v => (v === null ? null : v * 100))),
   });
-  const known = parts.filter(p => some(p.cpu) || some(p.rss_bytes)).slice(0, 8);
+  const all = parts.filter(p => some(p.cpu) || some(p.rss_bytes)), known = all.slice(0, MOST_LINES);
+  for (const [id, count, total] of [["panel-cpu", known.length, all.length], ["panel-memory", known.length, all.length], ["panel-devices", shown.length, truncated ? `${shown.length}+` : shown.length]]) {
+    const told = document.querySelector(`#${id} [data-shown]`);
+    if (told) told.textContent = count === total ? "" : t("showing {n} of {total}", { n: count, total });
+  }
   const name = p => `${p.stage} ${p.attempt}${known.some(o => o.rank) ? `.${p.rank}` : ""}`;
   const seen = known.flatMap(p => [p.cpu, p.rss_bytes]).filter(some);
   const [from, to] = [Math.min(...seen.map(list => list.findIndex(v => v !== null))), Math.max(...seen.map(list => list.findLastIndex(v => v !== null))) + 1];
