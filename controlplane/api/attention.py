@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
@@ -230,26 +230,29 @@ def _of_stages(user: User) -> _Signs:
 
     slow = stages.filter(state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR)
     few(slow.order_by("job__number"), MOST_SLOW, lambda stage: _of_stage("SlowStart", stage, STARTING_FOR))
-    stuck = stages.filter(state="PENDING", reasons__0__code__in=sorted(CURES))
+    any_of = Q(*(Q(reasons__contains=[{"code": code}]) for code in CURES), _connector=Q.OR)
+    stuck = stages.filter(any_of, state="PENDING")
     few(stuck.order_by("-job__priority", "job__number", "index"), MOST_STUCK, _stuck)
     held = stages.filter(state="HELD", state_at__lt=now - HELD_FOR)
     few(held.order_by("state_at", "job__number"), MOST_SLOW, lambda stage: _held(stage, now))
     waiting = stages.filter(state="PENDING", eligible_at__lt=now - BLOCKED_FOR)
     head = waiting.order_by("-job__priority", "eligible_at").first()
-    if head is not None and _first_code(head) not in CURES:
+    if head is not None and not _cured(head):
         found.signs.append(_of_stage("LongWait", head, BLOCKED_FOR, head.reasons[0] if head.reasons else None))
     return found
 
 
-def _first_code(stage: rows.Stage) -> str:
-    return str(stage.reasons[0]["code"]) if stage.reasons else ""
+def _cured(stage: rows.Stage) -> Mapping[str, Any] | None:
+    """The reason of a waiting stage that only a deed ends, be it behind others that pass; None where there is none."""
+    return next((reason for reason in stage.reasons if reason["code"] in CURES), None)
 
 
 def _stuck(stage: rows.Stage) -> Sign:
     """A stage that only a deed can start: why, and which deed."""
-    code = _first_code(stage)
-    params = {"stage": stage.name, "job": stage.job.number, "reason": code}
-    why = f"{reason_text(stage.reasons[0])} – {gettext(CURES[code])}"
+    reason = _cured(stage)
+    assert reason is not None, "it was chosen by this reason"
+    params = {"stage": stage.name, "job": stage.job.number, "reason": reason["code"]}
+    why = f"{reason_text(reason)} – {gettext(CURES[reason['code']])}"
     return _sign("NeverStarts", f"/jobs/{stage.job.number}", params, why)
 
 

@@ -581,7 +581,7 @@ def _running(yard: Yard) -> None:
         state="RUNNING",
         preemptions=1,
         progress={"step": 3940, "total": 9000, "phase": "update"},
-        values={"loss": 1.2069, "lr": 1.6e-05, "tokens_per_s": 41_600},
+        values={"loss": 0.8709, "lr": 1.6e-05, "tokens_per_s": 41_600},
     )
     yard.wait("sft", "validate", "DependencyPending", "waits for train", params={"stages": "train"}, start_s=14_000)
     yard.wait("sft", "infer", "DependencyPending", "waits for validate", params={"stages": "validate"})

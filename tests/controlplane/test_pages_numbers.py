@@ -59,7 +59,8 @@ def test_what_only_a_deed_starts_is_listed_with_the_deed(town: Town, code: str) 
     assert code in RANK
     town.machine()
     job = town.job()
-    Stage.objects.update(reasons=[{"code": code, "params": {}, "text": "as it is", "acts": "user"}])
+    passes = {"code": "DependencyPending", "params": {"stages": "x"}, "text": "waits for x", "acts": "nobody"}
+    Stage.objects.update(reasons=[passes, {"code": code, "params": {}, "text": "as it is", "acts": "user"}])
     (sign,) = town.owner.read("/overview")["attention"]
     assert (sign["code"], sign["params"]["reason"], sign["href"]) == ("NeverStarts", code, f"/jobs/{job.number}")
     assert sign["detail"].endswith(CURES[code])
@@ -138,7 +139,7 @@ def test_a_decision_tells_every_reason_the_commonest_first_and_walks_to_each(tow
     listed = re.search(rf'<tr data-key="decision-{row.pk}">.*?</tr>', text(client, "/decisions"), re.DOTALL)
     assert listed is not None
     for page in (listed[0], text(client, f"/decisions/{row.pk}")):
-        plain = re.sub(r"<[^>]+>", "", page)
+        plain = re.sub(r"<[^>]+>", "", page).replace("&nbsp;", " ")
         at = [plain.index(f"{count} × {code}") for code, count in told["waits"].items()]
         assert at == sorted(at), "every reason, the commonest first"
         assert f'href="/decisions/{row.pk}?code=CapacityInsufficient#waited"' in page
