@@ -6,15 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
 import yaml
+from django.db import connection
 from django.utils import timezone
 
 from agents.protocol import Phase
 from controlplane.access import service as access
-from controlplane.jobs.models import Attempt, Stage
+from controlplane.jobs.models import Attempt, Job, Stage
 from switchyard.cli.main import main
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text
@@ -122,3 +124,27 @@ stages:
     assert list(json.loads(re.search(r'type="application/json">(\{"spec".*?)</script>', clone)[1])["spec"]) == [  # type: ignore[index]
         "time_limit", "name", "env", "stages",
     ]  # fmt: skip
+
+
+def test_an_older_record_learns_since_when_its_stages_are_in_their_states(town: Town) -> None:
+    """What the migration does to rows that were written before a stage knew the time of its state."""
+    migration = import_module("controlplane.jobs.migrations.0012_state_at")
+    agent = town.machine()
+    job = town.running(agent, cpus=2)
+    attempt = Attempt.objects.get()
+    assert town.owner.post(f"/attempts/{attempt.id}/adjust", {"suspended": True}).status_code == 200
+    waiting = town.job(hold=True)
+    Stage.objects.update(state_at=None)
+    Job.objects.filter(pk=job.pk).update(state="RUNNING")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.SINCE)
+        cursor.execute(migration.PAUSED)
+    assert town.owner.read(f"/jobs/{job.number}")["state"] == "SUSPENDED"
+    assert town.owner.read(f"/jobs/{waiting.number}")["state"] == "HELD"
+    assert stage(job).state_at is None, "since when it is paused was not written down"
+    assert town.owner.post(f"/attempts/{attempt.id}/adjust", {"suspended": False}).status_code == 200
+    Stage.objects.update(state_at=None)
+    with connection.cursor() as cursor:
+        cursor.execute(migration.SINCE)
+    attempt.refresh_from_db()
+    assert stage(job).state_at == attempt.started_at
