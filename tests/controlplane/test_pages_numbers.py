@@ -123,6 +123,8 @@ def test_devices_are_counted_by_kind(town: Town) -> None:
     town.cycle()
     page = text(client, f"/jobs/{job.number}")
     assert "Stops main on 2 GPUs; it has no checkpoint." in page
+    assert "held now: 2 GPUs, 1 CPU<" in text(client, "/timeline")
+    assert "当前占用：2 个 GPU，1 个 CPU<" in text(client, "/timeline", **CHINESE)
 
 
 def test_a_decision_tells_every_reason_the_commonest_first_and_walks_to_each(town: Town) -> None:
