@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from django.db import connection
+from django.db.models import BigIntegerField, ExpressionWrapper, F, Value
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -22,7 +23,7 @@ from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import Clause, Placed, clauses, placed
 from controlplane.api.jobs import found
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem
+from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.world import parsed
 from controlplane.jobs import models as rows
@@ -60,7 +61,8 @@ class Attempt(msgspec.Struct, frozen=True):
     """One try at running a stage. ``price_device_s`` is the work lost where it was evicted. ``why_here_said`` and
     ``detail_said`` are why it ran where it did and how it ended, in clauses; empty for words of somebody's own.
 
-    ``expected_end_at`` is when it will probably end while it runs; null where nobody can tell or that time has passed.
+    ``expected_end_at`` is when it will probably end while it runs, ``overdue_since_at`` when it should have, where that
+    time has passed; both are null where nobody can tell.
     ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
     their watts; ``energy_measured_s`` is for how long that was measured (of several nodes the least), known at its end.
     ``idle_devices`` are the accelerators that it has held for long and hardly used, by their uuids.
@@ -80,6 +82,7 @@ class Attempt(msgspec.Struct, frozen=True):
     contact_lost_at: datetime | None
     ended_at: datetime | None
     expected_end_at: datetime | None
+    overdue_since_at: datetime | None
     cause: str
     detail: str
     detail_said: list[Clause]
@@ -92,10 +95,12 @@ class Attempt(msgspec.Struct, frozen=True):
     parts: list[AttemptPart]
 
 
-class AttemptList(msgspec.Struct, frozen=True):
-    """All attempts of a job, in the order of its stages."""
+class AttemptPage(msgspec.Struct, frozen=True):
+    """One page of a job's attempts, in the order of its stages."""
 
     results: list[Attempt]
+    next: str | None
+    previous: str | None
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
@@ -108,10 +113,12 @@ class Checkpoint(msgspec.Struct, frozen=True):
     at: datetime
 
 
-class CheckpointList(msgspec.Struct, frozen=True):
-    """The newest checkpoints of a job, newest first."""
+class CheckpointPage(msgspec.Struct, frozen=True):
+    """One page of a job's checkpoints, newest first."""
 
     results: list[Checkpoint]
+    next: str | None
+    previous: str | None
 
 
 class JobFact(msgspec.Struct, frozen=True):
@@ -129,26 +136,41 @@ class JobFact(msgspec.Struct, frozen=True):
 
 
 class JobFactPage(msgspec.Struct, frozen=True):
-    """One page of a job's history, oldest first."""
+    """One page of a job's history, oldest first unless asked otherwise."""
 
     results: list[JobFact]
     next: str | None
     previous: str | None
 
 
+class FactQuery(PageQuery, frozen=True):
+    """Where a page begins, how long it is, and in which order."""
+
+    sort: str = "seq"
+
+
 class JobAttempts(Resource):
     """The attempts of a job."""
 
-    @extend_schema(operation_id="jobs_attempts", responses={200: AttemptList, 404: Problem})
+    @extend_schema(
+        operation_id="jobs_attempts",
+        responses={200: AttemptPage, 404: Problem},
+        parameters=parameters(PageQuery, PAGE_DESCRIBED),
+    )
     def get(self, request: Request, name: str) -> Response:
         """Every try at running the job's stages: where, how long, and how it ended."""
-        job = found(signed_in(request), name)
-        attempts = list(
-            rows.Attempt.objects.filter(stage__job=job)
-            .select_related("stage")
-            .order_by("stage__index", "number")[:2000]
+        query, job = asked(request, PageQuery), found(signed_in(request), name)
+        # One number by which they are in order and by which the next page begins.
+        place = F("stage__index") * Value(2**32, BigIntegerField()) + F("number")
+        attempts = rows.Attempt.objects.filter(stage__job=job).select_related("stage")
+        page, links = page_of(
+            attempts.annotate(place=ExpressionWrapper(place, BigIntegerField())),
+            request,
+            "place",
+            limit=query.limit,
+            descending=False,
         )
-        return Response(AttemptList(shown(attempts)))
+        return Response(AttemptPage(shown(page), **links))
 
 
 def shown(attempts: Sequence[rows.Attempt]) -> list[Attempt]:
@@ -225,6 +247,7 @@ def _attempt(
     now: datetime,
 ) -> Attempt:
     energy_j, energy_measured_s = _energy(claims, parts, drawn)
+    ending = expected_end(attempt, now)
     unused = [claim.device.uuid for claim in claims if claim.closed_at is None and claim.device_id in idle]
     return Attempt(
         id=attempt.id,
@@ -240,7 +263,8 @@ def _attempt(
         stop_at=attempt.stop_at,
         contact_lost_at=attempt.contact_lost_at,
         ended_at=attempt.ended_at,
-        expected_end_at=expected_end(attempt, now),
+        expected_end_at=ending.expected_at,
+        overdue_since_at=ending.overdue_since_at,
         cause=attempt.cause,
         detail=attempt.detail,
         detail_said=clauses(attempt.said.get("detail")),
@@ -257,14 +281,18 @@ def _attempt(
 class JobCheckpoints(Resource):
     """The checkpoints of a job."""
 
-    @extend_schema(operation_id="jobs_checkpoints", responses={200: CheckpointList, 404: Problem})
+    @extend_schema(
+        operation_id="jobs_checkpoints",
+        responses={200: CheckpointPage, 404: Problem},
+        parameters=parameters(PageQuery, PAGE_DESCRIBED),
+    )
     def get(self, request: Request, name: str) -> Response:
-        """The newest 500 resumable points that the job's stages confirmed."""
-        job = found(signed_in(request), name)
-        points = rows.Checkpoint.objects.filter(stage__job=job).select_related("stage", "attempt").order_by("-at")
-        return Response(
-            CheckpointList([Checkpoint(p.stage.name, p.attempt.number, p.step, p.path, p.at) for p in points[:500]])
-        )
+        """The resumable points that the job's stages confirmed, the newest first."""
+        query, job = asked(request, PageQuery), found(signed_in(request), name)
+        points = rows.Checkpoint.objects.filter(stage__job=job).select_related("stage", "attempt")
+        page, links = page_of(points, request, "id", limit=query.limit, descending=True)
+        told = [Checkpoint(p.stage.name, p.attempt.number, p.step, p.path, p.at) for p in page]
+        return Response(CheckpointPage(told, **links))
 
 
 class JobFacts(Resource):
@@ -273,12 +301,15 @@ class JobFacts(Resource):
     @extend_schema(
         operation_id="jobs_events",
         responses={200: JobFactPage, 404: Problem},
-        parameters=parameters(PageQuery, PAGE_DESCRIBED),
+        parameters=parameters(FactQuery, {**PAGE_DESCRIBED, "sort": "seq (oldest first) or -seq (newest first)."}),
     )
     def get(self, request: Request, name: str) -> Response:
-        """Everything that happened to the job, oldest first."""
-        query, job = asked(request, PageQuery), found(signed_in(request), name)
-        page, links = page_of(rows.Event.objects.filter(job=job), request, "seq", limit=query.limit, descending=False)
+        """Everything that happened to the job, oldest first unless asked otherwise."""
+        query, job = asked(request, FactQuery), found(signed_in(request), name)
+        if query.sort not in {"seq", "-seq"}:
+            raise Refused(400, "invalid", "sort must be seq (oldest first) or -seq (newest first)")
+        facts_of_job, newest_first = rows.Event.objects.filter(job=job), query.sort == "-seq"
+        page, links = page_of(facts_of_job, request, "seq", limit=query.limit, descending=newest_first)
         facts = [
             JobFact(e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params) for e in page
         ]

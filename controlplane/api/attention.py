@@ -6,12 +6,13 @@ The sentences are in the language of the request; over the browsers' socket, whi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
@@ -29,10 +30,12 @@ from scheduler.core.lifecycle import NodeState
 
 MOST_SIGNS = 7
 MOST_SLOW = 2
+MOST_STUCK = 3
 MOST_WINDOWS = 2
 WINDOWS_AHEAD = timedelta(days=7)
 BLOCKED_FOR = timedelta(hours=1)
 STARTING_FOR = timedelta(minutes=5)
+HELD_FOR = timedelta(days=1)
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -102,6 +105,19 @@ FORMS: Final[Mapping[str, Form]] = {
         _("it was placed more than {span} ago and does not run yet"),
         _("Look at the job"),
     ),
+    # What no passage of time will start; the cure is that of its reason.
+    "NeverStarts": Form(
+        "critical",
+        _("{stage} of #{job} will never start as things are"),
+        "",
+        _("See why"),
+    ),
+    "HeldLong": Form(
+        "note",
+        _("{stage} of #{job} has been on hold for {span}"),
+        _("held by {who}; release it, or cancel it"),
+        _("Look at the job"),
+    ),
     "LongWait": Form(
         "warning",
         _("{stage} of #{job} has waited for more than {span}"),
@@ -109,7 +125,28 @@ FORMS: Final[Mapping[str, Form]] = {
         _("See why"),
     ),
 }
+# The reasons that only a deed ends, each with the deed.
+CURES: Final[Mapping[str, str]] = {
+    "DependencyNeverSatisfied": _("cancel it, or submit it again with the stage that it needs"),
+    "InvalidSpec": _("submit it again, corrected"),
+    "BundleUnavailable": _("upload its code again and submit it with that"),
+    "ImageUnavailable": _("name an image that the nodes can fetch"),
+    "NoMatchingDevice": _("ask for devices that the pool has, or add a node that has them"),
+    "ExceedsClusterMax": _("ask for less, or add nodes to the pool"),
+    "DataResidency": _("let its data leave the site, or add nodes there"),
+    "NodesAvoided": _("let it run on more nodes, or ask for fewer"),
+    "ExceedsQuotaMax": _("ask for less, or have the hard limit of the project raised"),
+    "PoolStopped": _("start the pool again, or submit it to another one"),
+}
 _LEVELS: Final = ("critical", "warning", "note")
+
+
+@dataclass(slots=True)
+class _Signs:
+    """Some signs, and how many more of their kind there are."""
+
+    signs: list[Sign]
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +158,18 @@ class Held:
     job: int | None
 
 
-def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> list[Sign]:
-    """What needs somebody, the worst first."""
-    signs = [*_of_alarms(user), *_of_nodes(nodes), *_of_windows(), *_of_devices(nodes, devices), *_of_stages(user)]
-    return sorted(signs, key=lambda sign: _LEVELS.index(sign.level))[:MOST_SIGNS]
+def attention(nodes: list[fleet.Node], devices: Iterable[Held], user: User) -> tuple[list[Sign], int]:
+    """What needs somebody, the worst first, and how many such things there are, shown or not."""
+    of_alarms, of_windows, of_stages = _of_alarms(user), _of_windows(), _of_stages(user)
+    signs = [
+        *of_alarms.signs,
+        *_of_nodes(nodes),
+        *of_windows.signs,
+        *_of_devices(nodes, devices),
+        *of_stages.signs,
+    ]
+    ordered = sorted(signs, key=lambda sign: _LEVELS.index(sign.level))
+    return ordered[:MOST_SIGNS], len(signs) + of_alarms.more + of_windows.more + of_stages.more
 
 
 def _sign(code: str, href: str, params: Mapping[str, Any], reason: str = "") -> Sign:
@@ -161,19 +206,28 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 
 
-def _of_alarms(user: User) -> Iterable[Sign]:
+def _of_alarms(user: User) -> _Signs:
     """What was set aside: of nodes and pools for everybody, the rest, which may name any job, for staff."""
     kinds = alarms.KINDS if permissions.is_staff(user) else (*alarms.OF_NODES, alarms.POOL)
-    for alarm in fleet.Alarm.objects.filter(kind__in=kinds)[:MOST_SIGNS]:
+    found = fleet.Alarm.objects.filter(kind__in=kinds)
+    signs = []
+    for alarm in found[:MOST_SIGNS]:
         code, name, href = _ALARMS[alarm.kind]
         params = {name: alarm.subject, "times": alarm.times, "since": alarm.since.isoformat(timespec="seconds")}
-        yield _sign(code, href.format(subject=alarm.subject), params, alarm.says)
+        signs.append(_sign(code, href.format(subject=alarm.subject), params, alarm.says))
+    return _Signs(signs, found.count() - len(signs) if len(signs) == MOST_SIGNS else 0)
 
 
-def _of_windows() -> Iterable[Sign]:
+def _of_windows() -> _Signs:
     """The next maintenance windows."""
     now = timezone.now()
-    for window in maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)[:MOST_WINDOWS]:
+    windows = maintenance.ahead(now).filter(starts_at__lt=now + WINDOWS_AHEAD)
+    signs = list(_window_signs(windows[:MOST_WINDOWS], now))
+    return _Signs(signs, windows.count() - len(signs) if len(signs) == MOST_WINDOWS else 0)
+
+
+def _window_signs(windows: Iterable[fleet.MaintenanceWindow], now: datetime) -> Iterable[Sign]:
+    for window in windows:
         node, pool = window.node, window.pool
         what = gettext("Node {name}") if node else gettext("Pool {name}")
         name = node.name if node else pool.name if pool else ""
@@ -203,16 +257,48 @@ def _of_devices(nodes: list[fleet.Node], devices: Iterable[Held]) -> Iterable[Si
             yield _sign("DeviceHeldIdleByOther", href, {**who, "minutes": minutes})
 
 
-def _of_stages(user: User) -> Iterable[Sign]:
+def _of_stages(user: User) -> _Signs:
     now, mine = timezone.now(), permissions.visible_jobs(user, "job__")
-    slow = rows.Stage.objects.filter(
-        mine, state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR
-    )
-    for stage in slow.select_related("job").order_by("job__number")[:MOST_SLOW]:
-        yield _of_stage("SlowStart", stage, STARTING_FOR)
-    head = rows.Stage.objects.filter(mine, state="PENDING", eligible_at__lt=now - BLOCKED_FOR).select_related("job")
-    for stage in head.order_by("-job__priority", "eligible_at")[:1]:
-        yield _of_stage("LongWait", stage, BLOCKED_FOR, stage.reasons[0] if stage.reasons else None)
+    stages = rows.Stage.objects.filter(mine).select_related("job")
+    found = _Signs([])
+
+    def few(chosen: QuerySet[rows.Stage], most: int, told: Callable[[rows.Stage], Sign]) -> None:
+        shown = [told(stage) for stage in chosen[:most]]
+        found.signs += shown
+        found.more += chosen.count() - most if len(shown) == most else 0
+
+    slow = stages.filter(state="STARTING", attempts__ended_at=None, attempts__created_at__lt=now - STARTING_FOR)
+    few(slow.order_by("job__number"), MOST_SLOW, lambda stage: _of_stage("SlowStart", stage, STARTING_FOR))
+    any_of = Q(*(Q(reasons__contains=[{"code": code}]) for code in CURES), _connector=Q.OR)
+    stuck = stages.filter(any_of, state="PENDING")
+    few(stuck.order_by("-job__priority", "job__number", "index"), MOST_STUCK, _stuck)
+    held = stages.filter(state="HELD", state_at__lt=now - HELD_FOR)
+    few(held.order_by("state_at", "job__number"), MOST_SLOW, lambda stage: _held(stage, now))
+    waiting = stages.filter(state="PENDING", eligible_at__lt=now - BLOCKED_FOR)
+    head = waiting.order_by("-job__priority", "eligible_at").first()
+    if head is not None and not _cured(head):
+        found.signs.append(_of_stage("LongWait", head, BLOCKED_FOR, head.reasons[0] if head.reasons else None))
+    return found
+
+
+def _cured(stage: rows.Stage) -> Mapping[str, Any] | None:
+    """The reason of a waiting stage that only a deed ends, be it behind others that pass; None where there is none."""
+    return next((reason for reason in stage.reasons if reason["code"] in CURES), None)
+
+
+def _stuck(stage: rows.Stage) -> Sign:
+    """A stage that only a deed can start: why, and which deed."""
+    reason = _cured(stage)
+    assert reason is not None, "it was chosen by this reason"
+    params = {"stage": stage.name, "job": stage.job.number, "reason": reason["code"]}
+    why = f"{reason_text(reason)} – {gettext(CURES[reason['code']])}"
+    return _sign("NeverStarts", f"/jobs/{stage.job.number}", params, why)
+
+
+def _held(stage: rows.Stage, now: datetime) -> Sign:
+    seconds = (now - stage.state_at).total_seconds() // 3600 * 3600 if stage.state_at else 0.0
+    params = {"stage": stage.name, "job": stage.job.number, "span": spoken(seconds), "span_s": seconds}
+    return _sign("HeldLong", f"/jobs/{stage.job.number}", {**params, "who": stage.held_by or "?"})
 
 
 def _of_stage(code: str, stage: rows.Stage, span: timedelta, reason: Mapping[str, Any] | None = None) -> Sign:

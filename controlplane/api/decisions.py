@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
@@ -101,7 +102,7 @@ class DecisionStart(msgspec.Struct, frozen=True):
 class DecisionDetail(msgspec.Struct, frozen=True):
     """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
     plan is empty. ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages
-    that you may not see; ``cut`` those beyond the first five hundred."""
+    that you may not see; ``cut`` those that are asked for and come after these: ask with ``after``."""
 
     decision: Decision
     recorded: bool
@@ -129,6 +130,14 @@ class DecisionQuery(PageQuery, frozen=True):
 
     did: str = ""
     job: int | None = None
+    code: str = ""
+
+
+class WaitQuery(msgspec.Struct, frozen=True):
+    """Which of the waiting stages of a decision."""
+
+    code: str = ""
+    after: int = 0
 
 
 class DifferenceQuery(msgspec.Struct, frozen=True):
@@ -141,6 +150,11 @@ DESCRIBED = {
     **PAGE_DESCRIBED,
     "did": "Only decisions that did this: start, evict, skip or wait (nothing of the three).",
     "job": "Only decisions that started, stopped or skipped a stage of the job with this number.",
+    "code": "Only decisions in which a stage waited for this primary reason, such as CapacityInsufficient.",
+}
+WAIT_DESCRIBED = {
+    "code": "Only stages that waited for this primary reason.",
+    "after": f"Leave out so many; the next {MOST_SHOWN} are told.",
 }
 DID = {"start": "started", "evict": "evicted", "skip": "skipped"}
 
@@ -162,7 +176,9 @@ class Decisions(Resource):
         elif query.did:
             raise Refused(400, "invalid", f"did is one of {', '.join(DID)} or wait, not {query.did[:40]!r}")
         if query.job is not None:
-            found = found.filter(pk__in=_of_job(query.job, user))
+            found = _of_job(found, query.job, user)
+        if query.code:
+            found = found.filter(waits__has_key=query.code)
         page, links = page_of(found, request, "id", limit=query.limit, descending=True)
         seen = _visible_numbers(page, user)
         return Response(DecisionPage([_shown(each, seen) for each in page], **links))
@@ -171,10 +187,16 @@ class Decisions(Resource):
 class OneDecision(Resource):
     """One decision."""
 
-    @extend_schema(operation_id="decisions_get", responses={200: DecisionDetail, 404: Problem})
+    @extend_schema(
+        operation_id="decisions_get",
+        responses={200: DecisionDetail, 404: Problem},
+        parameters=parameters(WaitQuery, WAIT_DESCRIBED),
+    )
     def get(self, request: Request, number: int) -> Response:
-        """A decision with its whole plan, as far as the log still holds it."""
-        user = signed_in(request)
+        """A decision with its whole plan, as far as the log still holds it; of those that waited, 500 at a time."""
+        query, user = asked(request, WaitQuery), signed_in(request)
+        if query.after < 0:
+            raise Refused(400, "invalid", "after must be 0 or more")
         row = _row(number)
         record = log.find(settings.DECISIONS, number)
         if record is None:
@@ -191,7 +213,7 @@ class OneDecision(Resource):
                 cut=0,
             )
             return Response(detail)
-        return Response(_detail(row, record, user))
+        return Response(_detail(row, record, user, query))
 
 
 class DecisionUnder(Resource):
@@ -253,15 +275,14 @@ def _row(number: int) -> rows.Decision:
     return row
 
 
-def _of_job(number: int, user: User) -> list[int]:
-    """The ids of the newest decisions that name the job; none where it may not be seen."""
+def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> QuerySet[rows.Decision]:
+    """Those of the decisions that name the job; none where it may not be seen."""
     if not rows.Job.objects.filter(permissions.visible_jobs(user), number=number).exists():
-        return []
+        return decisions.none()
     name = f'%"#{number}/%'
-    found = rows.Decision.objects.extra(
+    return decisions.extra(
         where=["(started::text LIKE %s OR evicted::text LIKE %s OR skipped::text LIKE %s)"], params=[name] * 3
     )
-    return list(found.order_by("-id").values_list("id", flat=True)[:500])
 
 
 def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
@@ -311,7 +332,8 @@ def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
         started=[_entry(each, seen) for each in decision.started],
         evicted=[_entry(each, seen) for each in decision.evicted],
         skipped=[_label(each, seen) for each in decision.skipped],
-        waits=decision.waits,
+        # The commonest first: jsonb would put the shortest names first.
+        waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
         head=_entry(decision.head, seen) if decision.head else {},
         replanned=decision.replanned,
         shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
@@ -320,7 +342,7 @@ def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
     )
 
 
-def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
+def _detail(row: rows.Decision, record: Record, user: User, query: WaitQuery) -> DecisionDetail:
     seen = _visible_numbers([row], user, record.snapshot)
     numbers = difference.named(record.snapshot)
     nodes = {node.id: node.name for node in record.snapshot.nodes}
@@ -340,7 +362,9 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
         for start in record.plan.starts
         if _label(numbers[start.stage], seen) != HIDDEN
     ]
-    waits = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
+    known = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
+    chosen = [wait for wait in known if not query.code or (wait.reasons and wait.reasons[0].code == query.code)]
+    waits = chosen[query.after : query.after + MOST_SHOWN]
     shown = [
         DecisionWait(
             stage=numbers[wait.stage],
@@ -348,7 +372,7 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
             expected_start=reports.shown(wait.expected),
             funnel=[list(step) for step in wait.funnel],
         )
-        for wait in waits[:MOST_SHOWN]
+        for wait in waits
     ]
     return DecisionDetail(
         decision=_shown(row, seen),
@@ -359,6 +383,6 @@ def _detail(row: rows.Decision, record: Record, user: User) -> DecisionDetail:
         nodes=len(record.snapshot.nodes),
         starts=starts,
         waits=shown,
-        hidden=len(record.plan.starts) + len(record.plan.waits) - len(starts) - len(waits),
-        cut=max(0, len(waits) - MOST_SHOWN),
+        hidden=len(record.plan.starts) + len(record.plan.waits) - len(starts) - len(known),
+        cut=max(0, len(chosen) - query.after - len(waits)),
     )

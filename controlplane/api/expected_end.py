@@ -1,7 +1,8 @@
-"""When what runs now will probably end."""
+"""When what runs now will probably end, and since when it should have ended."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.jobs.models import Attempt
@@ -11,35 +12,51 @@ from scheduler.core.lifecycle import State
 TELLING_SHARE = 0.05
 
 
-def expected_end(attempt: Attempt, now: datetime) -> datetime | None:
-    """When this attempt will probably end; None where nobody can tell or that time has passed.
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """``expected_at`` is always ahead; where that time has passed, there is ``overdue_since_at`` instead. Both are None
+    where nobody can tell."""
 
-    The attempt's stage must be loaded. The prediction is the P50 with which it was placed, corrected by the progress
-    that the stage reports; the time limit is the last word.
+    expected_at: datetime | None = None
+    overdue_since_at: datetime | None = None
+
+
+def expected_end(attempt: Attempt, now: datetime) -> Ending:
+    """When this attempt will probably end. The attempt's stage must be loaded.
+
+    The prediction is the P50 with which it was placed, corrected by the progress that the stage reports. One that runs
+    for longer than that ends by its P90, as far as anybody knows, and is overdue after it. The time limit is the last
+    word.
     """
-    stage, estimate = attempt.stage, attempt.estimate or {}
+    stage = attempt.stage
     if attempt.ended_at is not None or attempt.stop_why or stage.state not in {State.STARTING, State.RUNNING}:
-        return None
+        return Ending()
     began = attempt.started_at or attempt.created_at
-    length_s = estimate["p50_s"] / (estimate.get("speed") or 1.0) if estimate.get("p50_s") else None
-    remaining_s = _remaining_s(attempt, max(0.0, (now - began).total_seconds()), length_s)
-    if remaining_s is None:
-        return None
-    ends = now + timedelta(seconds=remaining_s)
+    ends = _ends(attempt, began, now)
+    if ends is None:
+        return Ending()
     if stage.request.get("time_limit_s") is not None:
         ends = min(ends, began + timedelta(seconds=stage.request["time_limit_s"]))
     ends = ends.replace(microsecond=0)
-    return ends if ends > now else None
+    return Ending(expected_at=ends) if ends > now else Ending(overdue_since_at=ends)
 
 
-def _remaining_s(attempt: Attempt, elapsed_s: float, length_s: float | None) -> float | None:
-    share = _share_done(attempt)
-    if share is None or share < TELLING_SHARE:
-        return None if length_s is None else length_s - elapsed_s
-    if attempt.number == 1:
-        return elapsed_s / share - elapsed_s
-    # A part of that work was done by earlier attempts, so it does not tell how fast this one is.
-    return None if length_s is None else length_s * (1 - share)
+def _ends(attempt: Attempt, began: datetime, now: datetime) -> datetime | None:
+    share, elapsed_s = _share_done(attempt), max(0.0, (now - began).total_seconds())
+    median_s, late_s = _length_s(attempt, "p50_s"), _length_s(attempt, "p90_s")
+    if share is not None and TELLING_SHARE <= share < 1:
+        if attempt.number == 1:
+            return now + timedelta(seconds=elapsed_s / share - elapsed_s)
+        # A part of that work was done by earlier attempts, so it does not tell how fast this one is.
+        return None if median_s is None else now + timedelta(seconds=median_s * (1 - share))
+    if median_s is not None and elapsed_s >= median_s:
+        median_s = max(median_s, late_s or 0.0)
+    return None if median_s is None else began + timedelta(seconds=median_s)
+
+
+def _length_s(attempt: Attempt, name: str) -> float | None:
+    estimate = attempt.estimate or {}
+    return estimate[name] / (estimate.get("speed") or 1.0) if estimate.get(name) else None
 
 
 def _share_done(attempt: Attempt) -> float | None:

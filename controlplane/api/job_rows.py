@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from controlplane.fleet.models import Device
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
+from controlplane.natural import natural_key
 from scheduler.core.lifecycle import ACTIVE, WAITING, State
 
 
@@ -132,8 +133,8 @@ class Stage(msgspec.Struct, frozen=True):
     """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
     ``why_here_said`` are the same in clauses; empty for words of somebody's own.
 
-    ``nodes`` is on how many nodes it runs or ran, the least while it waits; an elastic stage may have ``least_nodes``
-    to ``most_nodes``.
+    It has been in its ``state`` since ``state_at``. ``nodes`` is on how many nodes it runs or ran, the least while it
+    waits; an elastic stage may have ``least_nodes`` to ``most_nodes``.
     """
 
     id: uuid.UUID
@@ -142,6 +143,7 @@ class Stage(msgspec.Struct, frozen=True):
     index: int
     needs: list[str]
     state: State
+    state_at: datetime | None
     substate: str
     cause: str
     detail: str
@@ -302,8 +304,9 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         name=stage.name,
         kind=stage.kind,
         index=stage.index,
-        needs=sorted(names[need] for need in around.needs.get(stage.id, ()) if need in names),
+        needs=sorted((names[need] for need in around.needs.get(stage.id, ()) if need in names), key=natural_key),
         state=state,
+        state_at=stage.state_at,
         substate=next((claim.part.substate for claim in claims), "") if state in ACTIVE else "",
         cause=stage.cause,
         detail=stage.detail,

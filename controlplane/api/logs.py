@@ -22,6 +22,7 @@ from controlplane.jobs.values import nearest
 USUAL_BYTES = 256 * 1024
 MOST_BYTES = 4 * 2**20
 MOST_LINES = 50_000
+MOST_STREAMS = 10_000
 # A line may be long; nobody's tail reads more than this to find the last ones.
 TAIL_BYTES = 8 * 2**20
 
@@ -37,9 +38,17 @@ class LogStream(msgspec.Struct, frozen=True):
 
 
 class LogStreamList(msgspec.Struct, frozen=True):
-    """The streams of a job, in the order of its stages and attempts."""
+    """The streams of a job, in the order of its stages and attempts. ``truncated`` tells that there are more: name a
+    stage."""
 
     results: list[LogStream]
+    truncated: bool
+
+
+class StreamQuery(msgspec.Struct, frozen=True):
+    """Of which stage."""
+
+    stage: str = ""
 
 
 class LogQuery(msgspec.Struct, frozen=True):
@@ -68,17 +77,23 @@ DESCRIBED = {
 class JobStreams(Resource):
     """The log streams of a job."""
 
-    @extend_schema(operation_id="jobs_streams", responses={200: LogStreamList, 404: Problem})
+    @extend_schema(
+        operation_id="jobs_streams",
+        responses={200: LogStreamList, 404: Problem},
+        parameters=parameters(StreamQuery, {"stage": "Name of a stage; all by default."}),
+    )
     def get(self, request: Request, name: str) -> Response:
         """Which streams there are, and their lengths."""
-        job = found(signed_in(request), name)
+        query, job = asked(request, StreamQuery), found(signed_in(request), name)
+        whose = {"part__attempt__stage__name": query.stage} if query.stage else {}
         chunks = (
-            rows.LogChunk.objects.filter(part__attempt__stage__job=job)
+            rows.LogChunk.objects.filter(part__attempt__stage__job=job, **whose)
             .values_list("part__attempt__stage__name", "part__attempt__number", "part__rank", "stream")
             .annotate(size_bytes=Max(F("offset") + F("size")))
             .order_by("part__attempt__stage__index", "part__attempt__number", "part__rank", "stream")
         )
-        return Response(LogStreamList([LogStream(*row) for row in chunks[:10_000]]))
+        told = [LogStream(*row) for row in chunks[: MOST_STREAMS + 1]]
+        return Response(LogStreamList(told[:MOST_STREAMS], len(told) > MOST_STREAMS))
 
 
 class JobLogs(Resource):

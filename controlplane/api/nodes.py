@@ -27,6 +27,7 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in, st
 from controlplane.fleet import alarms, service
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
+from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import NodeState
 
@@ -63,7 +64,7 @@ class NodeDetail(Node, frozen=True):
 
 
 class NodePage(msgspec.Struct, frozen=True):
-    """One page of nodes, by name."""
+    """One page of nodes, by name: n2 before n10."""
 
     results: list[Node]
     next: str | None
@@ -102,7 +103,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             name=node.name,
             state=NodeState(node.state),
             reason=node.reason,
-            pools=sorted(pool.name for pool in node.pools.all()),
+            pools=sorted((pool.name for pool in node.pools.all()), key=natural_key),
             simulated=node.simulated,
             runs_as=node.runs_as,
             isolation=node.isolation,
@@ -154,7 +155,7 @@ class Nodes(Resource):
             chosen = chosen.filter(pools__name=query.pool)
         if query.q:
             chosen = chosen.filter(name__icontains=query.q)
-        page, links = page_of(chosen, request, "name", limit=query.limit, descending=False)
+        page, links = page_of(chosen, request, "sort_key", limit=query.limit, descending=False)
         return Response(NodePage(shown(page, signed_in(request)), **links))
 
 

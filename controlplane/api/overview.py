@@ -28,6 +28,7 @@ from controlplane.api.resource import Resource, signed_in
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
+from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
@@ -112,7 +113,7 @@ class RunningStage(msgspec.Struct, frozen=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Jobs of the last 24 hours and nodes, by state, over all projects."""
+    """Jobs of the last 24 hours, nodes, and devices of all kinds (CPUs too), each by state, over all projects."""
 
     jobs: dict[str, int]
     nodes: dict[str, int]
@@ -120,14 +121,17 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The cluster at a glance."""
+    """The cluster at a glance. ``running`` are the newest hundred of ``running_count`` stages, ``attention`` the worst
+    seven of ``attention_count`` signs."""
 
     profile: str
     tiles: list[Tile]
     nodes: list[MapNode]
     queue: Queue
     running: list[RunningStage]
+    running_count: int
     attention: list[Sign]
+    attention_count: int
     counts: Counts
 
 
@@ -150,7 +154,9 @@ def overview(user: User) -> Overview:
     """The cluster as this user may see it."""
     nodes = list(fleet.Node.objects.prefetch_related("pools"))
     cells = _cells(nodes, user)
-    queue, running = _queue(user), _running(user)
+    queue, (running, running_count) = _queue(user), _running(user)
+    held = (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
+    signs, sign_count = attention(nodes, held, user)
     by_node: dict[uuid.UUID, list[MapDevice]] = defaultdict(list)
     for cell in cells:
         by_node[cell.row.node_id].append(cell.shown)
@@ -164,7 +170,7 @@ def overview(user: User) -> Overview:
             MapNode(
                 node.name,
                 NodeState(node.state),
-                sorted(pool.name for pool in node.pools.all()),
+                sorted((pool.name for pool in node.pools.all()), key=natural_key),
                 node.simulated,
                 by_node[node.id],
             )
@@ -172,7 +178,9 @@ def overview(user: User) -> Overview:
         ],
         queue=queue,
         running=running,
-        attention=attention(nodes, (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells), user),
+        running_count=running_count,
+        attention=signs,
+        attention_count=sign_count,
         counts=Counts(
             jobs=dict(jobs),
             nodes=dict(Counter(node.state for node in nodes)),
@@ -283,10 +291,11 @@ def _queue(user: User) -> Queue:
     )
 
 
-def _running(user: User) -> list[RunningStage]:
+def _running(user: User) -> tuple[list[RunningStage], int]:
+    """The newest stages that hold devices, and how many there are."""
     active = rows.Stage.objects.filter(permissions.visible_jobs(user, "job__"), state__in=ACTIVE)
     chosen = active.select_related("job__project", "job__user").order_by(F("started_at").desc(nulls_first=True), "id")
-    return [
+    shown = [
         RunningStage(
             number=stage.job.number,
             name=stage.job.name,
@@ -300,6 +309,7 @@ def _running(user: User) -> list[RunningStage]:
         )
         for stage in chosen[:MOST_RUNNING]
     ]
+    return shown, active.count() if len(shown) == MOST_RUNNING else len(shown)
 
 
 def _share(progress: dict[str, float] | None) -> float | None:

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource
+from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 
 
@@ -58,7 +59,8 @@ class Pools(Resource):
     def get(self, request: Request) -> Response:
         """All pools of the cluster."""
         pools = rows.Pool.objects.annotate(node_count=Count("nodes", filter=~Q(nodes__state="LOST")))
-        return Response(PoolList([_shown(pool, pool.node_count) for pool in pools.order_by("name")]))
+        ordered = sorted(pools, key=lambda pool: natural_key(pool.name))
+        return Response(PoolList([_shown(pool, pool.node_count) for pool in ordered]))
 
 
 class OnePool(Resource):

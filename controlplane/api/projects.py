@@ -19,6 +19,7 @@ from controlplane.access.models import User
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Attempt, Stage
+from controlplane.natural import natural_key
 
 LEDGER = timedelta(days=30)
 
@@ -87,7 +88,8 @@ class Projects(Resource):
     def get(self, request: Request) -> Response:
         """The projects that you may know of."""
         user = signed_in(request)
-        return Response(ProjectList(shown(permissions.visible_projects(user).order_by("name"), user)))
+        ordered = sorted(permissions.visible_projects(user), key=lambda project: natural_key(project.name))
+        return Response(ProjectList(shown(ordered, user)))
 
 
 class OneProject(Resource):

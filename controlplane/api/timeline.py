@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api.expected_end import expected_end
+from controlplane.api.expected_end import Ending, expected_end
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.models import Device
@@ -46,8 +46,8 @@ class Segment(msgspec.Struct, frozen=True):
     """A share of a device over a span. ``job`` and what belongs to it are null where you may not see the job.
 
     ``state`` is the stage's while it holds the device, and how the attempt ended afterwards: COMPLETED or its cause.
-    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, null where nobody can tell
-    or that time has passed.
+    ``end_at`` is null while it runs; ``expected_end_at`` is then when it will probably end, ``overdue_since_at`` when
+    it should have, where that time has passed; both are null where nobody can tell.
     """
 
     lane: str
@@ -64,6 +64,7 @@ class Segment(msgspec.Struct, frozen=True):
     start_at: datetime
     end_at: datetime | None
     expected_end_at: datetime | None
+    overdue_since_at: datetime | None
     planned: bool
 
 
@@ -132,7 +133,7 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
 
 def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetime) -> Timeline:
     """The timeline of this span as this user may see it."""
-    devices = Device.objects.filter(present=True).select_related("node").order_by("node__name", "kind", "index")
+    devices = Device.objects.filter(present=True).select_related("node").order_by("node__sort_key", "kind", "index")
     if pool:
         devices = devices.filter(node__pools__name=pool)
     chosen = list(devices[: MOST_LANES + 1])
@@ -166,6 +167,7 @@ def _segment(claim: rows.Claim, device: Device, known: bool, now: datetime) -> S
     attempt = claim.part.attempt
     stage, job = attempt.stage, attempt.stage.job
     open_ = claim.closed_at is None
+    ending = expected_end(attempt, now) if open_ else Ending()
     return Segment(
         lane=device.uuid,
         job=job.number if known else None,
@@ -180,7 +182,8 @@ def _segment(claim: rows.Claim, device: Device, known: bool, now: datetime) -> S
         milli=claim.milli,
         start_at=claim.part.started_at or claim.opened_at,
         end_at=claim.closed_at,
-        expected_end_at=expected_end(attempt, now) if open_ else None,
+        expected_end_at=ending.expected_at,
+        overdue_since_at=ending.overdue_since_at,
         planned=False,
     )
 
@@ -227,5 +230,6 @@ def _promise(stage: rows.Stage, device: Device, known: bool, start_at: datetime,
         start_at=start_at,
         end_at=end_at,
         expected_end_at=None,
+        overdue_since_at=None,
         planned=True,
     )

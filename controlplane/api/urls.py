@@ -28,6 +28,7 @@ from controlplane.api import (
     quotas,
     simulations,
     timeline,
+    values,
     whoami,
 )
 from controlplane.api.problem import not_found
@@ -64,6 +65,7 @@ urlpatterns = [
     path("jobs/<str:name>/streams", logs.JobStreams.as_view()),
     path("jobs/<str:name>/logs", logs.JobLogs.as_view()),
     path("jobs/<str:name>/metrics", metrics.JobMetrics.as_view()),
+    path("jobs/<str:name>/values", values.JobValues.as_view()),
     path("attempts/<uuid:name>", adjustments.OneAttempt.as_view()),
     path("attempts/<uuid:name>/adjust", adjustments.AttemptAdjust.as_view()),
     path("nodes", nodes.Nodes.as_view()),

@@ -6,7 +6,7 @@ import uuid
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, Q
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import slug
@@ -24,6 +24,12 @@ class Node(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=63, unique=True, validators=[slug])
+    sort_key = models.GeneratedField(
+        expression=Func(F("name"), function="natural_key"),
+        output_field=models.TextField(db_collation="C"),
+        db_persist=True,
+        unique=True,
+    )
     pools = models.ManyToManyField(Pool, related_name="nodes", blank=True)
     state = models.CharField(max_length=10, choices=[(s, s) for s in NodeState], default=NodeState.JOINING)
     state_at = models.DateTimeField(auto_now_add=True)
@@ -57,7 +63,7 @@ class Node(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        ordering = ["name"]
+        ordering = ["sort_key"]
         constraints = [models.CheckConstraint(condition=Q(state__in=list(NodeState)), name="node_state_known")]
 
     def __str__(self) -> str:

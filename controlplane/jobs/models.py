@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from agents.protocol import Phase
 from controlplane.access.models import Project
 from controlplane.fleet.models import Device, Node
+from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
 from scheduler.core.lifecycle import FINAL, WAITING, Cause, State
 
@@ -26,7 +27,7 @@ CAUSES = [(cause, cause) for cause in Cause]
 
 
 class Job(models.Model):
-    """What a user asked for. ``spec`` is the job file as given, ``number`` is unique in the cluster."""
+    """What a user asked for. ``spec`` is the job file as given, in its order; ``number`` is unique in the cluster."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     number = models.BigIntegerField(unique=True, editable=False)
@@ -38,7 +39,7 @@ class Job(models.Model):
     priority = models.IntegerField()
     state = models.CharField(max_length=10, choices=STATES, default=State.PENDING)
     cause = models.CharField(max_length=20, blank=True)
-    spec = models.JSONField()
+    spec = WrittenField()
     labels = models.JSONField(default=dict)
     bundle = models.CharField(max_length=64, blank=True)
     submitted_at = models.DateTimeField()
@@ -66,7 +67,7 @@ class Stage(models.Model):
     ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
     ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are what the newest cycle said of it, at
     ``evaluated_at``; ``announced`` is the first range in which it was said to start.
-    ``said`` is its ``detail`` in clauses (see ``jobs.clauses``).
+    ``said`` is its ``detail`` in clauses (see ``jobs.clauses``); it has been in its state since ``state_at``.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -76,6 +77,7 @@ class Stage(models.Model):
     kind = models.CharField(max_length=20)
     needs = models.ManyToManyField("self", symmetrical=False, related_name="needed_by")
     state = models.CharField(max_length=10, choices=STATES, default=State.PENDING)
+    state_at = models.DateTimeField(null=True)
     cause = models.CharField(max_length=20, choices=CAUSES, blank=True)
     detail = models.TextField(blank=True)
     said = models.JSONField(default=list)
@@ -167,6 +169,17 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.stage} attempt {self.number}"
+
+
+class Curves(models.Model):
+    """The numbers that an attempt reported, by step: ``kept`` thinned, ``tail`` as they came (see ``jobs.curves``)."""
+
+    attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="curves")
+    tail = models.JSONField(default=list)
+    kept = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name_plural = "curves"
 
 
 class Part(models.Model):

@@ -25,6 +25,7 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import adjust, service
 from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
+from controlplane.jobs.curves import Reported, append
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
 from scheduler.core import retry
@@ -448,12 +449,15 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
         )
     }
     rows: list[Checkpoint] = []
+    numbers: list[Reported] = []
     for part_id, part in speaking.items():
         item = here[part_id]
         if item.progress is not None and part.rank == 0:
             progress = {"step": item.progress.step, "total": item.progress.total, "phase": item.progress.phase[:60]}
             values = _newer(said[part.stage][1], item.progress.values)
             if (progress, values) != said[part.stage]:
+                if item.progress.step is not None:
+                    numbers.append(Reported(part.attempt, item.progress.step, item.progress.values))
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
                 touched.add(part.number)
         for checkpoint in item.checkpoints if part.rank == 0 else ():
@@ -479,6 +483,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
             touched.add(part.number)
     if rows:
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
+    append(numbers)
     return sorted(touched)
 
 

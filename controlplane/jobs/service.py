@@ -87,10 +87,11 @@ def note(notes: Sequence[Note], at: datetime) -> None:
 
 
 _MOVE = """
-UPDATE jobs_stage s SET state = %s, version = s.version + 1, cause = v.cause, detail = v.detail, said = v.said,
-    exit_code = v.exit_code, started_at = v.started_at, ended_at = v.ended_at, eligible_at = v.eligible_at,
-    retry_at = v.retry_at, attempt_count = v.attempt_count, failures = v.failures, preemptions = v.preemptions,
-    held_by = v.held_by, reasons = CASE WHEN %s THEN '[]'::jsonb ELSE s.reasons END,
+UPDATE jobs_stage s SET state = %s, state_at = now(), version = s.version + 1, cause = v.cause,
+    detail = v.detail, said = v.said, exit_code = v.exit_code, started_at = v.started_at, ended_at = v.ended_at,
+    eligible_at = v.eligible_at, retry_at = v.retry_at, attempt_count = v.attempt_count, failures = v.failures,
+    preemptions = v.preemptions, held_by = v.held_by,
+    reasons = CASE WHEN %s THEN '[]'::jsonb ELSE s.reasons END,
     planned = CASE WHEN %s THEN NULL ELSE s.planned END, expected = CASE WHEN %s THEN NULL ELSE s.expected END,
     promise = CASE WHEN %s THEN NULL ELSE s.promise END
 FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::int[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[],
@@ -279,6 +280,7 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                     name=each.name,
                     kind=each.kind,
                     state=state,
+                    state_at=at,
                     request=each.request,
                     max_attempts=each.max_attempts,
                     held_by=actor if job_spec.hold else "",

@@ -10,7 +10,8 @@ made inactive or has another password, is closed; where rights changed every top
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
-    <- {"kind": "error", "topic": ..., "status": 404}                      <- {"kind": "beat"}
+    <- {"kind": "error", "topic": ..., "status": 404}
+    <- {"kind": "beat", "late_s": 0}       the line lives; ``late_s`` is for how long a look that is due has no answer
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ MAX_TOPIC_LENGTH = 500
 MAX_MESSAGE_LENGTH = 4_000
 AGAIN_S = 1.0
 SAFETY_S = 8.0
-BEAT_S = 10.0
+JOIN_AGAIN_S = 10.0
+# A browser that hears nothing for a little more than twice this says that it is not live.
+BEAT_S = 2.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
 GROUP = "changes"
@@ -56,6 +59,7 @@ class Topic:
     seq: int = 0
     read_at: float = 0.0
     due_at: float = 0.0
+    asked_again: bool = False
     failed: int = 0
 
 
@@ -110,6 +114,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.topics: dict[str, Topic] = {}
         self.stir = asyncio.Event()
         self.looking: asyncio.Task[None] | None = None
+        self.beating: asyncio.Task[None] | None = None
         self.ending: asyncio.Task[None] | None = None
         await self.accept()
         user, session = self.scope.get("user"), self.scope.get("session")
@@ -121,6 +126,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.rights, self.scope["user"] = found, found.user
         _rights.enter(self, key, self._judge)
         self.looking = asyncio.create_task(self._keep_looking())
+        self.beating = asyncio.create_task(self._keep_beating())
 
     def _judge(self, found: Rights | None) -> None:
         """Ends the line of whoever is not signed in any more; reads all anew with the rights of now."""
@@ -133,17 +139,19 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             self.stir.set()
 
     async def _end(self) -> None:
-        if self.looking:
-            self.looking.cancel()
+        for task in (self.looking, self.beating):
+            if task:
+                task.cancel()
         with contextlib.suppress(Exception):  # it may have gone away by itself
             await self.close(CLOSE_UNAUTHENTICATED)
 
     async def disconnect(self, code: int) -> None:
         await _rights.leave(self)
-        if self.looking:
-            self.looking.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.looking
+        for task in (self.looking, self.beating):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         with contextlib.suppress(Exception):
             await self.channel_layer.group_discard(GROUP, self.channel_name)
 
@@ -185,6 +193,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         now = time.monotonic()
         for path, topic in self.topics.items():
             if touched(path, keys):
+                topic.asked_again = True
                 topic.due_at = min(topic.due_at, max(now, topic.read_at + AGAIN_S))
                 self.stir.set()
 
@@ -192,7 +201,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
 
     async def _keep_looking(self) -> None:
-        """Looks at each topic when it is due, and tells the browser that the line lives."""
+        """Looks at each topic when it is due."""
         try:
             await self._loop()
         except asyncio.CancelledError:
@@ -202,17 +211,26 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             with contextlib.suppress(Exception):
                 await self.close()
 
+    async def _keep_beating(self) -> None:
+        """Tells the browser that the line lives, also while a look takes long: how late that is, the beat says."""
+        with contextlib.suppress(Exception):  # a send on a socket that just went away
+            while True:
+                late_s = time.monotonic() - min(
+                    [time.monotonic(), *(topic.due_at for topic in self.topics.values() if topic.due_at)]
+                )
+                await self.send_json({"kind": "beat", "late_s": round(late_s, 1)})
+                await asyncio.sleep(BEAT_S)
+
     async def _loop(self) -> None:
-        joined, beat_at = False, 0.0
+        joined, join_at = False, 0.0
         while True:
             now = time.monotonic()
-            if now >= beat_at:
-                joined = joined or await self._join()
-                await self.send_json({"kind": "beat"})
-                beat_at = now + BEAT_S
+            if not joined and now >= join_at:
+                joined, join_at = await self._join(), now + JOIN_AGAIN_S
             for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
                 await self._tell(path)
-            next_at = min([beat_at, *(topic.due_at for topic in self.topics.values())])
+            again = [] if joined else [join_at]
+            next_at = min([now + SAFETY_S, *again, *(topic.due_at for topic in self.topics.values())])
             # Not wait_for: before Python 3.12 that may forget a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
@@ -233,15 +251,20 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         if topic is None:
             return
         topic.read_at = time.monotonic()
-        topic.due_at = topic.read_at + SAFETY_S
+        # Due until it is answered, so that a beat can tell how late it is; a hint meanwhile asks for another look.
+        topic.due_at, topic.asked_again = topic.read_at, False
         user = self.scope["user"]
         try:
             status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, user)
         except Exception:  # one broken resource must not end the line for the others
             log.exception("reading %s for a browser failed", path)
             status, etag, content = 500, "", b""
-        if self.topics.get(path) is not topic or user is not self.scope["user"]:
-            return  # let go, or read with rights that are no more: it is due again already
+        topic.due_at = topic.read_at + (AGAIN_S if topic.asked_again else SAFETY_S)
+        if self.topics.get(path) is not topic:
+            return
+        if user is not self.scope["user"]:  # read with rights that are no more
+            topic.due_at = 0.0
+            return
         if status != 200:
             if topic.failed != status:
                 await self.send_json({"kind": "error", "topic": path, "status": status})

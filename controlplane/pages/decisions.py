@@ -5,20 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import is_staff
-from controlplane.pages.reading import read
+from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
 from scheduler.profiles import PROFILES
 
-FILTERS = ("did", "job", "cursor")
+FILTERS = ("did", "job", "code", "cursor")
 PER_PAGE = 50
 NAMED = 3
+# As the API tells them at once.
+MOST_SHOWN = 500
 _STAGE = re.compile(r"#([0-9]+)/(.+)")
 
 
@@ -43,13 +45,9 @@ def _row(decision: Mapping[str, Any]) -> dict[str, Any]:
         "did_start": few(decision["started"]),
         "did_evict": few(decision["evicted"]),
         "did_skip": few(decision["skipped"]),
-        "codes": list(decision["waits"].items())[:3],
+        "codes": list(decision["waits"].items()),
         "first": {**stage_of(head["stage"]), "code": head.get("code", "")} if head.get("stage") else None,
     }
-
-
-def _cursor(url: str | None) -> str:
-    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
 
 
 @login_required
@@ -76,8 +74,8 @@ def show(request: HttpRequest) -> HttpResponse:
                     (_("Only waited"), "did=wait"),
                 )
             ],
-            "next": _cursor(answer.body.get("next")),
-            "previous": _cursor(answer.body.get("previous")),
+            "next": cursor_of(answer.body.get("next")),
+            "previous": cursor_of(answer.body.get("previous")),
             "shadowed": any(one["shadow"] for one in rows),
             "may_move": is_staff(request.user),  # type: ignore[arg-type]
         },
@@ -90,8 +88,11 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def one(request: HttpRequest, number: int) -> HttpResponse:
-    answer = read(request, f"/decisions/{number}")
-    body = answer.body
+    chosen = {key: request.GET[key] for key in ("code", "after") if request.GET.get(key)}
+    if not chosen.get("after", "0").isdigit():
+        del chosen["after"]
+    answer = read(request, f"/decisions/{number}?{urlencode(chosen)}")
+    body, after = answer.body, int(chosen.get("after", "0")[:9])
     other = request.GET.get("with", "")
     under = None
     if other in PROFILES and body["recorded"]:
@@ -111,6 +112,10 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
             ],
             "skipped": [stage_of(each) for each in decision["skipped"]],
             "waits": [{**wait, "who": stage_of(wait["stage"])} for wait in body["waits"]],
+            "wait_count": after + len(body["waits"]) + body["cut"],
+            "chosen": chosen.get("code", ""),
+            "next": after + len(body["waits"]) if body["cut"] else 0,
+            "previous": str(max(0, after - MOST_SHOWN)) if after else "",
             "shadow": _under(shadow) if shadow else None,
             "under": under,
             "other": other,

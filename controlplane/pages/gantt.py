@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 
 # How an attempt's end looks. Whatever is not named here failed.
 ENDED = {"": "COMPLETED", "CHECKPOINTED": "COMPLETED", "CANCELLED": "CANCELLED"}
 GAVE_WAY = {"PREEMPTED", "MOVE", "RESIZE"}
 
 
-def look(attempt: Mapping[str, Any]) -> str:
-    """The look of an attempt's bar: a state, or PREEMPTED."""
+def look(attempt: Mapping[str, Any], state: str) -> str:
+    """The look of an attempt's bar: a state, or PREEMPTED. ``state`` is its stage's, its own while it lives."""
     cause = attempt.get("cause") or ""
     if attempt.get("ended_at"):
         return "PREEMPTED" if cause in GAVE_WAY else ENDED.get(cause, "FAILED")
-    if attempt.get("stop_why"):
-        return "STOPPING"
-    return "RUNNING" if attempt.get("started_at") else "STARTING"
+    return state
+
+
+def rest(bar: Mapping[str, Any], told: Mapping[str, Any], now: datetime, edge: datetime) -> list[dict[str, Any]]:
+    """The bar of what runs, and behind it a hatched one: up to where it will probably end, or, where it should have
+    ended, from then on up to ``edge``, for nobody can tell. ``told`` is an attempt or a segment of the API."""
+    if told["end_at" if "end_at" in told else "ended_at"]:
+        return [dict(bar)]
+    if told["overdue_since_at"]:
+        since = max(moment(told["overdue_since_at"]), moment(bar["from"]))
+        words = _("overdue since {time} UTC").format(time=since.astimezone(UTC).strftime("%m-%d %H:%M"))
+        late = {**bar, "s": "OVERDUE", "from": since.isoformat(), "to": edge.isoformat(), "t": ""}
+        return [{**bar, "to": since.isoformat()}, {**late, "tip": f"{bar['tip']} · {words}"}]
+    if told["expected_end_at"] and moment(told["expected_end_at"]) > now:
+        ahead = {**bar, "s": "PLANNED", "from": now.isoformat(), "to": told["expected_end_at"], "t": ""}
+        return [dict(bar), {**ahead, "tip": f"{bar['tip']} · {_('will probably end')}"}]
+    return [dict(bar)]
 
 
 def moment(value: str) -> datetime:

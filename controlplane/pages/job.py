@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import yaml
 from django.contrib.auth.decorators import login_required
@@ -15,15 +16,21 @@ from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import may_end, visible_jobs
 from controlplane.jobs import masked
-from controlplane.jobs.models import Job, LogChunk, Part
+from controlplane.jobs.models import Attempt, Checkpoint, Job, LogChunk, Part
 from controlplane.pages import gantt
+from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
-from controlplane.pages.reading import API, Answer, read
+from controlplane.pages.reading import API, Answer, cursor_of, read, whole
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import reason_text, told_text
 
-EVENTS = 500
+EVENTS = 100
+# Of more attempts or checkpoints than this a page would be too long; the API walks them all.
+MOST_ATTEMPTS = 500
+MOST_POINTS = 500
+# So many are shown unless the reader asks for all.
+FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_VALUES = 8, 12, 3, 8
 
 
 def _row(request: HttpRequest, number: int) -> Job:
@@ -32,18 +39,6 @@ def _row(request: HttpRequest, number: int) -> Job:
     if row is None:
         raise Http404(_("There is no job #{number}, or you may not see it.").format(number=number))
     return row
-
-
-def _events(request: HttpRequest, number: int) -> list[dict[str, Any]]:
-    """The newest facts first. The API tells the oldest first, so a long history is read to its end."""
-    answer = read(request, f"/jobs/{number}/events?limit={EVENTS}")
-    found = answer.body["results"]
-    for _turn in range(10):
-        if not answer.body.get("next"):
-            break
-        answer = read(request, answer.body["next"].removeprefix(API))
-        found = (found + answer.body["results"])[-EVENTS:]
-    return list(reversed(found))
 
 
 def _steps(job: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -73,7 +68,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
         for attempt in own:
             lane = len(lanes)
             lanes.append(f"{stage['name']} {attempt['number']}" if len(own) > 1 else stage["name"])
-            items += _attempt_bars(attempt, lane, now)
+            items += _attempt_bars(attempt, stage["state"], lane, now)
             marks += [
                 {
                     "lane": lane,
@@ -84,7 +79,7 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
                 for point in checkpoints
                 if point["stage"] == stage["name"] and point["attempt"] == attempt["number"]
             ]
-            if gantt.look(attempt) == "PREEMPTED":
+            if gantt.look(attempt, stage["state"]) == "PREEMPTED":
                 marks.append({"lane": lane, "at": attempt["ended_at"], "k": "preempted", "t": attempt["cause"]})
         if stage["state"] in WAITING and stage.get("planned"):
             lane = len(lanes)
@@ -102,12 +97,16 @@ def _bars(job: Mapping[str, Any], attempts: list[dict[str, Any]], checkpoints: l
     }
 
 
-def _attempt_bars(attempt: Mapping[str, Any], lane: int, now: datetime) -> list[dict[str, Any]]:
+def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: datetime) -> list[dict[str, Any]]:
     """A short bar for the start, a long one for the run, and a hatched one up to where it will probably end."""
     where = ", ".join(dict.fromkeys(part["node"] for part in attempt["placed"]))
-    count = sum(1 for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu")
-    text = f"{where} · {count}" if count else where
-    tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(attempt)
+    held = counted(
+        device["kind"] for part in attempt["placed"] for device in part["devices"] if device["kind"] != "cpu"
+    )
+    text = f"{where} · {held}" if held else where
+    tip = " · ".join(word for word in (where, attempt["cause"], attempt["detail"]) if word) or gantt.look(
+        attempt, state
+    )
     bars = []
     began = attempt["started_at"] or attempt["ended_at"]
     if began and attempt["started_at"]:
@@ -115,14 +114,17 @@ def _attempt_bars(attempt: Mapping[str, Any], lane: int, now: datetime) -> list[
             {"lane": lane, "s": "STARTING", "from": attempt["created_at"], "to": began, "t": "", "tip": _("starting")}
         )
     start = attempt["started_at"] or attempt["created_at"]
-    bars.append(
-        {"lane": lane, "s": gantt.look(attempt), "from": start, "to": attempt["ended_at"], "t": text, "tip": tip}
-    )
-    if attempt["expected_end_at"]:
-        ends = f"{tip} · {_('will probably end')}"
-        rest = {"from": now.isoformat(), "to": attempt["expected_end_at"], "t": "", "tip": ends}
-        bars.append({"lane": lane, "s": "PLANNED", **rest})
-    return bars
+    bar = {
+        "lane": lane,
+        "s": gantt.look(attempt, state),
+        "from": start,
+        "to": attempt["ended_at"],
+        "t": text,
+        "tip": tip,
+    }
+    # How long it will still run nobody can tell of what is overdue: a seventh of its time so far is room to say so.
+    edge = now + (now - gantt.moment(start)) / 7
+    return [*bars, *gantt.rest(bar, attempt, now, edge)]
 
 
 @login_required
@@ -130,8 +132,12 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     row = _row(request, number)
     answer = read(request, f"/jobs/{number}")
     job: dict[str, Any] = answer.body
-    attempts = read(request, f"/jobs/{number}/attempts").body["results"]
-    checkpoints = read(request, f"/jobs/{number}/checkpoints").body["results"]
+    attempts = whole(request, f"/jobs/{number}/attempts", MOST_ATTEMPTS)
+    checkpoints = whole(request, f"/jobs/{number}/checkpoints", MOST_POINTS)
+    newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
+    all_of = request.GET.get("all", "")
+    asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
+    events = read(request, f"/jobs/{number}/events?" + urlencode({"limit": EVENTS, "sort": "-seq", **asked})).body
     waiting = [
         stage
         for stage in job["stages"]
@@ -140,7 +146,9 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
+    values = [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)]
     current = doing(job)
+    states = {stage["name"]: stage["state"] for stage in job["stages"]}
     return page(
         request,
         "job.html",
@@ -148,27 +156,35 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "job": job,
             "doing": current,
             "steps": _steps(job),
-            "waiting": waiting[:3],
+            "waiting": waiting[:FEW_WAITING],
+            "waiting_more": waiting[FEW_WAITING:],
             "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
             "told": told,
-            "values": [
-                (name, value)
-                for name, value in (told or {}).get("values", {}).items()
-                if isinstance(value, int | float)
-            ][:8],
+            "values": values[:FEW_VALUES],
+            "values_more": len(values) - FEW_VALUES,
             "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]}
             if told
             else {},
             "attempts": attempts,
-            "running": running(attempts, {stage["name"]: stage["state"] for stage in job["stages"]}, API),
+            "running": running(attempts, states, API),
             "attempts_newest": [
-                {**attempt, "where": places(attempt), "released": released(attempt)}
-                for attempt in sorted(attempts, key=lambda a: a["created_at"], reverse=True)[:8]
+                {
+                    **attempt,
+                    "where": places(attempt),
+                    "released": released(attempt),
+                    "state": states[attempt["stage"]],
+                }
+                for attempt in (newest if all_of == "attempts" else newest[:FEW_ATTEMPTS])
             ],
             "bars": _bars(job, attempts, checkpoints),
-            "checkpoints": checkpoints[:12],
-            "checkpoint_count": len(checkpoints),
-            "events": _events(request, number),
+            "attempt_count": Attempt.objects.filter(stage__job=row).count(),
+            "checkpoints": checkpoints if all_of == "checkpoints" else checkpoints[:FEW_POINTS],
+            "checkpoint_count": Checkpoint.objects.filter(stage__job=row).count(),
+            "events": events["results"],
+            "event_count": row.event_seq,
+            "events_next": cursor_of(events["next"]),
+            "events_previous": cursor_of(events["previous"]),
+            "all_of": all_of,
             "spec": yaml.safe_dump(masked.shown(row.spec), sort_keys=False, allow_unicode=True),
             "may_end": may_end(request.user, owner_id=row.user_id, project_id=row.project_id),  # type: ignore[arg-type]
             "is_final": job["state"] in FINAL,
@@ -189,9 +205,8 @@ def _effect(job: Mapping[str, Any]) -> str:
     active = [stage for stage in job["stages"] if stage["state"] in ACTIVE]
     if not active:
         return _("Nothing of it runs. Its waiting stages will not start.")
-    devices = sum(
-        1 for stage in active for part in stage["placed"] for device in part["devices"] if device["kind"] != "cpu"
-    )
+    held = [device["kind"] for stage in active for part in stage["placed"] for device in part["devices"]]
+    devices = counted(kind for kind in held if kind != "cpu") or counted(held)
     names = ", ".join(stage["name"] for stage in active)
     kept = next((stage["checkpoint"] for stage in active if stage.get("checkpoint")), None)
     saved = (
@@ -199,7 +214,7 @@ def _effect(job: Mapping[str, Any]) -> str:
         if kept
         else _("it has no checkpoint")
     )
-    return _("Stops {stages} on {devices} devices; {saved}.").format(stages=names, devices=devices, saved=saved)
+    return _("Stops {stages} on {devices}; {saved}.").format(stages=names, devices=devices, saved=saved)
 
 
 @login_required

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.progress import doing, main_stage
-from controlplane.pages.reading import read
+from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
+from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
 
 FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
@@ -22,14 +22,9 @@ def _views() -> list[dict[str, str]]:
         {"title": _("All"), "query": ""},
         {"title": _("Mine"), "query": "user=me"},
         {"title": _("Waiting"), "query": urlencode({"state": "waiting"})},
-        {"title": _("Active"), "query": urlencode({"state": "STARTING,RUNNING,STOPPING,SUSPENDED"})},
+        {"title": _("Active"), "query": urlencode({"state": ",".join(ACTIVE)})},
         {"title": _("Failed"), "query": "state=FAILED"},
     ]
-
-
-def _cursor(url: str | None) -> str:
-    """The cursor that an answer's next or previous address carries."""
-    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
 
 
 @login_required
@@ -41,7 +36,7 @@ def show(request: HttpRequest) -> HttpResponse:
         job["doing"] = doing(job)
         job["main"] = main_stage(job)
     filters = {key: value for key, value in asked.items() if key not in {"cursor", "sort"}}
-    projects = read(request, "/projects?limit=200").body["results"]
+    projects = read(request, "/projects").body["results"]
     return page(
         request,
         "jobs.html",
@@ -51,9 +46,9 @@ def show(request: HttpRequest) -> HttpResponse:
             "filters": filters,
             "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
             "projects": [project["name"] for project in projects],
-            "states": ["HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "COMPLETED", "FAILED", "CANCELLED"],
-            "next": _cursor(answer.body.get("next")),
-            "previous": _cursor(answer.body.get("previous")),
+            "states": ["HELD", "PENDING", *ACTIVE, *FINAL],
+            "next": cursor_of(answer.body.get("next")),
+            "previous": cursor_of(answer.body.get("previous")),
             "simulated": any(job.get("simulated") for job in jobs),
         },
         place="jobs",

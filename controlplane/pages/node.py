@@ -8,10 +8,13 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
 from controlplane.access.permissions import is_staff
+from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.reading import API, read, read_or_none
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import note_text
+
+MOST_JOBS = 50
 
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
@@ -29,14 +32,16 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
     answer = read(request, f"/nodes/{name}")
     node = answer.body
     numbers = jobs_on(node["devices"])
-    jobs = [found.body for number in numbers[:50] if (found := read_or_none(request, f"/jobs/{number}"))]
+    jobs = [found.body for number in numbers[:MOST_JOBS] if (found := read_or_none(request, f"/jobs/{number}"))]
     return page(
         request,
         "node.html",
         {
             "node": node,
             "groups": by_kind(node["devices"]),
+            "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": jobs,
+            "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "notes": _notes(node["conditions"]),
             "may_drain": is_staff(request.user),  # type: ignore[arg-type]

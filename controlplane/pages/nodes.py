@@ -10,10 +10,11 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.pages.reading import read
+from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
 
 FILTERS = ("state", "pool", "q", "cursor")
+PER_PAGE = 100
 
 
 def by_kind(devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -50,7 +51,7 @@ def jobs_on(devices: Iterable[Mapping[str, Any]]) -> list[int]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    answer = read(request, "/nodes?" + urlencode({**asked, "limit": 200}))
+    answer = read(request, "/nodes?" + urlencode({**asked, "limit": PER_PAGE}))
     nodes = [
         {**node, "groups": by_kind(node["devices"]), "jobs": jobs_on(node["devices"])}
         for node in answer.body["results"]
@@ -63,7 +64,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
             "states": ["READY", "JOINING", "DRAINING", "DRAINED", "SUSPECT", "LOST"],
-            "more": bool(answer.body.get("next")),
+            "next": cursor_of(answer.body.get("next")),
+            "previous": cursor_of(answer.body.get("previous")),
             "simulated": any(node["simulated"] for node in nodes),
             "address": settings.PUBLIC_URL,
         },

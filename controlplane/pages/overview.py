@@ -11,6 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from controlplane.natural import natural_key
 from controlplane.pages.gantt import moment
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page
@@ -18,6 +19,7 @@ from controlplane.pages.timeline import chart
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
+MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 # What is no measurement is a mark: which one, by the state of the device.
@@ -76,7 +78,7 @@ def facets(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _facet(
     number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[str, Any]]], states: Mapping[str, str]
 ) -> dict[str, Any]:
-    names = sorted(rows)
+    names = sorted(rows, key=natural_key)
     columns = max(device["index"] for devices in rows.values() for device in devices) + 1
     z: list[list[float | None]] = [[None] * columns for _name in names]
     tips = [[""] * columns for _name in names]
@@ -175,6 +177,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "devices": devices,
             "accelerators": accelerators,
             "attention": attention,
+            "running": now["running"][:MOST_RUNNING],
             "gantt": chart(_near(timeline.body), only_used=True, row=15, tallest=420),
             "ended": {state: jobs.get(state, 0) for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "simulated": any(node["simulated"] for node in now["nodes"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import parse_qs, urlsplit
 
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, QueryDict
@@ -39,6 +40,22 @@ def read(request: HttpRequest, path: str) -> Answer:
     if status >= 400:
         raise ValueError(f"GET {path} was refused with {status}: {_detail(content)}")
     return Answer(API + path, etag, json.loads(content))
+
+
+def cursor_of(url: str | None) -> str:
+    """The cursor that an answer's next or previous address carries."""
+    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
+
+
+def whole(request: HttpRequest, path: str, most: int) -> list[Any]:
+    """The first ``most`` entries of a list, walked page by page; ``path`` names no limit."""
+    found: list[Any] = []
+    at: str | None = f"{path}?limit={min(most, 500)}"
+    while at and len(found) < most:
+        body = read(request, at).body
+        found += body["results"]
+        at = body["next"].removeprefix(API) if body.get("next") else None
+    return found[:most]
 
 
 def dry_run(request: HttpRequest) -> tuple[int, dict[str, Any]]:

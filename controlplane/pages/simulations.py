@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.reading import read
+from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
 from controlplane.simulations.service import LIMITS
 from scheduler.profiles import DEFAULT, PROFILES
@@ -18,6 +19,7 @@ from scheduler.profiles import DEFAULT, PROFILES
 # Simulated time begins at a midnight that is nobody's.
 MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001  drawn as it stands, in no zone
 LAST_S = 7_000 * 365 * 86_400.0
+PER_PAGE = 50
 LOOK = {"WAITING": "pending", "RUNNING": "running", "DONE": "completed", "FAILED": "failed", "CANCELLED": "cancelled"}
 MOST_CURVES = 8
 # Pixels of a track in a lane of nodes, and of a line of text.
@@ -46,12 +48,15 @@ def _figures() -> tuple[tuple[str, str, str], ...]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    answer = read(request, "/simulations?limit=50")
+    asked = {"cursor": request.GET["cursor"]} if request.GET.get("cursor") else {}
+    answer = read(request, "/simulations?" + urlencode({**asked, "limit": PER_PAGE}))
     return page(
         request,
         "simulations.html",
         {
             "simulations": [{**one, "look": LOOK[one["phase"]]} for one in answer.body["results"]],
+            "next": cursor_of(answer.body.get("next")),
+            "previous": cursor_of(answer.body.get("previous")),
             "profiles": [{"name": name, "on": name in {DEFAULT, "fifo"}} for name in PROFILES],
             "limits": {"stages": f"{LIMITS.arrivals:,}", "devices": f"{LIMITS.devices:,}", "worlds": LIMITS.cells},
         },

@@ -12,7 +12,8 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.gantt import ENDED, GAVE_WAY, moment
+from controlplane.pages.counted import counted
+from controlplane.pages.gantt import ENDED, GAVE_WAY, moment, rest
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
 
@@ -25,6 +26,7 @@ RANGES = {
     "7d": (-5 * DAY, 2 * DAY),
 }
 MOST_BARS = 1500
+MOST_PROMISES = 12
 LIVE = {"STARTING", "RUNNING", "STOPPING", "SUSPENDED", "COMPLETED"}
 
 Segment = Mapping[str, Any]
@@ -46,19 +48,22 @@ def _label(segment: Segment) -> str:
     return f"#{segment['job']} {name}" if stage in {"main", name} else f"#{segment['job']} {name} · {stage}"
 
 
-def _foreseen(segments: list[Segment], lane: Mapping[str, Any], now: str) -> list[Segment]:
+def _foreseen(segments: list[Segment], lane: Mapping[str, Any], now: str, last: str) -> list[Segment]:
     """The segments of a lane; what runs is expected to end where the plan has the device for the next one.
 
-    A forecast and a plan are made at different times, so they may overlap by a little, which says nothing.
+    A forecast and a plan are made at different times, so they may overlap by a little, which says nothing. What is
+    overdue is drawn up to there too, or to the end of the chart: ``edge``.
     """
     plans = [s for s in segments if s["planned"] and s["start_at"] > now]
 
-    def until(segment: Segment) -> str | None:
+    def foreseen(segment: Segment) -> dict[str, Any]:
         room = lane["capacity_milli"] - segment["milli"]
         starts = [plan["start_at"] for plan in plans if plan["milli"] > room]
-        return min([segment["expected_end_at"], *starts]) if segment["expected_end_at"] else None
+        expected = segment["expected_end_at"]
+        ends = {"expected_end_at": min([expected, *starts])} if expected else {}
+        return {**segment, **ends, "edge": min([max(last, now), *starts])}
 
-    return [{**s, "expected_end_at": until(s)} for s in segments]
+    return [foreseen(segment) for segment in segments]
 
 
 def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
@@ -66,7 +71,8 @@ def _tracks(segments: Iterable[Segment], now: str) -> list[tuple[Segment, int]]:
     ends: list[str] = []
     placed = []
     for segment in sorted(segments, key=lambda s: (s["start_at"], s["job"] or 0)):
-        until = segment["end_at"] or max(segment["expected_end_at"] or now, now)
+        ahead = segment["edge"] if segment["overdue_since_at"] else segment["expected_end_at"]
+        until = segment["end_at"] or max(ahead or now, now)
         track = next((i for i, end in enumerate(ends) if end <= segment["start_at"]), len(ends))
         ends[track : track + 1] = [until]
         placed.append((segment, track))
@@ -82,7 +88,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
     items: list[dict[str, Any]] = []
     open_bars: dict[tuple[Any, ...], dict[str, Any]] = {}
     for number, lane in enumerate(lanes):
-        placed = _tracks(_foreseen(by_lane[lane["device"]], lane, body["now"]), body["now"])
+        placed = _tracks(_foreseen(by_lane[lane["device"]], lane, body["now"], body["to_at"]), body["now"])
         height = 1 / (max((track for _segment, track in placed), default=0) + 1)
         still: dict[tuple[Any, ...], dict[str, Any]] = {}
         for segment, track in placed:
@@ -94,6 +100,7 @@ def chart(body: Mapping[str, Any], *, only_used: bool = False, row: int = 18, ta
                 segment["start_at"],
                 segment["end_at"],
                 segment["expected_end_at"],
+                segment["overdue_since_at"] and segment["edge"],
                 segment["planned"],
             )
             bar = open_bars.get(key) if height == 1 and segment["job"] else None
@@ -160,14 +167,10 @@ def _finished(bar: dict[str, Any], now: str) -> list[dict[str, Any]]:
     bar["tip"] = f"{bar['t']}{count}{owner} · {how}"
     bar["h"] = round(bar["h"], 3)
     bar["lane"] = round(bar["lane"], 3)
-    expected = segment["expected_end_at"]
-    if segment["end_at"] is None and expected and moment(expected) > moment(now):
-        ends = _("will probably end")
-        return [bar, {**bar, "s": "PLANNED", "from": now, "to": expected, "t": "", "tip": f"{bar['tip']} · {ends}"}]
-    return [bar]
+    return rest(bar, segment, moment(now), moment(segment["edge"]))
 
 
-def _promises(segments: Iterable[Segment], lanes: Mapping[str, str]) -> list[dict[str, Any]]:
+def _promises(segments: Iterable[Segment], lanes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What is planned next, one line per stage."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for segment in segments:
@@ -181,13 +184,13 @@ def _promises(segments: Iterable[Segment], lanes: Mapping[str, str]) -> list[dic
                     "start_at": segment["start_at"],
                     "end_at": segment["end_at"],
                     "nodes": {},
-                    "count": 0,
+                    "kinds": [],
                 },
             )
-            line["nodes"][lanes[segment["lane"]]] = True
-            line["count"] += 1
+            line["nodes"][lanes[segment["lane"]]["node"]] = True
+            line["kinds"].append(lanes[segment["lane"]]["kind"])
     return [
-        {**line, "nodes": ", ".join(line["nodes"])}
+        {**line, "nodes": ", ".join(line["nodes"]), "held": counted(line["kinds"])}
         for line in sorted(found.values(), key=lambda line: line["start_at"])
     ]
 
@@ -202,7 +205,8 @@ def show(request: HttpRequest) -> HttpResponse:
     answer = read(request, "/timeline?" + urlencode(asked))
     body = answer.body
     drawn = chart(body)
-    now = [segment for segment in body["segments"] if not segment["planned"] and segment["end_at"] is None]
+    held = {s["lane"] for s in body["segments"] if not s["planned"] and s["end_at"] is None}
+    promises = _promises(body["segments"], {lane["device"]: lane for lane in body["lanes"]})
     return page(
         request,
         "timeline.html",
@@ -213,9 +217,10 @@ def show(request: HttpRequest) -> HttpResponse:
             "pool": request.GET.get("pool", ""),
             "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
             "nodes": len({lane["node"] for lane in body["lanes"]}),
-            "devices": len(body["lanes"]),
-            "busy": len({segment["lane"] for segment in now}),
-            "promises": _promises(body["segments"], {lane["device"]: lane["node"] for lane in body["lanes"]})[:12],
+            "devices": counted(lane["kind"] for lane in body["lanes"]),
+            "busy": counted(lane["kind"] for lane in body["lanes"] if lane["device"] in held),
+            "promises": promises[:MOST_PROMISES],
+            "promise_count": len(promises),
             "simulated": any(lane["simulated"] for lane in body["lanes"]),
         },
         place="timeline",

@@ -142,16 +142,19 @@ def sources(event: Event) -> frozenset[State]:
 def job_state(stages: list[State]) -> State:
     """The state of a job, from the states of its stages (never empty).
 
-    COMPLETED when all completed; FAILED or CANCELLED as soon as one is and nothing is active any more; RUNNING while
-    any is active or has completed; HELD when all that remains is held; PENDING until the first starts.
+    COMPLETED when all completed; FAILED or CANCELLED as soon as one is and nothing is active any more; SUSPENDED while
+    nothing of it runs and something is paused; RUNNING while any is active or has completed; HELD when all that remains
+    is held; PENDING until the first starts.
     """
     states = set(stages)
     if states == {S.COMPLETED}:
         return S.COMPLETED
     if states <= FINAL:
         return S.FAILED if S.FAILED in states else S.CANCELLED
-    if states & ACTIVE:
-        return S.STOPPING if (states & ACTIVE) == {S.STOPPING} and not states & WAITING else S.RUNNING
+    if active := states & ACTIVE:
+        if S.SUSPENDED in active and active <= {S.SUSPENDED, S.STOPPING}:
+            return S.SUSPENDED
+        return S.STOPPING if active == {S.STOPPING} and not states & WAITING else S.RUNNING
     if S.COMPLETED in states:
         return S.HELD if states - FINAL == {S.HELD} else S.RUNNING
     return S.HELD if states - FINAL == {S.HELD} else S.PENDING

@@ -36,9 +36,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def place(device: Row) -> tuple[str, bool, str, int]:
-    """The order of devices: by node, accelerators before CPUs, by index."""
+    """The order of devices: by node (n2 before n10), accelerators before CPUs, by index."""
     kind = str(device.get("kind"))
-    return str(device.get("node")), kind == "cpu", kind, int(device.get("index") or 0)
+    return units.natural(str(device.get("node"))), kind == "cpu", kind, int(device.get("index") or 0)
 
 
 def _free(device: Row) -> bool:

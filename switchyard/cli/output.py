@@ -25,6 +25,7 @@ COLOURS: Final[Mapping[str, str]] = {
     "RUNNING": "34",
     "STARTING": "36",
     "STOPPING": "35",
+    "SUSPENDED": "33",
     "COMPLETED": "32",
     "FAILED": "31",
     "LOST": "35",

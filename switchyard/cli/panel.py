@@ -105,8 +105,10 @@ def fault(found: Mapping[str, Any]) -> str:
 
 
 def _since(found: Mapping[str, Any]) -> str:
-    begun = found.get("started_at") or found.get("eligible_at")
-    passed = units.span(units.since(begun, found.get("ended_at")))
+    """For how long it is in its state; of one that has ended, how long it took from its first start."""
+    ended = found.get("ended_at")
+    begun = found.get("started_at") if ended else found.get("state_at")
+    passed = units.span(units.since(begun, ended))
     return f"  for {passed}" if passed else ""
 
 

@@ -46,7 +46,7 @@ def _text(client: Client, job: JobRecord) -> Iterator[str]:
         yield from _work(stage)
         mine = [a for a in attempts if a.get("stage") in (stage.get("name"), stage.get("id"))]
         for attempt in mine if len(mine) > 1 else []:
-            yield f"  attempt {attempt.get('number'):<2}{clean.line(_attempt(attempt))}"
+            yield f"  attempt {attempt.get('number'):<2}{clean.line(_attempt(attempt, stage))}"
         yield from _gets(mine)
 
 
@@ -92,10 +92,10 @@ def _gets(attempts: list[dict[str, Any]]) -> Iterator[str]:
                 yield panel.row("Note", f"{where}: {note}")
 
 
-def _attempt(attempt: dict[str, Any]) -> str:
+def _attempt(attempt: dict[str, Any], stage: dict[str, Any]) -> str:
     ran = units.span(units.since(attempt.get("started_at"), attempt.get("ended_at")))
     words = [
-        attempt.get("cause") or ("" if attempt.get("ended_at") else "runs"),
+        attempt.get("cause") or ("" if attempt.get("ended_at") else stage.get("state")),
         f"ran {ran}" if ran else "",
         attempt.get("detail"),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, devices, exits, output, units
@@ -83,11 +83,17 @@ def _screen(
 
     held = [d for d in found if (d.get("claimed_milli") or 0) > 0]
     simulated = sum(bool(d.get("simulated")) for d in found)
-    head = Text(f"{url}  {len(found)} devices, {len(held)} held")
+    head = Text(f"{url}  {_kinds(found)}; held: {_kinds(held) or 'none'}")
     head.append(f", {simulated} simulated" if simulated else "")
     if age_s > 5:
         head.append(f"  no answer for {units.span(age_s)}", style="bold yellow")
     return Group(head, _rows(found, past) if len(found) + 4 <= height else _dense(found))
+
+
+def _kinds(found: list[dict[str, Any]]) -> str:
+    """``24 gpu, 3 cpu``: devices of different kinds are never one number."""
+    counts = Counter(str(device.get("kind")) for device in found)
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda item: (item[0] == "cpu", item[0])))
 
 
 def _rows(found: list[dict[str, Any]], past: dict[str, deque[float | None]]) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -60,6 +61,11 @@ def size(count: float | None) -> str:
             return f"{count:.0f} {unit}"
         count /= 1024
     return f"{count:.0f} GiB" if count >= 10 or count == int(count) else f"{count:.1f} GiB"
+
+
+def natural(name: str) -> str:
+    """A text whose plain order is the natural one of names: before each number stands how many digits it has."""
+    return re.sub("[0-9]+", lambda found: f"{len(found[0].lstrip('0')):03}{found[0].lstrip('0')}", name) + f" {name}"
 
 
 def percent(share: float | None) -> str:

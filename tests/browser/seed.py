@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 from django.core.management import call_command
 from django.utils import timezone
 
@@ -23,7 +24,8 @@ from controlplane.access.models import Member, Project, User
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, of_agent, of_engine, told
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Event, Job, LogChunk, Part, Stage
+from controlplane.jobs.curves import Curve
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, LogChunk, Part, Stage
 from controlplane.live import shadow
 from controlplane.live.recorder import Noted, Recorder
 from controlplane.live.store import LiveStore
@@ -310,6 +312,14 @@ class Yard:
         Event.objects.bulk_create(rows)
         Job.objects.filter(pk=job.pk).update(event_seq=len(rows) + 1)
 
+    def curve(self, attempt: Attempt, steps: range, begins: float) -> None:
+        """What the attempt reported at these steps: a loss that falls with some noise, and a learning rate."""
+        loss, rate = Curve(), Curve()
+        for step in steps:
+            loss.add(step, round(begins / math.log(step / 300 + 2.6) + self.rng.uniform(-0.03, 0.03), 4))
+            rate.add(step, 1.6e-05)
+        Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}))
+
     def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
         content = text.encode()
         LogChunk.objects.create(
@@ -551,6 +561,8 @@ def _running(yard: Yard) -> None:
         yard.stage("sft", name, state="COMPLETED", exit_code=0, ended_at=yard.now - timedelta(seconds=ago))
     first = yard.attempt("sft", "train", ["g01", "g02"], 8, 9_200, 7_300, cause="PREEMPTED", cores=16)
     train = yard.attempt("sft", "train", ["g01", "g02"], 8, 7_000, cores=16, lasts_s=15_900)
+    yard.curve(first, range(1, 1400, 5), 2.4)
+    yard.curve(train, range(900, 3941, 5), 2.4)
     for attempt, since, until in ((first, 9_200, 7_300), (train, 7_000, 0)):
         stage = attempt.stage
         Checkpoint.objects.bulk_create(
@@ -569,7 +581,7 @@ def _running(yard: Yard) -> None:
         state="RUNNING",
         preemptions=1,
         progress={"step": 3940, "total": 9000, "phase": "update"},
-        values={"loss": 1.2069, "lr": 1.6e-05, "tokens_per_s": 41_600},
+        values={"loss": 0.8709, "lr": 1.6e-05, "tokens_per_s": 41_600},
     )
     yard.wait("sft", "validate", "DependencyPending", "waits for train", params={"stages": "train"}, start_s=14_000)
     yard.wait("sft", "infer", "DependencyPending", "waits for validate", params={"stages": "validate"})

@@ -48,6 +48,7 @@ class Site:
 
     url: str
     database_url: str
+    pid: int
 
     def run(self, sql: str, *values: object) -> list[tuple[object, ...]]:
         with psycopg.connect(self.database_url, autocommit=True) as connection:
@@ -96,7 +97,7 @@ def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, server, log)
-        yield Site(url, own)
+        yield Site(url, own, server.pid)
     finally:
         server.terminate()
         server.wait(15)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 from typing import Any
 
 import pytest
@@ -140,6 +143,87 @@ def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) 
     )
     expect(page.locator(".y-rail")).to_contain_text("4,777", timeout=30_000)
     dead = False
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def _chart(page: Any, name: str) -> Any:
+    return json.loads(page.locator(f"#{name}").text_content(timeout=20_000) or "{}")
+
+
+def test_a_loss_curve_is_there_in_a_browser_that_never_saw_it_grow(open_page: Open, site: Site) -> None:
+    number = site.number("qwen3-32b-sft")
+    page, witness = open_page(f"/jobs/{number}")
+    expect(page.locator("#panel-values")).to_be_visible(timeout=20_000)
+    series = _chart(page, "chart-values")["series"]
+    assert [one["name"] for one in series] == ["train loss"]
+    steps = series[0]["x"]
+    assert (steps[0], steps[-1], len(steps) > 200) == (1, 3940, True), "both attempts, the second from its first step"
+    assert steps == sorted(steps)
+    expect(page.locator("#panel-values header .sub")).to_have_text("by step; 1 of 3")
+    assert page.evaluate("Object.keys(sessionStorage).length") == 0
+    assert witness.complaints() == []
+
+
+def test_memory_is_drawn_in_the_unit_that_its_panel_names(open_page: Open, site: Site) -> None:
+    """Also for little memory, and after the page's live part was rendered again."""
+    number = site.number("moe-router")
+    site.run(
+        "UPDATE fleet_part_sample SET rss_bytes = 300 * 1024 * 1024 WHERE part_id IN (SELECT p.id FROM jobs_part p "
+        "JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id "
+        "JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s)",
+        number,
+    )
+    page, _witness = open_page(f"/jobs/{number}")
+    for _turn in range(2):
+        expect(page.locator("#keep-memory .y-fig")).to_be_visible(timeout=20_000)
+        chart = _chart(page, "chart-memory")
+        told = page.locator("#panel-memory header .sub").inner_text()
+        assert (chart["unit"], told) == ("GiB", "GiB")
+        assert {round(value, 3) for one in chart["series"] for value in one["y"] if value is not None} == {0.293}
+        page.keyboard.press("r")
+        page.wait_for_timeout(1500)
+
+
+def test_a_hung_server_is_said_within_seconds(open_page: Open, site: Site) -> None:
+    """A stopped process keeps its sockets open: nothing is closed, nothing arrives."""
+    number = site.number("rerank-ft")
+    page, _witness = open_page(f"/jobs/{number}")
+    _drawn(page)
+    pill = page.locator("[data-live-pill]")
+    os.kill(site.pid, signal.SIGSTOP)
+    try:
+        expect(pill).to_have_attribute("data-state", "stale", timeout=8_000)
+        expect(pill).to_contain_text(re.compile(r"^Not live since \d\d:\d\d:\d\d$"))
+    finally:
+        os.kill(site.pid, signal.SIGCONT)
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: Site) -> None:
+    """A proxy that holds the socket and lets nothing through: the page goes on by polling."""
+    number = site.number("rerank-ft")
+    page, _witness = open_page("/jobs")
+    _drawn(page)
+    silent = False
+
+    def door(line: Any) -> None:
+        server = line.connect_to_server()
+        line.on_message(lambda message: None if silent else server.send(message))
+        server.on_message(lambda message: None if silent else line.send(message))
+
+    page.route_web_socket(re.compile(r"/ws/v1$"), door)
+    page.goto(f"{site.url}/jobs/{number}")
+    _drawn(page)
+    silent = True
+    pill = page.locator("[data-live-pill]")
+    expect(pill).to_have_attribute("data-state", re.compile("polling|stale"), timeout=10_000)
+    site.run(
+        "UPDATE jobs_stage SET progress = %s WHERE job_id = (SELECT id FROM jobs_job WHERE number = %s)",
+        '{"step": 4888, "total": 5000, "phase": ""}',
+        number,
+    )
+    expect(page.locator(".y-rail")).to_contain_text("4,888", timeout=30_000)
+    silent = False
     expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -224,7 +224,7 @@ def test_what_runs_is_expected_to_end_as_predicted_and_as_its_progress_says(town
         began = {"created_at": now - timedelta(minutes=20), "started_at": now - timedelta(minutes=20)}
         stage.attempts.update(**began, **attempt)
         bars = msgspec.json.decode(town.owner.get("/timeline").content, type=timeline.Timeline).segments
-        told = msgspec.json.decode(town.owner.get(f"/jobs/{number}/attempts").content, type=attempts.AttemptList)
+        told = msgspec.json.decode(town.owner.get(f"/jobs/{number}/attempts").content, type=attempts.AttemptPage)
         ends = [told.results[0].expected_end_at, *(bar.expected_end_at for bar in bars if bar.job == number)]
         assert len(ends) == 3
         return sorted({None if end is None else round((end - now).total_seconds() / 60) for end in ends}, key=str)
@@ -235,7 +235,11 @@ def test_what_runs_is_expected_to_end_as_predicted_and_as_its_progress_says(town
     assert left_s({"step": 25, "total": 100, "phase": ""}) == [60]
     assert left_s({"step": 25, "total": 100, "phase": ""}, number=2) == [45]
     assert left_s(None, estimate={}) == [None]
-    assert left_s(None, estimate={**hour, "p50_s": 600.0}) == [None]
+    assert left_s(None, estimate={**hour, "p50_s": 600.0}) == [100], "later than usual: by its P90"
+    assert left_s({"step": 100, "total": 100, "phase": ""}, estimate=hour) == [40], "done, and still runs"
+    assert left_s(None, estimate={**hour, "p50_s": 600.0, "p90_s": 1200.0}) == [None]
+    overdue = town.owner.read(f"/jobs/{number}/attempts")["results"][0]["overdue_since_at"]
+    assert abs((now - timedelta(minutes=10) - datetime.fromisoformat(overdue)).total_seconds()) <= 2
     assert left_s(None, estimate={**hour, "p50_s": 9e9}) == [round(stage.request["time_limit_s"] / 60) - 20]
     assert left_s(None, estimate=hour, stop_why="CANCELLED") == [None]
 

@@ -154,7 +154,7 @@ def test_a_running_job_shows_where_it_runs_and_how_far_it_is(town: Town) -> None
     assert found.values == {"loss": 0.5}
     assert found.checkpoint is not None
     assert (found.checkpoint.step, found.checkpoint.path) == (4, "/shared/4")
-    tried = msgspec.json.decode(town.owner.get(f"/jobs/{job.number}/attempts").content, type=attempts.AttemptList)
+    tried = msgspec.json.decode(town.owner.get(f"/jobs/{job.number}/attempts").content, type=attempts.AttemptPage)
     assert [(each.stage, each.number, each.placed) for each in tried.results] == [("fit", 1, found.placed)]
     points = town.owner.read(f"/jobs/{job.number}/checkpoints")["results"]
     assert [(point["step"], point["attempt"]) for point in points] == [(4, 1)]

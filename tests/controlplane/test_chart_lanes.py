@@ -31,6 +31,7 @@ def segment(lane: str, job: int, start: int, end: int | None, milli: int = 1000)
         "start_at": at(start),
         "end_at": None if end is None else at(end),
         "expected_end_at": at(12) if end is None else None,
+        "overdue_since_at": None,
     }
 
 
@@ -74,3 +75,24 @@ def test_bars_of_a_simulation_name_their_node() -> None:
         *((f"s{i}", "n1") for i in range(5)),
         ("s9", "n2"),
     ]
+
+
+def test_what_is_overdue_goes_on_up_to_the_next_plan_or_the_edge_and_says_since_when() -> None:
+    """A bar that ended at "now" would say that it ends now."""
+    late = {**segment("a-gpu0", 1, 6, None), "expected_end_at": None, "overdue_since_at": "2026-03-01T08:00:00+00:00"}
+    alone = {**late, "lane": "a-gpu1", "job": 2}
+    plan = {**segment("a-gpu0", 3, 11, 13), "planned": True, "state": "PENDING"}
+    body = {
+        "lanes": [lane("a", "gpu", 0), lane("a", "gpu", 1)],
+        "segments": [late, alone, plan],
+        "now": NOW,
+        "from_at": "2026-03-01T05:00:00+00:00",
+        "to_at": "2026-03-01T16:00:00+00:00",
+        "truncated": 0,
+    }
+    bars = {(bar["tip"][:2], bar["s"]): bar for bar in chart(body)["items"]}
+    assert [bars["#1", "RUNNING"][key][11:16] for key in ("from", "to")] == ["06:00", "08:00"]
+    assert [bars["#1", "OVERDUE"][key][11:16] for key in ("from", "to")] == ["08:00", "11:00"]
+    assert [bars["#2", "OVERDUE"][key][11:16] for key in ("from", "to")] == ["08:00", "16:00"]
+    assert bars["#1", "OVERDUE"]["tip"].endswith("overdue since 03-01 08:00 UTC")
+    assert {bar["h"] for bar in bars.values()} == {1}, "nothing overlaps, so no lane is split"

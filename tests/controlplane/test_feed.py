@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -261,3 +262,33 @@ async def test_whose_rights_were_taken_is_told_no_more(
 async def _hint(key: str) -> None:
     """What ``changes.announce`` sends, by this test's own loop. The socket joined before it told its first topic."""
     await get_channel_layer().group_send("changes", {"type": "changed", "keys": [key]})
+
+
+async def test_the_line_beats_while_a_look_takes_long_and_says_how_late_it_is(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A browser must be able to tell a slow answer from a dead server."""
+    monkeypatch.setattr(feed, "BEAT_S", 0.05)
+    going_on = threading.Event()
+
+    def slow(path: str, user: Any) -> tuple[int, str, bytes]:
+        going_on.wait(WAIT_S)
+        return 200, '"a"', b"{}"
+
+    monkeypatch.setattr(feed, "_look", slow)
+    async with line(people["owner"]) as tab:
+        await tab.say(op="sub", topic="/api/v1/jobs", etag="")
+        late: list[float] = []
+        while not late or late[-1] < 0.3:
+            message = json.loads((await tab.communicator.receive_output(WAIT_S))["text"])
+            assert message["kind"] == "beat", "the look is not done yet"
+            late.append(message["late_s"])
+        going_on.set()
+        assert (await tab.hear())["kind"] == "snapshot"
+        while message.get("late_s") != 0:
+            message = json.loads((await tab.communicator.receive_output(WAIT_S))["text"])
+
+
+def test_a_beat_comes_at_least_every_two_seconds() -> None:
+    """The page calls itself not live after 4.5 s of silence; one lost or late beat must not make it say so."""
+    assert feed.BEAT_S <= 2.0

@@ -106,7 +106,7 @@ def test_a_stage_is_suspended_while_all_of_it_is_and_runs_again(yard: Yard) -> N
     adjust(attempt.id, "engine", ranks=[1], suspended=True)
     assert states(job)["main"] == "RUNNING"
     adjust(attempt.id, "engine", suspended=True)
-    assert states(job) == {"job": "RUNNING", "main": "SUSPENDED"}
+    assert states(job) == {"job": "SUSPENDED", "main": "SUSPENDED"}
     adjust(attempt.id, "engine", ranks=[0], suspended=False)
     assert states(job)["main"] == "RUNNING"
 

@@ -485,7 +485,7 @@ def test_the_live_screens_draw_every_device(no_config):
         console.print(top._screen(found, past, "http://x", 42.0, height))
         text = console.export_text()
         console.file.close()
-        assert "16 devices" in text
+        assert "16 gpu; held: 16 gpu" in text
         assert "no answer for 42s" in text
         assert "g0" in text
         assert "g1" in text

@@ -11,6 +11,7 @@ from django.templatetags.static import static
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.jobs.amounts import gib, span
@@ -304,15 +305,22 @@ def level(utilisation: Any) -> str:
 
 @register.simple_tag
 def plural(count: int, what: str) -> str:
-    """A count with its noun: job, node, device, stage, pool."""
+    """A count with its noun: job, node, stage, and so on; devices are counted by kind (see ``pages.counted``)."""
     return {
         "job": ngettext("%d job", "%d jobs", count),
         "node": ngettext("%d node", "%d nodes", count),
-        "device": ngettext("%d device", "%d devices", count),
         "stage": ngettext("%d stage", "%d stages", count),
         "attempt": ngettext("%d attempt", "%d attempts", count),
         "decision": ngettext("%d decision", "%d decisions", count),
     }[what] % count
+
+
+@register.simple_tag
+def shown(count: int, total: int | None = None) -> str:
+    """How many there are, and how many of them are shown where that is not all: a list never just ends."""
+    if total is None or total <= count:
+        return f"{count:,}"
+    return _("showing {n} of {total}").format(n=f"{count:,}", total=f"{total:,}")
 
 
 @register.simple_tag(takes_context=True)

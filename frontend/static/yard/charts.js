@@ -36,7 +36,7 @@ const BAR = {
   COMPLETED: ["line-strong", "line-strong", "text", 0.24], CANCELLED: ["line-strong", "line-strong", "text-2", 0.14], FAILED: ["failed-tint", "failed", "failed-text", 1],
   PREEMPTED: ["preempting-tint", "preempting", "preempting-text", 1], RUNNING: ["ramp-1", "running", "text", 1], STARTING: ["starting-tint", "starting", "starting-text", 1],
   STOPPING: ["stopping-tint", "stopping", "stopping-text", 1], SUSPENDED: ["suspended-tint", "suspended", "suspended-text", 1], PENDING: ["canvas", "line-strong", "text-3", 1],
-  MINE: ["ramp-3", "running", "text", 1], PLANNED: [null, "running", "text-2", 1],
+  MINE: ["ramp-3", "running", "text", 1], PLANNED: [null, "running", "text-2", 1], OVERDUE: [null, "warn", "text-2", 1],
 };
 const MARK = { checkpoint: ["diamond", 7, "text"], preempted: ["triangle-down", 10, "preempting"], failed: ["x", 9, "failed"] };
 
@@ -168,7 +168,7 @@ function apart(ends, series, d, el) {
   }
 }
 
-lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]).slice(-200))];
+lines.table = d => [[t("Series"), d.x_kind === "time" ? t("Time") : t("Step"), t("Value")], d.series.flatMap(s => s.x.map((x, i) => [s.name, d.x_kind === "time" ? wall(x) : num(x), num(s.y[i])]))];
 
 const KIND = { gantt, heat, strip, lines };
 

@@ -1,11 +1,12 @@
 // One WebSocket per tab. A topic is a REST path; the server says when its answer changed. Where the socket dies, the same
-// paths are polled with If-None-Match, and the pill says so: the page never stops moving in silence.
-import { span, t } from "./text.js";
+// paths are polled with If-None-Match, and the pill says so: the page never stops moving in silence. The server sends a beat
+// every two seconds, so a line that is silent for longer is dead, whatever the browser thinks of it.
+import { clock, span, t } from "./text.js";
 
-const POLL_S = 5, SILENT_S = 25, GONE_S = 60;
+const POLL_S = 5, SILENT_S = 4.5, LATE_S = 10, GONE_S = 60;
 const topics = new Map(); // topic -> {etag, data: wanted or not, seen: called with the data or null}
 const pill = document.querySelector("[data-live-pill]");
-let socket = null, tries = 0, retry = 0, retryAt = 0, heardAt = Date.now(), polledAt = 0, failed = false, paused = false, shown = "";
+let socket = null, tries = 0, retry = 0, retryAt = 0, heardAt = Date.now(), askedAt = 0, polledAt = 0, lateS = 0, lostAt = 0, polling = false, paused = false, shown = "";
 
 function show(state, text) {
   if (!pill || shown === state + text) return;
@@ -18,10 +19,11 @@ function show(state, text) {
 function state() {
   const quiet = (Date.now() - heardAt) / 1000;
   if (paused) return show("paused", t("Paused"));
-  if (socket?.readyState === WebSocket.OPEN) return quiet > SILENT_S ? show("stale", t("Stale {span}", { span: span(quiet) })) : show("live", t("Live"));
-  if (failed && quiet > 3 * POLL_S) {
-    return quiet > GONE_S ? show("offline", t("Offline, retry in {n} s", { n: Math.max(0, Math.ceil((retryAt - Date.now()) / 1000)) })) : show("stale", t("Stale {span}", { span: span(quiet) }));
+  if (lostAt) {
+    if (quiet > GONE_S) return show("offline", t("Offline, retry in {n} s", { n: Math.max(0, Math.ceil((retryAt - Date.now()) / 1000)) }));
+    return show("stale", t("Not live since {time}", { time: clock(new Date(lostAt).toISOString(), true) }));
   }
+  if (socket?.readyState === WebSocket.OPEN) return lateS > LATE_S ? show("stale", t("Stale {span}", { span: span(lateS) })) : show("live", t("Live"));
   if (tries === 0) return show("connecting", t("Connecting"));
   show("polling", t("Polling {n} s", { n: POLL_S }));
 }
@@ -32,9 +34,15 @@ function send(message) {
 
 const subscription = (topic, entry) => ({ op: "sub", topic, etag: entry.etag || "", want: entry.data ? "data" : "etag" });
 
-function hear(event) {
+function heard() {
   heardAt = Date.now();
+  lostAt = 0;
+}
+
+function hear(event) {
+  heard();
   const message = JSON.parse(event.data);
+  if (message.kind === "beat") lateS = message.late_s || 0;
   const entry = topics.get(message.topic);
   if (!entry || !["snapshot", "changed"].includes(message.kind)) return;
   entry.etag = message.etag;
@@ -44,48 +52,64 @@ function hear(event) {
 function connect() {
   clearTimeout(retry);
   if (paused || socket) return;
+  askedAt = Date.now();
   const mine = (socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1`));
   mine.onopen = () => {
     tries = 0;
-    failed = false;
-    heardAt = Date.now();
+    lateS = 0;
+    heard();
     for (const [topic, entry] of topics) send(subscription(topic, entry));
     state();
   };
   mine.onmessage = hear;
   mine.onclose = event => {
     if (socket !== mine) return;
-    socket = null;
     if (event.code === 4401) return location.reload();
-    tries += 1;
-    const wait = Math.min(30_000, 500 * 2 ** Math.min(tries - 1, 6)) * (0.75 + Math.random() / 2);
-    retryAt = Date.now() + wait;
-    if (!paused) retry = setTimeout(connect, wait);
-    state();
+    leave();
   };
 }
 
+/** Gives up the line and tries another one later; until then the paths are polled. */
+function leave() {
+  const left = socket;
+  socket = null;
+  left?.close();
+  tries += 1;
+  const wait = Math.min(30_000, 500 * 2 ** Math.min(tries - 1, 6)) * (0.75 + Math.random() / 2);
+  retryAt = Date.now() + wait;
+  clearTimeout(retry);
+  if (!paused) retry = setTimeout(connect, wait);
+  state();
+}
+
 async function poll() {
+  if (polling) return;
+  polling = true;
   polledAt = Date.now();
   for (const [topic, entry] of [...topics]) {
     try {
-      const answer = await fetch(topic, { headers: { Accept: "application/json", ...(entry.etag && { "If-None-Match": entry.etag }) }, cache: "no-store" });
-      heardAt = Date.now();
-      failed = false;
+      const answer = await fetch(topic, { headers: { Accept: "application/json", ...(entry.etag && { "If-None-Match": entry.etag }) }, cache: "no-store", signal: AbortSignal.timeout(2 * SILENT_S * 1000) });
+      heard();
       if (answer.status === 401) return location.reload();
       if (!answer.ok) continue;
       const data = await answer.json();
       entry.etag = answer.headers.get("ETag") || "";
       entry.seen(entry.data ? data : null);
     } catch {
-      failed = true;
+      lostAt ||= heardAt;
+      break; // what did not answer for one path will not for the next
     }
   }
+  polling = false;
   state();
 }
 
 function beat() {
-  if (!paused && socket?.readyState === WebSocket.OPEN && Date.now() - heardAt > 2 * SILENT_S * 1000) socket.close();
+  const silent = Date.now() - Math.max(heardAt, askedAt) > SILENT_S * 1000;
+  if (!paused && silent && socket) {
+    lostAt ||= heardAt;
+    leave();
+  }
   if (!paused && socket?.readyState !== WebSocket.OPEN && tries > 0 && Date.now() - polledAt >= POLL_S * 1000) poll();
   state();
 }
@@ -107,7 +131,7 @@ export function pause(on) {
     socket?.close();
     socket = null;
   } else {
-    heardAt = Date.now();
+    heard();
     connect();
   }
   state();

@@ -88,6 +88,7 @@ export class Log {
       options.push([both, group.label, group.size]);
       for (const s of group.parts) options.push([value(s), `  ${s.stream === "err" ? t("standard error") : t("standard output")}`, s.size_bytes]);
     }
+    if (all.truncated) options.push(["", t("There are more: showing the first {n}.", { n: num(list.length) }), 0]);
     const before = this.pick.value;
     if (options.length !== this.known.length) {
       this.pick.replaceChildren(...options.map(([v, label]) => Object.assign(document.createElement("option"), { value: v, textContent: label })));

@@ -2,12 +2,13 @@
 import { redraw, scan } from "./charts.js";
 import { start, watch } from "./live.js";
 import { morph } from "./morph.js";
-import { t, tell } from "./text.js";
+import { GIB, t, tell } from "./text.js";
 
 // ---- current: when a topic changed, the server renders the page's live part again and it is morphed in place ----
 const part = document.querySelector("[data-live-part]");
 const settled = new Set(); // called after each refresh
 export const onRefresh = call => settled.add(call);
+const LONGEST_REFRESH = 30_000, AGAIN = 3000;
 let due = 0, busy = false, freshAt = Date.now();
 
 async function refresh() {
@@ -15,7 +16,7 @@ async function refresh() {
   if (busy) return soon();
   busy = true;
   try {
-    const answer = await fetch(location.pathname + location.search, { headers: { "X-Yard-Part": "live" }, cache: "no-store" });
+    const answer = await fetch(location.pathname + location.search, { headers: { "X-Yard-Part": "live" }, cache: "no-store", signal: AbortSignal.timeout(LONGEST_REFRESH) });
     if (answer.redirected || answer.status === 401) return location.reload();
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-live-part]");
@@ -25,7 +26,8 @@ async function refresh() {
     scan();
     settled.forEach(call => call());
   } catch {
-    // The feed notices by itself that the server is away, and the pill says so.
+    // The feed notices by itself that the server is away, and the pill says so. What changed is still to be shown.
+    setTimeout(soon, AGAIN);
   } finally {
     busy = false;
   }
@@ -86,7 +88,7 @@ document.addEventListener("click", event => {
 });
 
 /** What a form sends: text, or what a field's data-as makes of it; an empty field of the latter kind is left out. */
-const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * 2 ** 30) };
+const AS = { json: JSON.parse, milli: value => Math.round(value * 1000), gib: value => Math.round(value * GIB) };
 function told(form) {
   const fields = [...new FormData(form)].map(([name, value]) => [name, value, AS[form.elements[name].dataset?.as]]);
   return Object.fromEntries(fields.filter(([, value, as]) => !as || value !== "").map(([name, value, as]) => [name, as ? as(value) : value]));

@@ -1,7 +1,7 @@
 // A new job as form and file. The file's text is the job: it is what the preview judges and what is submitted, to the
 // letter. The form is a view of what the text says; it writes the text anew, and rests while the text cannot be read.
 import { call, toast } from "./page.js";
-import { clock, num, span, t } from "./text.js";
+import { clock, gib, num, span, t } from "./text.js";
 import { flow, yaml } from "./yaml.js";
 
 const known = JSON.parse(document.getElementById("submit-known").textContent);
@@ -189,7 +189,6 @@ function runTime({ p50, p90, basis, held, seen }) {
   return p50 ? `${t("about {half}, nine of ten within {most}", { half: span(p50), most: span(p90) })} · ${basisOf(basis)}${hits}` : basisOf(basis);
 }
 
-const gib = bytes => `${num(Math.round(bytes / 2 ** 30 * 100) / 100)} GiB`;
 function memory(said) {
   const on = said.kind ? `${t("memory of each {kind}", { kind: said.kind })}: ` : "";
   const sizes = { asked: gib(said.asked_bytes), largest: gib(said.largest_bytes), suggested: gib(said.suggested_bytes) };

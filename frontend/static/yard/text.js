@@ -6,6 +6,10 @@ const number = new Intl.NumberFormat(lang, { maximumFractionDigits: 3 });
 export const t = (text, params = {}) => (catalogue[text] ?? text).replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
 export const num = value => (value === null || value === undefined ? "–" : number.format(value));
 
+/** Memory is shown in GiB everywhere, as the server does (`jobs/amounts.py`); this is the one number that converts it. */
+export const GIB = 2 ** 30;
+export const gib = bytes => `${num(Math.round(bytes / GIB * 100) / 100)} GiB`;
+
 /** A span of seconds as "2 d 3 h": two units at most. */
 export function span(seconds) {
   const s = Math.max(0, Math.round(seconds));

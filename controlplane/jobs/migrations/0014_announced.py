@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("jobs", "0010_said"),
+        ("jobs", "0013_curves"),
     ]
 
     operations = [
