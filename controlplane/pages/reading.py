@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, QueryDict
+from django.utils.translation import gettext as _
 
 from controlplane.access.models import User
 
@@ -32,7 +33,7 @@ def read(request: HttpRequest, path: str) -> Answer:
 
     status, etag, content = answer_of(API + path, cast(User, request.user))
     if status == 404:
-        raise Http404(f"there is nothing at {path}, or you may not see it")
+        raise Http404(_("There is nothing at {path}, or you may not see it.").format(path=path.partition("?")[0]))
     if status in {401, 403}:
         raise PermissionDenied(_detail(content) or "you may not see this")
     if status in {400, 422}:

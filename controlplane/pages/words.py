@@ -174,6 +174,9 @@ FUNNEL = (
 )
 
 # What a forecast rests on.
+# Where a simulated workload comes from.
+TRACES = (_("made up: no trace of a real cluster"),)
+
 BASES = (
     _("as declared"),
     _("from 1 run of this stage"),

@@ -21,6 +21,7 @@ from controlplane.pages.words import (
     BASES,
     FUNNEL,
     REPLANNED,
+    TRACES,
     asks_text,
     change_text,
     division_text,
@@ -268,8 +269,8 @@ def partition(claim: Mapping[str, Any]) -> str:
 
 @register.filter
 def phrase(text: Any) -> str:
-    """A step of a search or the basis of a forecast, in the reader's language."""
-    return phrase_text(str(text), (*FUNNEL, *BASES))
+    """A step of a search, the basis of a forecast or a note on a trace, in the reader's language."""
+    return phrase_text(str(text), (*FUNNEL, *BASES, *TRACES))
 
 
 @register.simple_tag
