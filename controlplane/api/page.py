@@ -58,7 +58,7 @@ def page_of(
     limit = USUAL if limit is None else limit
     if not 1 <= limit <= LARGEST:
         raise Refused(400, "invalid", f"limit must be a whole number from 1 to {LARGEST}")
-    cursor = _read(request.query_params.get("cursor", ""), rows.model, key)
+    cursor = _read(request.query_params.get("cursor", ""), _field(rows, key))
     backwards = cursor is not None and cursor.backwards
     down = descending != backwards
     if cursor is not None:
@@ -76,11 +76,17 @@ def page_of(
     return found, links
 
 
-def _read(text: str, model: type[Model], key: str) -> _Cursor | None:
+def _field(rows: QuerySet[M], key: str) -> Any:
+    """The field whose values a cursor of these rows holds: a column, one that the database makes, or an annotation."""
+    annotation = rows.query.annotations.get(key)
+    field: Any = annotation if annotation is not None else rows.model._meta.get_field(key)
+    return getattr(field, "output_field", field)
+
+
+def _read(text: str, field: Any) -> _Cursor | None:
     """What a cursor says. One that was made for another key, or by somebody else, is refused."""
     if not text:
         return None
-    field = model._meta.get_field(key)
     kind = int if isinstance(field, IntegerField) else str
     assert kind is int or isinstance(field, CharField | TextField), "pages go by a number or a name"
     try:

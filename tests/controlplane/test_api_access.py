@@ -26,14 +26,15 @@ READS = [
     "jobs", "jobs/{number}", "jobs/{number}/spec", "jobs/{number}/why", "jobs/{number}/events",
     "jobs/{number}/counterfactuals",
     "jobs/{number}/attempts",
-    "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics", "nodes",
+    "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
+    "jobs/{number}/values", "nodes",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows",
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/resume", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
+          "nodes/n1/drain", "nodes/n1/resume", "devices/GPU-n1-0/cordon", "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
