@@ -7,6 +7,7 @@ sentence, and never an exception.
 
 from __future__ import annotations
 
+import csv
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ WEDGED_PAUSE_S = 30.0
 UNLISTED = "it is not listed any more"
 Codes = set[tuple[str, str]]
 # Parsers meet what no parser expects: these are what broken input makes of careful code.
-BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error)
 
 
 class Source(Protocol):

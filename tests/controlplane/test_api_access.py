@@ -34,7 +34,8 @@ READS = [
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/resume", "devices/GPU-n1-0/cordon", "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
+          "nodes/n1/drain", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
+          "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
