@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
@@ -52,6 +52,8 @@ def _database(url: str) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.pop("host", None) or parts.hostname or "",
         "PORT": str(parts.port or query.pop("port", "") or ""),
+        # libpq reads the password there itself.
+        "OPTIONS": {"passfile": query["passfile"]} if "passfile" in query else {},
     }
 
 
@@ -131,12 +133,14 @@ TEMPLATES = [
 # Under ASGI each request may run in another thread: a persistent connection would leak, a pool does not. Celery closes
 # a pool at every task, so its workers keep one connection per thread instead (YARD_DB_POOL=0 in their environment).
 _POOLED = os.environ.get("YARD_DB_POOL", "0") not in {"0", ""}
+_DATABASE = _database(os.environ.get("DATABASE_URL", "postgresql:///switchyard"))
 DATABASES = {
     "default": {
-        **_database(os.environ.get("DATABASE_URL", "postgresql:///switchyard")),
+        **_DATABASE,
         "CONN_MAX_AGE": 0 if _POOLED else 600,
         "CONN_HEALTH_CHECKS": not _POOLED,
         "OPTIONS": {
+            **_DATABASE["OPTIONS"],
             # Statements are planned once per connection, which halves the time of a cycle. A pooler in transaction mode
             # between here and PostgreSQL cannot do that: YARD_DB_PREPARE=0.
             "server_side_binding": True,
@@ -148,7 +152,15 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+
+def _redis(url: str) -> str:
+    """The address of Redis or Valkey, with the password that lies in the file of REDIS_PASSWORD_FILE."""
+    path = os.environ.get("REDIS_PASSWORD_FILE")
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://:{quote(Path(path).read_text().strip(), safe='')}@{rest}" if path else url
+
+
+REDIS_URL = _redis(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"))
 _BROKER = REDIS_URL.replace("unix://", "redis+socket://", 1) if REDIS_URL.startswith("unix://") else REDIS_URL
 CHANNEL_LAYERS = {
     "default": {

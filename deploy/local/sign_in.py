@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tomllib
 
 from deploy.local.home import Home
 from deploy.local.launcher import Access, NotUp
 from deploy.local.lock import Running, is_held
-from deploy.local.service import ROOT
+from deploy.local.service import ROOT, importing, python
 
 
 def running(home: Home) -> Access | None:
@@ -24,9 +23,9 @@ def running(home: Home) -> Access | None:
     if record is None:
         raise NotUp(f"a stack is just starting or stopping on {home.path}; wait a moment and try again")
     given = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), "sign_in_link", "--path"],
-        env={**os.environ, **record.environment},
-        cwd=ROOT,
+        python(str(ROOT / "manage.py"), "sign_in_link", "--path"),
+        env=importing({**os.environ, **record.environment}),
+        cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -43,11 +43,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NODES",
         help="add nodes with simulated devices, e.g. 4xdgx-h100,2xatlas-800",
     )
+    parser.add_argument(
+        "--stages-as-root",
+        action="store_true",
+        help="started by root where no other user can come to Python, checkout and state: let every job be root",
+    )
 
 
 def chosen(arguments: argparse.Namespace) -> Options:
     """Return the stack's options."""
-    return Options(port=arguments.port, simulate=arguments.simulate, fresh=arguments.fresh)
+    return Options(arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root)
 
 
 def describe(word: dict[str, Any]) -> str | None:
@@ -66,7 +71,7 @@ def wait_until_up(stack: Stack) -> Access:
     """Say each step of the way up, and return how to reach the stack. Raises :class:`NotUp`."""
     for word in stack.words():
         if word["event"] == "up":
-            return Access(word["url"], word["sign_in"], word["token"], word["took_s"])
+            return Access(word["url"], word["sign_in"], word["token"], word["took_s"], tuple(word["missing"]))
         if word["event"] == "already":
             raise NotUp("another stack started on the same state folder at the same moment; try again")
         if line := describe(word):
@@ -79,6 +84,15 @@ def introduce(access: Access, home: Home) -> None:
     print(f"\nDashboard   {access.url}")
     print(f"Sign in     {access.sign_in}   (works once)")
     print(f"State       {home.path}", flush=True)
+
+
+def readiness(access: Access) -> str:
+    """Say that all nodes take work, or which do not."""
+    if not access.missing:
+        return "Ready."
+    first, rest = access.missing[:5], len(access.missing) - 5
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"Up, but not all nodes take work yet: {', '.join(first)}{more} do not; the agent's log says why."
 
 
 def refuse_second(access: Access, options: Options) -> None:
@@ -104,7 +118,7 @@ def main(arguments: argparse.Namespace) -> int:
             try:
                 access = wait_until_up(stack)
                 introduce(access, home)
-                print("\nReady. Ctrl-C stops everything.", flush=True)
+                print(f"\n{readiness(access)} Ctrl-C stops everything.", flush=True)
                 for word in stack.words():
                     if line := describe(word):
                         print(line, flush=True)
