@@ -20,7 +20,8 @@ COPY scheduler scheduler
 COPY switchyard switchyard
 
 # Volumes that are new take owner and mode from these folders. Stages run as nobody: what nodes share is theirs.
-ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static
+# What is imported is named, and the working folder is not: manage.py and the commands of docker-compose.yml say -P.
+ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static PYTHONPATH=/srv/switchyard
 RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home yard \
     && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/join \
     && install -d -m 0711 /var/lib/switchyard-agent \

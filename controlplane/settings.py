@@ -76,6 +76,8 @@ BEHIND_TLS = _PUBLIC.scheme == "https"
 _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
 CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
+# What whoever runs the server types for a new link; it depends on how the server was started.
+SIGN_IN_COMMAND = os.environ.get("YARD_SIGN_IN_COMMAND", "python manage.py sign_in_link")
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
 
 INSTALLED_APPS = [

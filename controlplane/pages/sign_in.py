@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth import authenticate, login, logout
 from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
@@ -48,7 +49,7 @@ def by_password(request: HttpRequest) -> HttpResponse:
         cache.add(key, 0, WITHIN_S)
         cache.incr(key)
         said, status = _("No active user has this name and password."), 401
-    values = {"next": _next(request), "said": said, "username": username}
+    values = {"next": _next(request), "said": said, "username": username, "command": settings.SIGN_IN_COMMAND}
     return render(request, "sign_in.html", values, status=status)
 
 
@@ -58,11 +59,11 @@ def by_link(request: HttpRequest, secret: str) -> HttpResponse:
     """A link that signs its user in once, in this browser. A HEAD request does not use it up: it is not allowed."""
     user = redeem(secret)
     if user is None:
-        said = _(
-            "This link is unknown, used or expired. "
-            "Make a new one on the server with: python manage.py sign_in_link NAME"
-        )
-        return render(request, "sign_in.html", {"said": said, "next": "/"}, status=410)
+        said = _("This link is unknown, used or expired. Make a new one on the server with: %(command)s NAME") % {
+            "command": settings.SIGN_IN_COMMAND
+        }
+        values = {"said": said, "next": "/", "command": settings.SIGN_IN_COMMAND}
+        return render(request, "sign_in.html", values, status=410)
     login(request, user, backend=BACKEND)
     return redirect("/")
 

@@ -149,6 +149,7 @@ class Keeper:
             "YARD_SECRET_KEY_FILE": str(self.home.secret_key_file),
             "YARD_URL": self.url,
             "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",
+            "YARD_SIGN_IN_COMMAND": "./script/sign-in",
             "YARD_BLOBS": str(self.home.blobs),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             # Threads on many cores would otherwise keep an arena of freed memory each.

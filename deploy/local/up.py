@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
 from deploy.local.home import Home
 from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
 from deploy.local.options import DEFAULT_PORT, Options
+from deploy.local.service import ROOT
 from deploy.local.sign_in import running
 
 EXIT_INTERRUPTED = 130
@@ -83,7 +85,14 @@ def introduce(access: Access, home: Home) -> None:
     """Say where the dashboard is and how to get in."""
     print(f"\nDashboard   {access.url}")
     print(f"Sign in     {access.sign_in}   (works once)")
+    print(f"            {another_link(home)}   makes another")
     print(f"State       {home.path}", flush=True)
+
+
+def another_link(home: Home) -> str:
+    """Return the command that prints a new sign-in link in any shell."""
+    named = "" if home == Home.from_environment({}) else f"YARD_HOME={shlex.quote(str(home.path))} "
+    return f"{named}{shlex.quote(str(ROOT / 'script' / 'sign-in'))}"
 
 
 def readiness(access: Access) -> str:
