@@ -21,7 +21,8 @@ COPY switchyard switchyard
 
 # Volumes that are new take owner and mode from these folders. Stages run as nobody and get folders of their own in what
 # nodes share; the folder itself is root's, or a stage could put something else in another's place.
-ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static
+# What is imported is named, and the working folder is not: manage.py and the commands of docker-compose.yml say -P.
+ENV YARD_HOME=/var/lib/switchyard YARD_STATIC=/srv/static PYTHONPATH=/srv/switchyard
 RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home yard \
     && install -d -o yard -g yard -m 0700 /var/lib/switchyard/blobs /var/lib/switchyard/decisions /run/yard /run/join \
     && install -d -m 0711 /var/lib/switchyard-agent /srv/shared \

@@ -285,7 +285,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--state", required=True, help="folder that keeps identity, journal and run folders")
     top.add_argument("--name", default=os.uname().nodename, help="name of the node (default: the host's)")
     top.add_argument("--join-token-file", help="file with a join token, or - for standard input; needed once")
-    top.add_argument("--run-as", help="self, nobody, a user or a uid; default: nobody for root, else self")
+    top.add_argument(
+        "--run-as",
+        help="self, nobody, a user or a uid; default: nobody for root, else self. As root say root, not self",
+    )
     top.add_argument("--probes", metavar="FILE", help="commands that list devices of any kind (default: $YARD_PROBES)")
     top.add_argument("--simulate", help="simulated machines instead of this one, e.g. 4xdgx-h100,2xatlas-800")
     top.add_argument("--with-host", action="store_true", help="be this host too, beside the simulated machines")

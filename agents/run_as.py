@@ -56,15 +56,23 @@ class RunAs:
             if not status.st_mode >> shift & 1:
                 raise ValueError(
                     f'stages run as {self.name}, who cannot enter "{step}"; give --state a folder that others may '
-                    f"enter (for example below /var/lib), run `chmod o+x {step}`, or use --run-as self"
+                    f"enter (for example below /var/lib), run `chmod o+x {step}`, or name a user of --run-as who can"
                 )
 
 
 def parse(text: str | None) -> RunAs:
-    """Read ``--run-as``. Without it a root agent runs stages as nobody, and any other agent as itself."""
+    """Read ``--run-as``. Without it a root agent runs stages as nobody, and any other agent as itself.
+
+    Root's own rights for stages are asked for by root's name, never by "self", which elsewhere is harmless.
+    """
     own = _name(os.geteuid())
     if text is None:
         text = "nobody" if os.geteuid() == 0 else "self"
+    if text == "self" and os.geteuid() == 0:
+        raise ValueError(
+            "this agent runs as root, so --run-as self would let every job do anything to this machine: leave it "
+            "out or name a user; if you trust every job like yourself, say --run-as root"
+        )
     if text == "self" or text in (own, str(os.geteuid())):
         return RunAs(name=own, home=os.environ.get("HOME") or None)
     if os.geteuid() != 0:
@@ -79,10 +87,12 @@ def parse(text: str | None) -> RunAs:
         raise ValueError(f'--run-as {text}: no such user; accepted are "self", "nobody", a name or a uid') from None
     groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
     home = entry.pw_dir if os.path.isdir(entry.pw_dir) else None
-    return RunAs(name=entry.pw_name, uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, home=home)
+    return RunAs(name=_name(entry.pw_uid), uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, home=home)
 
 
 def _name(uid: int) -> str:
+    if uid == 0:
+        return "root"  # whatever else it is called: pages warn of it by this name
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -66,7 +66,7 @@ def start(model: Yard, folder: Path) -> subprocess.Popen[bytes]:
     """Start the agent and return once it has reported."""
     (folder / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "agents", "--url", model.url, "--state", str(folder / "state"), "--name", NAME]
-    command += ["--join-token-file", str(folder / "token"), "--run-as", "self"]
+    command += ["--join-token-file", str(folder / "token"), "--run-as", str(os.geteuid())]
     agent = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     model.wait(lambda: model.side(NAME).report)
     return agent

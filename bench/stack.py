@@ -61,7 +61,7 @@ def fresh_stack() -> Iterator[Bench]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("YARD_")}
     environment |= {"YARD_HOME": str(folder / "home"), "PYTHONUNBUFFERED": "1"}
     up = subprocess.Popen(
-        [sys.executable, "-m", "deploy.local", "up", "--port", PORT],
+        [sys.executable, "-m", "deploy.local", "up", "--port", PORT, "--stages-as-root"],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,

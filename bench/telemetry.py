@@ -94,7 +94,7 @@ def agent(model: Yard, folder: Path, cards: Cards) -> Iterator[int]:
     """A running agent that has reported; everything that it started is ended with it."""
     (folder / "token").write_text(TOKEN)
     command = [sys.executable, "-m", "agents", "--url", model.url, "--state", str(folder / "state"), "--name", NAME]
-    command += ["--join-token-file", str(folder / "token"), "--run-as", "self"]
+    command += ["--join-token-file", str(folder / "token"), "--run-as", str(os.geteuid())]
     environment = {**os.environ, **cards.environment}
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, env=environment)
     try:

@@ -9,7 +9,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
@@ -53,6 +53,8 @@ def _database(url: str) -> dict[str, Any]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": query.pop("host", None) or parts.hostname or "",
         "PORT": str(parts.port or query.pop("port", "") or ""),
+        # libpq reads the password there itself.
+        "OPTIONS": {"passfile": query["passfile"]} if "passfile" in query else {},
     }
 
 
@@ -75,6 +77,8 @@ BEHIND_TLS = _PUBLIC.scheme == "https"
 _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))
 CSRF_TRUSTED_ORIGINS = list(dict.fromkeys([*_list("YARD_TRUSTED_ORIGINS"), f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"]))
+# What whoever runs the server types for a new link; it depends on how the server was started.
+SIGN_IN_COMMAND = os.environ.get("YARD_SIGN_IN_COMMAND", "python manage.py sign_in_link")
 CLUSTER_NAME = os.environ.get("YARD_CLUSTER", "yard")
 # Kinds of devices that quotas and job files may name before a node has one.
 DEVICE_KINDS = frozenset(_list("YARD_DEVICE_KINDS"))
@@ -140,12 +144,14 @@ TEMPLATES = [
 # Under ASGI each request may run in another thread: a persistent connection would leak, a pool does not. Celery closes
 # a pool at every task, so its workers keep one connection per thread instead (YARD_DB_POOL=0 in their environment).
 _POOLED = os.environ.get("YARD_DB_POOL", "0") not in {"0", ""}
+_DATABASE = _database(os.environ.get("DATABASE_URL", "postgresql:///switchyard"))
 DATABASES = {
     "default": {
-        **_database(os.environ.get("DATABASE_URL", "postgresql:///switchyard")),
+        **_DATABASE,
         "CONN_MAX_AGE": 0 if _POOLED else 600,
         "CONN_HEALTH_CHECKS": not _POOLED,
         "OPTIONS": {
+            **_DATABASE["OPTIONS"],
             # Statements are planned once per connection, which halves the time of a cycle. A pooler in transaction mode
             # between here and PostgreSQL cannot do that: YARD_DB_PREPARE=0.
             "server_side_binding": True,
@@ -157,7 +163,15 @@ DATABASES = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-REDIS_URL = os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")
+
+def _redis(url: str) -> str:
+    """The address of Redis or Valkey, with the password that lies in the file of REDIS_PASSWORD_FILE."""
+    path = os.environ.get("REDIS_PASSWORD_FILE")
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://:{quote(Path(path).read_text().strip(), safe='')}@{rest}" if path else url
+
+
+REDIS_URL = _redis(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0"))
 _BROKER = REDIS_URL.replace("unix://", "redis+socket://", 1) if REDIS_URL.startswith("unix://") else REDIS_URL
 CHANNEL_LAYERS = {
     "default": {

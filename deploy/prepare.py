@@ -1,4 +1,4 @@
-"""Bring the tables up to date and make the first records, in one process: ``python -m deploy.prepare STORAGE``.
+"""Bring the tables up to date and make the first records: ``python -m deploy.prepare STORAGE [OPTION...]``.
 
 Prints what ``manage.py bootstrap --json`` prints; everything else goes to standard error. Run twice, it changes nothing
 but makes new secrets, and sets the storage again.
@@ -30,4 +30,4 @@ def prepare(storage: str, *options: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(prepare(sys.argv[1])))
+    print(json.dumps(prepare(*sys.argv[1:])))

@@ -37,8 +37,11 @@ settings.load_profile("long" if os.environ.get("YARD_LONG") else "house")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
-CLUSTER = Cluster(STATE / "postgres", STATE, durable=False)
-BROKER = Broker(STATE, STATE)
+SOCKETS = STATE / "run"
+CLUSTER = Cluster(STATE / "postgres", SOCKETS, STATE, durable=False)
+BROKER = Broker(STATE, SOCKETS, STATE)
+SOCKETS.mkdir(mode=0o700)
+BROKER.make_password()  # settings read it before the server starts
 
 (STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
@@ -56,7 +59,7 @@ for name in [name for name in os.environ if name.startswith("YARD_") and name no
     del os.environ[name]
 os.environ |= {
     "DATABASE_URL": CLUSTER.url,
-    "REDIS_URL": BROKER.url,
+    **BROKER.environment,
     "YARD_HOME": str(STATE),
     "YARD_SECRET_KEY_FILE": str(STATE / "django.key"),
     "DJANGO_SETTINGS_MODULE": "controlplane.settings",

@@ -74,10 +74,11 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
 
 def launch(simulation_id: int) -> None:
     """Starts the process. It ends with this one, so that a stopped server leaves nothing behind."""
-    command = [sys.executable, "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
-    environment = {**os.environ, "YARD_DB_POOL": "0"}
+    command = [sys.executable, "-P", "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
+    # No working folder is imported from, whoever may write there.
+    environment = {**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)}
     try:
-        process = subprocess.Popen(command, cwd=settings.BASE_DIR, stdin=subprocess.DEVNULL, env=environment)
+        process = subprocess.Popen(command, cwd="/", stdin=subprocess.DEVNULL, env=environment)
     except OSError as error:
         end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
         return

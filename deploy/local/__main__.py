@@ -21,7 +21,13 @@ def main() -> int:
     demo_parser = commands.add_parser("demo", help="start the stack, run the example fine-tune and show it")
     up.add_options(demo_parser)
     demo_parser.add_argument("--exit", action="store_true", help="stop after the job and exit with the job's code")
+    sign_in_parser = commands.add_parser("sign-in", help="print a new sign-in link of the stack that runs")
+    sign_in_parser.add_argument("user", nargs="?", default="admin", help="who signs in by it (default: %(default)s)")
     arguments = parser.parse_args()
+    if arguments.command == "sign-in":
+        from deploy.local import sign_in
+
+        return sign_in.main(arguments.user)
     if arguments.command == "demo":
         from deploy.local import demo
 

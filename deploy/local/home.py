@@ -3,11 +3,14 @@
 The folder is ``YARD_HOME`` or ``~/.switchyard``::
 
     secrets/   generated keys, 0600            postgres/  the database cluster
-    run/       sockets, lock, what runs now    valkey/    working folder of the broker
+    run/       sockets and files of the parts  valkey/    working folder of the broker
     log/       one file per part               blobs/     bundles by sha256
     shared/    checkpoints and outputs         agents/    one folder per agent
-    static/    files of the pages, where somebody collects them
-    client.toml   address and token for ``yard``, 0600
+    static/    files of the pages, collected   decisions/ the decision log
+    stack.json    what runs now, 0600          client.toml   address and token for ``yard``, 0600
+
+Where root starts the stack, the parts run as another user (:mod:`deploy.local.identity`), who owns the folders of
+``SERVED``. Root writes nothing there but by a new file that takes the old one's place.
 """
 
 from __future__ import annotations
@@ -23,13 +26,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.leash import NOBODY
-
 # sun_path holds 108 bytes with its closing zero; the longest socket name that is put into the folder is PostgreSQL's
 # lock file, ".s.PGSQL.5432.lock".
 _LONGEST_SOCKET_FOLDER = 107 - len("/.s.PGSQL.5432.lock")
 
-FOLDERS = ("secrets", "run", "log", "blobs", "shared", "agents", "valkey", "static")
+SERVED = ("secrets", "run", "blobs", "decisions", "valkey", "static")
+FOLDERS = (*SERVED, "log", "shared", "agents")
 
 
 class HomeUnusable(Exception):
@@ -50,7 +52,11 @@ class Home:
 
     @property
     def secret_key_file(self) -> Path:
-        return self.path / "secrets" / "django.key"
+        return self.secrets / "django.key"
+
+    @property
+    def secrets(self) -> Path:
+        return self.path / "secrets"
 
     @property
     def postgres(self) -> Path:
@@ -90,35 +96,52 @@ class Home:
         if len(os.fsencode(self.run)) <= _LONGEST_SOCKET_FOLDER:
             return self.run
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:8]
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        # Root's own is closed to the parts' user.
+        runtime = os.environ.get("XDG_RUNTIME_DIR") if os.getuid() != 0 else None
         if runtime and len(runtime) < 60 and os.access(runtime, os.W_OK | os.X_OK):
             return Path(runtime) / f"yard-{digest}"
         return Path("/tmp") / f"yard-{os.getuid()}-{digest}"
 
-    def prepare(self) -> None:
-        """Make the folder and everything in it that a stack needs before it starts; may be called again at any time.
-
-        Raises :class:`HomeUnusable` where it belongs to somebody else or cannot be written.
-        """
+    def open(self) -> None:
+        """Make the folder itself. Raises :class:`HomeUnusable` where it belongs to somebody else."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _own(self.path)
-            for name in FOLDERS:
-                (self.path / name).mkdir(mode=0o700, exist_ok=True)
-            self.sockets.mkdir(mode=0o700, exist_ok=True)
-            _own(self.sockets)
-            _try_socket(self.sockets)
+            _own(self.path, {os.getuid()})
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def prepare(self, owner: tuple[int, int] | None = None) -> None:
+        """Make the folder and everything in it that a stack needs before it starts; may be called again at any time.
+
+        ``owner`` (uid, gid) gets the folders of the parts, where that is not the user who starts the stack. Raises
+        :class:`HomeUnusable` where it belongs to somebody else or cannot be written.
+        """
+        self.open()
+        uid, gid = owner or (os.getuid(), os.getgid())
+        try:
+            for folder in (*(self.path / name for name in FOLDERS), self.sockets):
+                # An earlier version gave its sockets to the user of the stages. Nothing there is worth keeping.
+                if os.getuid() == 0 and folder in {self.run, self.sockets} and _owner(folder) not in {None, 0, uid}:
+                    shutil.rmtree(folder)
+                folder.mkdir(mode=0o700, exist_ok=True)
             if not self.secret_key_file.exists():
                 write_private(self.secret_key_file, secrets.token_urlsafe(64) + "\n")
+            _own(self.sockets, {os.getuid(), uid})
+            for folder in (*(self.path / name for name in SERVED), self.sockets):
+                give(folder, uid, gid)
+            _try_socket(self.sockets)
         except OSError as error:
-            raise HomeUnusable(
-                f"the state folder {self.path} cannot be used: {error.strerror}: {error.filename}; "
-                "set YARD_HOME to a folder that you may write"
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: OSError) -> HomeUnusable:
+        return HomeUnusable(
+            f"the state folder {self.path} cannot be used: {error.strerror}: {error.filename}; "
+            "set YARD_HOME to a folder that you may write"
+        )
 
     def clear(self) -> None:
         """Delete everything in the folder that a stack made; only while no stack runs on it."""
-        for name in (*FOLDERS, "postgres", "client.toml"):
+        for name in (*FOLDERS, "postgres", "stack.json", "client.toml"):
             path = self.path / name
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -126,11 +149,30 @@ class Home:
                 path.unlink(missing_ok=True)
 
 
-def _own(folder: Path) -> None:
-    """Make ``folder`` private, or raise :class:`HomeUnusable` where it is not this user's own folder."""
+def _owner(folder: Path) -> int | None:
+    try:
+        return folder.lstat().st_uid
+    except FileNotFoundError:
+        return None
+
+
+def give(folder: Path, uid: int, gid: int) -> None:
+    """Have ``folder`` and all below it belong to this user, where it does not yet. No symlink is followed.
+
+    Only for a folder that no job could write, and whose parent belongs to the caller.
+    """
+    if _owner(folder) == uid:
+        return
+    for _, folders, files, handle in os.fwalk(folder, topdown=False):
+        for name in folders + files:
+            os.chown(name, uid, gid, dir_fd=handle, follow_symlinks=False)
+    # Last, so that a walk that was cut short is begun again.
+    os.lchown(folder, uid, gid)
+
+
+def _own(folder: Path, owners: set[int]) -> None:
+    """Make ``folder`` private, or raise :class:`HomeUnusable` where it is not a folder of these users."""
     found = folder.lstat()
-    # Where root may not use user namespaces, PostgreSQL runs as uid 65534 and owns the folder of its socket.
-    owners = {0, NOBODY} if os.getuid() == 0 else {os.getuid()}
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in owners:
         raise HomeUnusable(f"{folder} must be a folder that belongs to the user who starts the stack")
     # As root, stages may run as another user and must reach their own folders below this one (see identity.py);
@@ -154,11 +196,16 @@ def _try_socket(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` with mode 0600 in one step: a reader sees the old file or the new one, never half."""
+def write_private(path: Path, text: str, owner: tuple[int, int] | None = None) -> None:
+    """Write ``text`` to ``path`` with mode 0600 in one step: a reader sees the old file or the new one, never half.
+
+    ``owner`` (uid, gid) gets the file. A link at ``path`` is replaced, never followed.
+    """
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # mkstemp makes it 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
+            if owner is not None:
+                os.fchown(handle, *owner)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -1,44 +1,108 @@
-"""Which user the stages of this machine's own agent run as."""
+"""As whom the parts of a stack run, and as whom the stages of this machine's own agent do."""
 
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
 from deploy.local.home import Home
 from deploy.local.leash import NOBODY
-from deploy.local.service import ROOT, leashed
+from deploy.local.service import ROOT, User, leashed, python
 
-# What a stage needs: its interpreter, the code that starts it, and its own folders below the state folder.
+# Accounts that the parts may have where root starts the stack, the first that exists. PostgreSQL wants a name. Not
+# "postgres": where the system runs a PostgreSQL of its own, that account rules it.
+ACCOUNTS = ("switchyard", "daemon")
+
+# What both need: the interpreter, the code, and the way into the state folder.
 _TRIAL = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import agents.protocol
-for folder in sys.argv[2:]:
-    os.stat(folder)
+import agents.protocol, deploy.local.leash
+os.stat(sys.argv[2])
 """
 
 
+class Exposed(Exception):
+    """Stages would run as root, and nobody said that they may; the message says what helps."""
+
+
 @dataclass(frozen=True)
-class StageUser:
-    """The agent's ``--run-as`` and, where it is not what one would expect, the sentence that says why."""
+class People:
+    """Who runs the parts (None: who starts the stack), the agent's ``--run-as``, and what the person should know."""
 
-    run_as: Literal["self", "nobody"]
-    why: str = ""
+    parts: tuple[int, int] | None = None
+    stages: Literal["self", "nobody", "root"] = "self"
+    note: str = ""
+
+    @property
+    def user(self) -> User:
+        """The parts' user as the leash reads it."""
+        return "self" if self.parts is None else "{}:{}".format(*self.parts)
 
 
-def choose(home: Home) -> StageUser:
-    """Return who runs the stages: an ordinary user's agent itself; root's agent as uid 65534 wherever that can work."""
+def account() -> tuple[int, int] | None:
+    """Return uid and gid of the first of ``ACCOUNTS`` that this machine has; never those of root or of the stages."""
+    for name in ACCOUNTS:
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if found.pw_uid not in (0, NOBODY):
+            return found.pw_uid, found.pw_gid
+    return None
+
+
+def choose(home: Home, stages_as_root: bool) -> People:
+    """Return who runs what: an ordinary user everything; for root, parts and stages are two others, neither root.
+
+    Where these cannot come to Python, code and state, all is root's: raises :class:`Exposed` unless
+    ``stages_as_root``.
+    """
     if os.getuid() != 0:
-        return StageUser("self")
-    opened = (home.path, home.agents)
-    for folder in opened:
-        folder.chmod(0o711)
+        return People()
+    home.path.chmod(0o711)
+    parts = account()
+    reasons = [f"there is no account named {' or '.join(ACCOUNTS)}"] if parts is None else []
+    for uid, gid in (parts or (NOBODY, NOBODY), (NOBODY, NOBODY)):
+        if said := _hindrance(home, uid, gid):
+            reasons.append(f"uid {uid} cannot come to this Python, {ROOT} or {home.path}: {said}")
+            break
+    if not reasons:
+        return People(parts, "nobody")
+    home.path.chmod(0o700)
+    if not stages_as_root:
+        raise Exposed(
+            f"stages would run as root here, so any job could do anything to this machine: {reasons[0]}.\n"
+            "Either start the stack as an ordinary user,\n"
+            f"or keep Python, checkout and state where every user may enter: this Python is {_real_python()}, the "
+            f"checkout {ROOT}, the state {home.path} (YARD_HOME).\n"
+            "If only jobs that you trust like yourself will run, --stages-as-root starts it as it is."
+        )
+    return People(None, "root", f"STAGES RUN AS ROOT, and so does every part, as --stages-as-root allows: {reasons[0]}")
+
+
+def admit(home: Home, people: People) -> None:
+    """Open the way to the stages' own folders to their user, and to nobody else."""
+    if people.stages == "nobody":
+        home.agents.chmod(0o711)
+        # Stages go through it to folders of their own, which the agent makes: nobody else may put one in their place.
+        os.chown(home.shared, 0, 0)
+        home.shared.chmod(0o711)
+    else:
+        home.agents.chmod(0o700)
+
+
+def _real_python() -> str:
+    return os.path.realpath(python()[0])
+
+
+def _hindrance(home: Home, uid: int, gid: int) -> str:
+    """Return why this user cannot run what a part or a stage needs; empty where it can."""
     trial = subprocess.run(
-        leashed([sys.executable, "-c", _TRIAL, str(ROOT), str(home.agents / "."), str(home.shared)], user="nobody"),
+        leashed(python("-c", _TRIAL, str(ROOT), f"{home.path}/."), user=f"{uid}:{gid}"),
         cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -47,15 +111,6 @@ def choose(home: Home) -> StageUser:
         timeout=30,
     )
     if trial.returncode == 0:
-        # Stages go through it to folders of their own, which the agent makes: nobody else may put one in their place.
-        os.chown(home.shared, 0, 0)
-        home.shared.chmod(0o711)
-        return StageUser("nobody")
-    for folder in opened:
-        folder.chmod(0o700)
-    said = trial.stderr.strip().splitlines() or [f"exit status {trial.returncode}"]
-    return StageUser(
-        "self",
-        f"stages run as root: uid {NOBODY} cannot reach this Python, this folder or {home.path} ({said[-1]}). "
-        "Start the stack as an ordinary user, or keep the three where every user may enter, to isolate them",
-    )
+        return ""
+    said = trial.stderr.strip().splitlines()
+    return said[-1] if said else f"exit status {trial.returncode}"

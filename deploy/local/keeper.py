@@ -23,17 +23,20 @@ from typing import Any
 from deploy.local import identity, parts
 from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
+from deploy.local.identity import Exposed
 from deploy.local.lock import AlreadyRunning, Lock, Running
 from deploy.local.options import Options
-from deploy.local.port import NoPort, answers, free_port, has_ready_node
+from deploy.local.port import NoPort, answers, free_port, ready_nodes
 from deploy.local.postgres import Cluster, PostgresUnavailable
-from deploy.local.service import ROOT, Service, leashed, open_log, stop_all
+from deploy.local.service import Service, importing, leashed, open_log, python, stop_all
 from deploy.local.stages import stop_stages
 from deploy.local.valkey import Broker, ValkeyUnavailable
 
 FIRST_BACKOFF_S = 0.5
 LAST_BACKOFF_S = 30.0
 NODE_PATIENCE_S = 30.0
+NODE_PATIENCE_EACH_S = 1.0
+AGENT_STARTS = 3  # an agent that has not brought its nodes by then will not by the next
 STEADY_AFTER_S = 60.0  # a part that lived this long starts again at once when it dies
 
 EXIT_ALREADY_RUNNING = 3
@@ -70,7 +73,7 @@ class Keeper:
         except AlreadyRunning:
             self.say("already")
             return EXIT_ALREADY_RUNNING
-        except (CannotStart, HomeUnusable, NoPort, PostgresUnavailable, ValkeyUnavailable, OSError) as error:
+        except (CannotStart, Exposed, HomeUnusable, NoPort, PostgresUnavailable, ValkeyUnavailable, OSError) as error:
             self.say("trouble", text=str(error))
         return 1
 
@@ -96,9 +99,14 @@ class Keeper:
     def bring_up(self) -> None:
         """Start everything in order; returns when the dashboard answers."""
         began_at = time.monotonic()
+        self.home.open()
+        people = self.people = identity.choose(self.home, self.options.stages_as_root)
+        if people.note:
+            self.say("say", text=people.note)
         if self.options.fresh:
             self.clear()
-        self.home.prepare()
+        self.home.prepare(people.parts)
+        identity.admit(self.home, people)
         port = free_port(self.options.port)
         if port != self.options.port:
             self.say("say", text=f"port {self.options.port} is taken; the dashboard is on port {port}")
@@ -106,21 +114,21 @@ class Keeper:
         self.start_stores()
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
         # The web server takes as long to load as the tables take to make; nobody knows its address yet.
-        web = self.start(parts.web(self.home, port, self.environment))
+        web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
         first = self.make_records()
         write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
-        self.start(parts.worker(self.home, self.environment))
-        user = identity.choose(self.home)
+        self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
         with self.step("node"):
-            self.start_agents(first, user)
-            self.wait_for_node(port, first["api_token"])
+            agents = self.start_agents(first)
+            missing = self.wait_for_nodes(port, first["api_token"], agents)
         self.say(
             "up",
             url=self.url,
             sign_in=self.url + first["sign_in_path"],
             token=first["api_token"],
+            missing=missing,
             took_s=round(time.monotonic() - began_at, 2),
         )
 
@@ -141,6 +149,7 @@ class Keeper:
             "YARD_SECRET_KEY_FILE": str(self.home.secret_key_file),
             "YARD_URL": self.url,
             "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",
+            "YARD_SIGN_IN_COMMAND": "./script/sign-in",
             "YARD_BLOBS": str(self.home.blobs),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
             # Threads on many cores would otherwise keep an arena of freed memory each.
@@ -158,50 +167,71 @@ class Keeper:
         if url := os.environ.get("REDIS_URL"):
             self.added_environment["REDIS_URL"] = url
             return None
-        broker = Broker(self.home.valkey, self.home.sockets)
-        self.added_environment["REDIS_URL"] = broker.url
-        return broker, self.start(broker.service(self.environment, self.home.logs / "valkey.log"))
+        broker, people = Broker(self.home.valkey, self.home.sockets, self.home.secrets), self.people
+        self.added_environment |= broker.environment
+        log = self.home.logs / "valkey.log"
+        return broker, self.start(broker.service(self.environment, log, people.user, people.parts))
 
     def start_postgres(self) -> str:
         """Make the cluster on the first start, start its server, and return its URL."""
-        cluster = Cluster(self.home.postgres, self.home.sockets)
-        user = cluster.owner() if cluster.exists else cluster.user
-        while not cluster.exists:
-            status, output = self.ears.attend(cluster.begin_making(self.environment, user))
-            if not cluster.finish_making(status, output, user):
-                user = "nobody"
-        cluster.clear_stale_lock()
+        cluster = Cluster(self.home.postgres, self.home.sockets, self.home.secrets)
+        user = cluster.user if self.people.parts is None else self.people.user
+        if cluster.exists:
+            cluster.clear_stale_lock()
+            cluster.adopt(user, self.environment)
+        else:
+            cluster.finish_making(*self.ears.attend(cluster.begin_making(self.environment, user)))
         server = self.start(cluster.service(user, self.environment, self.home.logs / "postgres.log"))
         # Recovery after a crash replays at most max_wal_size.
         self.wait_until(cluster.is_ready, server, 120)
         return cluster.url
 
-    def start_agents(self, first: dict[str, str], user: identity.StageUser) -> None:
-        """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices."""
-        if user.why:
-            self.say("say", text=user.why)
-        environment, run_as = self.environment, user.run_as
-        name = socket.gethostname()
-        self.start(parts.agent(self.home, self.url, name, first["join_token"], run_as, environment))
+    def start_agents(self, first: dict[str, str]) -> dict[str, list[str]]:
+        """Start this machine's own agent and, where asked for, one that hosts nodes with simulated devices.
+
+        Returns the names of the nodes that each is to bring.
+        """
+        environment, run_as, name = self.environment, self.people.stages, socket.gethostname()
+        own = self.start(parts.agent(self.home, self.url, name, first["join_token"], run_as, environment))
+        agents = {own.name: [name]}
         if nodes := self.options.simulate:
             token = first["simulated_join_token"]
-            self.start(parts.simulating_agent(self.home, self.url, nodes, token, run_as, environment))
+            other = self.start(parts.simulating_agent(self.home, self.url, nodes, token, run_as, environment))
+            agents[other.name] = simulated_nodes(nodes)
+        return agents
 
-    def wait_for_node(self, port: int, token: str) -> None:
-        """Wait until this machine's node takes work; its absence is only told: a stack without one is still of use."""
-        deadline = time.monotonic() + NODE_PATIENCE_S
-        while not has_ready_node(port, token):
+    def wait_for_nodes(self, port: int, token: str, agents: dict[str, list[str]]) -> list[str]:
+        """Wait until all nodes take work; return those that do not yet when patience is over.
+
+        Raises :class:`CannotStart` where an agent ends again and again without having brought its nodes.
+        """
+        wanted = {name for names in agents.values() for name in names}
+        deadline = time.monotonic() + NODE_PATIENCE_S + NODE_PATIENCE_EACH_S * len(wanted)
+        while missing := wanted - ready_nodes(port, token):
+            for service in self.services:
+                if service.starts > AGENT_STARTS and missing & set(agents.get(service.name, ())):
+                    said = service.last_lines(1)
+                    raise CannotStart(
+                        f"{service.name} ends again and again; the last line of {service.log} is:\n{said}"
+                    )
             if time.monotonic() > deadline:
-                log = self.home.logs / "agent.log"
-                self.say("say", text=f"no node is READY after {NODE_PATIENCE_S:.0f} s; {log} says why")
-                return
-            self.ears.wait(min(0.1, self.restart_the_dead() or 0.1))
+                break
+            self.ears.wait(min(0.2, self.restart_the_dead() or 0.2))
+        return [f"{name} ({agent})" for agent, names in agents.items() for name in names if name in missing]
 
     # -- small pieces of up ---------------------------------------------------------------------------------------
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.added_environment}
+        return importing({**os.environ, **self.added_environment})
+
+    @property
+    def parts_environment(self) -> dict[str, str]:
+        """What the parts run with; another user than the caller keeps compiled modules in a folder of its own."""
+        if self.people.parts is None:
+            return self.environment
+        own = str(self.home.run)
+        return {**self.environment, "HOME": own, "PYTHONPYCACHEPREFIX": f"{own}/pycache"}
 
     def start(self, service: Service) -> Service:
         self.services.append(service)
@@ -215,12 +245,14 @@ class Keeper:
         """Bring the tables up to date; return the first secrets. Raises :class:`CannotStart` when that fails."""
         with self.step("tables"):
             path = self.home.logs / "prepare.log"
+            # Each may have to join twice, where the first answer was lost.
+            nodes = ("--nodes", str(2 * max(1, len(simulated_nodes(self.options.simulate)))))
             log = open_log(path)
             try:
                 process = subprocess.Popen(
-                    leashed([sys.executable, "-m", "deploy.prepare", str(self.home.shared)]),
-                    env=self.environment,
-                    cwd=ROOT,
+                    leashed(python("-m", "deploy.prepare", str(self.home.shared), *nodes), user=self.people.user),
+                    env=self.parts_environment,
+                    cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -268,7 +300,7 @@ class Keeper:
             self.stop_stages()
         killed += stop_all(rest, 8)
         killed += stop_all(stores, 15)
-        (self.home.run / "stack.json").unlink(missing_ok=True)
+        (self.home.path / "stack.json").unlink(missing_ok=True)
         self.say("down", killed=killed)
 
     def stop_stages(self) -> None:
@@ -292,6 +324,13 @@ class Step:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.keeper.say("step", name=self.name, took_s=round(time.monotonic() - self.began_at, 2))
+
+
+def simulated_nodes(asked: str) -> list[str]:
+    """Return the names of the nodes that the simulating agent brings for ``--simulate``."""
+    from agents.main import members
+
+    return [each.name for each in members(parts.SIMULATED, Path(), asked, False)] if asked else []
 
 
 def main(options: Sequence[str]) -> int:

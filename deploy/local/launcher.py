@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from typing import IO, Any, Self
 from deploy.local.ears import STOP_SIGNALS
 from deploy.local.home import Home
 from deploy.local.options import Options
-from deploy.local.service import ROOT, open_log
+from deploy.local.service import importing, open_log, python
 from deploy.local.stages import stop_stages
 
 STOP_PATIENCE_S = 100.0
@@ -74,12 +73,13 @@ def uninterrupted() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach a running stack. ``sign_in`` works once."""
+    """How to reach a running stack. ``sign_in`` works once; ``missing`` names the nodes that take no work yet."""
 
     url: str
     sign_in: str
     token: str
     took_s: float | None = None
+    missing: tuple[str, ...] = ()
 
 
 class Stack:
@@ -108,9 +108,9 @@ class Stack:
         log = open_log(self._home.path / "keeper.log")
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "deploy.local", "keep", json.dumps(asdict(self._options))],
-                env={**os.environ, "YARD_HOME": str(self._home.path)},
-                cwd=ROOT,
+                python("-m", "deploy.local", "keep", json.dumps(asdict(self._options))),
+                env=importing({**os.environ, "YARD_HOME": str(self._home.path)}),
+                cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -2,7 +2,7 @@
 
 ``python -I -S leash.py SIGNAL USER PARENT COMMAND...``: the kernel sends SIGNAL to the command when the process PARENT,
 which started this one, ends in whatever way. USER is ``self``, ``mapped`` (in a user namespace where the caller appears
-as uid 65534: PostgreSQL refuses to run as uid 0) or ``nobody`` (uid 65534 itself).
+as uid 65534: PostgreSQL refuses to run as uid 0) or ``UID:GID``.
 
 A program of its own, because the same steps between fork and exec of a process with threads are not safe.
 """
@@ -26,10 +26,11 @@ def main(arguments: list[str]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if user == "mapped":
         enter_user_namespace(libc)
-    elif user == "nobody":
+    elif user != "self":
+        uid, gid = (int(number) for number in user.split(":"))
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(gid)
+        os.setuid(uid)
     # After the change of user, which clears it; before the check, so that a parent's end is never missed.
     libc.prctl(PR_SET_PDEATHSIG, signal.Signals[death_signal].value, 0, 0, 0)
     if os.getppid() != int(parent):

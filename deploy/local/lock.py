@@ -23,13 +23,13 @@ class Running:
     def read(cls, home: Home) -> Running | None:
         """Return the record that the last stack left; it may be stale: see :func:`is_held`."""
         try:
-            return cls(**json.loads((home.run / "stack.json").read_text()))
+            return cls(**json.loads((home.path / "stack.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def write(self, home: Home) -> None:
         """Keep this record, 0600."""
-        write_private(home.run / "stack.json", json.dumps(asdict(self)))
+        write_private(home.path / "stack.json", json.dumps(asdict(self)))
 
 
 class AlreadyRunning(Exception):

@@ -14,3 +14,4 @@ class Options:
     port: int = DEFAULT_PORT
     simulate: str = ""
     fresh: bool = False
+    stages_as_root: bool = False

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from deploy.local.home import Home, write_private
-from deploy.local.service import Service
+from deploy.local.service import ROOT, Service, User, python
 
 Environment = Mapping[str, str]
 
+SIMULATED = "sim"  # how the names of simulated nodes begin
 
-def web(home: Home, port: int, environment: Environment) -> Service:
+
+def web(home: Home, port: int, user: User, environment: Environment) -> Service:
     """The web server: REST, pages, and the sockets of agents and browsers; on loopback only."""
     options = {
         "host": "127.0.0.1",
@@ -23,21 +24,21 @@ def web(home: Home, port: int, environment: Environment) -> Service:
         "log-level": "warning",
         "timeout-graceful-shutdown": "3",
     }
-    command = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--no-access-log"]
+    command = python("-m", "uvicorn", "controlplane.asgi:application", "--app-dir", str(ROOT), "--no-access-log")
     for name, value in options.items():
         command += [f"--{name}", value]
-    return Service("web", command, {**environment, "YARD_DB_POOL": "8"}, home.logs / "web.log")
+    return Service("web", command, {**environment, "YARD_DB_POOL": "8"}, home.logs / "web.log", user=user)
 
 
-def worker(home: Home, environment: Environment) -> Service:
+def worker(home: Home, user: User, environment: Environment) -> Service:
     """The one process that runs cycles and slow tasks, with the beat inside."""
     command = [
-        *(sys.executable, "-m", "celery", "--app", "controlplane", "--quiet", "worker"),
+        *python("-m", "celery", "--app", "controlplane", "--quiet", "worker"),
         *("--beat", "--schedule", str(home.run / "beat")),
         *("--pool", "threads", "--concurrency", "3", "--queues", "cycle,slow"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]
-    return Service("worker", command, environment, home.logs / "worker.log")
+    return Service("worker", command, environment, home.logs / "worker.log", user=user)
 
 
 def agent(home: Home, url: str, name: str, token: str, run_as: str, environment: Environment) -> Service:
@@ -48,7 +49,7 @@ def agent(home: Home, url: str, name: str, token: str, run_as: str, environment:
 def simulating_agent(home: Home, url: str, nodes: str, token: str, run_as: str, environment: Environment) -> Service:
     """One agent process that hosts all nodes with simulated devices."""
     more = ["--simulate", nodes]
-    return _agent("agent-simulated", home.agents / "simulated", url, "sim", token, run_as, more, home, environment)
+    return _agent("agent-simulated", home.agents / "simulated", url, SIMULATED, token, run_as, more, home, environment)
 
 
 def _agent(
@@ -62,11 +63,11 @@ def _agent(
     home: Home,
     environment: Environment,
 ) -> Service:
-    state.mkdir(mode=0o700 if run_as == "self" else 0o711, exist_ok=True)
-    token_file = home.run / f"{service}.join"
+    state.mkdir(mode=0o711 if run_as == "nobody" else 0o700, exist_ok=True)
+    token_file = state / "join.token"
     write_private(token_file, token + "\n")
     command = [
-        *(sys.executable, "-m", "agents", "--url", url, "--state", str(state), "--name", name),
+        *python("-m", "agents", "--url", url, "--state", str(state), "--name", name),
         *("--join-token-file", str(token_file), "--run-as", run_as, *more),
     ]
     return Service(service, command, environment, home.logs / f"{service}.log")

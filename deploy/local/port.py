@@ -29,10 +29,17 @@ def answers(port: int) -> bool:
     return _get(port, "/version") is not None
 
 
-def has_ready_node(port: int, token: str) -> bool:
-    """Tell whether any node takes work."""
-    said = _get(port, "/nodes", token)
-    return isinstance(said, dict) and any(node.get("state") == "READY" for node in said.get("results", []))
+def ready_nodes(port: int, token: str) -> set[str]:
+    """Return the names of the nodes that take work."""
+    found: set[str] = set()
+    path: str | None = "/nodes?state=READY&limit=200"
+    while path:
+        said = _get(port, path, token)
+        if not isinstance(said, dict):
+            break
+        found |= {node["name"] for node in said.get("results", [])}
+        path = (said.get("next") or "").partition("/api/v1")[2]
+    return found
 
 
 def _get(port: int, path: str, token: str = "") -> object:

@@ -6,8 +6,10 @@ instance). The wheel's Python helpers are not used: one adds a system user and o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import secrets
 import shlex
 import shutil
 import signal
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from deploy.local import identity
+from deploy.local.home import give, write_private
 from deploy.local.leash import EXIT_CANNOT_MAP, NOBODY
 from deploy.local.service import Service, User, leashed
 
@@ -83,20 +87,26 @@ def binaries(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One PostgreSQL cluster in ``folder``, reached through a socket in ``sockets``."""
+    """One PostgreSQL cluster in ``folder``, reached by a socket in ``sockets``; its password lies in ``secrets``."""
 
     folder: Path
     sockets: Path
+    secrets: Path
     durable: bool = True
+
+    @property
+    def password_file(self) -> Path:
+        """The password as libpq reads it."""
+        return self.secrets / "pgpass"
 
     @property
     def url(self) -> str:
         """The DATABASE_URL of the database."""
-        return f"postgresql://{ROLE}@/{DATABASE}?host={self.sockets}"
+        return f"postgresql://{ROLE}@/{DATABASE}?host={self.sockets}&passfile={self.password_file}"
 
     @property
     def user(self) -> User:
-        """Who runs the server: PostgreSQL refuses uid 0, and a uid without a name, as containers like to give."""
+        """Who runs the server for its caller: PostgreSQL refuses uid 0, and a uid without a name, as in containers."""
         return "mapped" if os.getuid() == 0 or not _has_name(os.getuid()) else "self"
 
     @property
@@ -104,18 +114,24 @@ class Cluster:
         return (self.folder / "PG_VERSION").exists()
 
     def make_command(self, user: User) -> list[str]:
-        """The command that makes the cluster in a folder beside the final one; :meth:`finish_making` moves it there."""
-        # Trust is enough on the socket: it lies in a folder that only this user may enter.
+        """The command that makes the cluster in a folder beside the final one; :meth:`finish_making` moves it there.
+
+        It reads the first statements from its standard input.
+        """
         initdb = [
             *(str(binaries() / "initdb"), "--pgdata", str(self._unfinished), "--username", ROLE),
-            *("--auth", "trust", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
+            *("--auth", "reject", "--encoding", "UTF8", "--locale-provider", "builtin", "--locale", "C.UTF-8"),
             *("--no-instructions",),
             *(() if self.durable else ("--no-sync",)),
         ]
         # A server for itself alone makes the database, so that a cluster is in its place with it or not at all.
-        server = [str(binaries() / "postgres"), "--single", "-D", str(self._unfinished), "postgres"]
-        script = f'{shlex.join(initdb)} && echo "CREATE DATABASE {DATABASE}" | {shlex.join(server)}'
+        script = f"{shlex.join(initdb)} </dev/null && exec {shlex.join(self._alone(self._unfinished))}"
         return leashed(["sh", "-c", script], user=user, death_signal=signal.SIGTERM)
+
+    def _alone(self, folder: Path) -> list[str]:
+        """The server for itself alone, which asks nobody for a password; it runs what its standard input says."""
+        settings = ("-c", "password_encryption=scram-sha-256")
+        return [str(binaries() / "postgres"), "--single", *settings, "-D", str(folder), "postgres"]
 
     @property
     def _unfinished(self) -> Path:
@@ -126,57 +142,80 @@ class Cluster:
 
         The steps are :meth:`begin_making` and :meth:`finish_making`, for a caller that waits in its own way.
         """
-        if self.exists:
-            return self.owner()
         user = self.user
-        for attempt in (user, "nobody"):
-            made = self.begin_making(environment, attempt)
+        if self.exists:
+            self.adopt(user, environment)
+            return user
+        made = self.begin_making(environment, user)
+        output, _ = made.communicate()
+        if made.returncode == EXIT_CANNOT_MAP and (parts := identity.account()) and os.getuid() == 0:
+            user = self._lend(parts)
+            made = self.begin_making(environment, user)
             output, _ = made.communicate()
-            if self.finish_making(made.returncode, output.decode(errors="replace"), attempt):
-                return attempt
-        raise AssertionError("the last attempt either succeeds or raises")
+        self.finish_making(made.returncode, output.decode(errors="replace"))
+        return user
+
+    def _lend(self, owner: tuple[int, int]) -> User:
+        """Let the parts' account serve a cluster of root's, where user namespaces are forbidden; return it."""
+        self.folder.parent.chmod(0o711)
+        os.chown(self.sockets, *owner)
+        return "{}:{}".format(*owner)
 
     def begin_making(self, environment: Mapping[str, str], user: User) -> subprocess.Popen[bytes]:
         """Start ``initdb``; its output comes through a pipe."""
         shutil.rmtree(self._unfinished, ignore_errors=True)
-        if user == "nobody":
-            self._give_to_nobody()
-        return subprocess.Popen(
-            self.make_command(user),
+        if owner := owner_of(user):
+            self._unfinished.mkdir(mode=0o700)
+            os.chown(self._unfinished, *owner)
+        return self._run(
+            self.make_command(user), environment, f"CREATE DATABASE {DATABASE}\n{self._new_password(user)}"
+        )
+
+    def _run(self, command: list[str], environment: Mapping[str, str], statements: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            command,
             env={**environment, "TZ": "UTC"},
-            stdin=subprocess.DEVNULL,
+            cwd="/",
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
         )
+        assert process.stdin is not None
+        # Shorter than a pipe holds: it never waits, and a command that ended at once is judged by its status.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(statements.encode())
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdin = None  # or whoever waits would flush it
+        return process
 
-    def finish_making(self, status: int, output: str, user: User) -> bool:
-        """Put the finished cluster in its place. False: try again as ``nobody``, user namespaces are forbidden here."""
-        if status == EXIT_CANNOT_MAP and user == "mapped" and os.getuid() == 0:
-            return False
-        if status != 0:
-            shutil.rmtree(self._unfinished, ignore_errors=True)
-            message = f"PostgreSQL could not make its cluster in {self.folder}:\n{output.strip()}"
-            if user == "nobody":
-                message += (
-                    f"\nuser namespaces are forbidden on this machine, so it runs as uid {NOBODY} and must be able to "
-                    f"enter {self.folder.parent}: set YARD_HOME to a folder outside of a private home, start the stack "
-                    "as an ordinary user, or set DATABASE_URL to a PostgreSQL that runs already"
-                )
-            raise PostgresUnavailable(message)
-        (self._unfinished / "pg_hba.conf").write_text("local all all trust\n")
-        self._unfinished.rename(self.folder)
-        return True
+    def _new_password(self, user: User) -> str:
+        """Keep a new password, and return the statement that makes it the database's."""
+        password = secrets.token_urlsafe(32)
+        write_private(self.password_file, f"*:*:*:{ROLE}:{password}\n", owner_of(user))
+        return f"ALTER ROLE {ROLE} PASSWORD '{password}'\n"
 
-    def _give_to_nobody(self) -> None:
-        """Let uid 65534 make the cluster and its socket: it needs to enter the parents and to own the folders."""
-        for folder in (self._unfinished, self.sockets):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            os.chown(folder, NOBODY, NOBODY)
-        self.folder.parent.chmod(0o711)
+    def finish_making(self, status: int, output: str) -> None:
+        """Put the finished cluster in its place. Raises :class:`PostgresUnavailable` where it could not be made."""
+        if status == 0:
+            self._unfinished.rename(self.folder)
+            return
+        shutil.rmtree(self._unfinished, ignore_errors=True)
+        message = f"PostgreSQL could not make its cluster in {self.folder}:\n{output.strip()}"
+        if status == EXIT_CANNOT_MAP:
+            message += (
+                "\nPostgreSQL does not run as root, and as another user it cannot reach what it needs here: start the "
+                "stack as an ordinary user, keep Python, checkout and YARD_HOME where every user may enter, or set "
+                "DATABASE_URL to a PostgreSQL that runs already"
+            )
+        raise PostgresUnavailable(message)
 
-    def owner(self) -> User:
-        """Return how the server of an existing cluster runs, after a check that these binaries can serve it."""
+    def adopt(self, user: User, environment: Mapping[str, str]) -> None:
+        """Make an existing cluster ready to be served as ``user``; one of an earlier version gets its password.
+
+        Raises :class:`PostgresUnavailable` where these binaries cannot serve it, or jobs could have changed it.
+        """
         version = (self.folder / "PG_VERSION").read_text().strip()
         offered = subprocess.run(
             [str(binaries() / "postgres"), "--version"], capture_output=True, text=True, check=True
@@ -186,14 +225,32 @@ class Cluster:
                 f"{self.folder} was made by PostgreSQL {version}, and {binaries() / 'postgres'} is {offered}: "
                 f"start anew with --fresh, or move the rows over with pg_dump of version {version}"
             )
-        return "nobody" if os.getuid() == 0 and self.folder.stat().st_uid == NOBODY else self.user
+        if os.getuid() == 0 and self.folder.stat().st_uid == NOBODY:
+            raise PostgresUnavailable(
+                f"{self.folder} was made by an earlier version as uid {NOBODY}, the user of the stages: any job could "
+                "change what is in it, so it is not taken over. Start anew with --fresh, or move the folder away"
+            )
+        if os.getuid() == 0:
+            give(self.folder, *(owner_of(user) or (0, 0)))
+        # The door is changed last, by :meth:`service`: what was cut short before is done again.
+        if not self.password_file.exists() or "scram" not in (self.folder / "pg_hba.conf").read_text():
+            command = leashed(self._alone(self.folder), user=user)
+            made = self._run(command, environment, self._new_password(user))
+            output, _ = made.communicate()
+            if made.returncode != 0:
+                raise PostgresUnavailable(
+                    f"{self.folder} could not be given a password:\n{output.decode(errors='replace').strip()}"
+                )
 
     def service(self, user: User, environment: Mapping[str, str], log: Path) -> Service:
         """Return the server of the made cluster, not yet started."""
         settings = SETTINGS | ({} if self.durable else CARELESS)
         text = "".join(f"{name} = {value}\n" for name, value in settings.items())
         text += f"unix_socket_directories = '{self.sockets}'\n"
-        (self.folder / "postgresql.conf").write_text("# Written at every start; see deploy/local/postgres.py\n" + text)
+        about = "# Written at every start; see deploy/local/postgres.py\n"
+        write_private(self.folder / "postgresql.conf", about + text, owner_of(user))
+        # Also of the user who may enter the folder of the socket, the password is wanted.
+        write_private(self.folder / "pg_hba.conf", about + "local all all scram-sha-256\n", owner_of(user))
         return Service(
             name="postgres",
             command=[str(binaries() / "postgres"), "-D", str(self.folder)],
@@ -242,6 +299,14 @@ class Cluster:
             check=False,
         )
         return asked.returncode == 0
+
+
+def owner_of(user: User) -> tuple[int, int] | None:
+    """Return uid and gid of a leash's user; None where that is the caller."""
+    if ":" not in user:
+        return None
+    uid, gid = user.split(":")
+    return int(uid), int(gid)
 
 
 def _has_name(uid: int) -> bool:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 LEASH = Path(__file__).with_name("leash.py")
 ROOT = Path(__file__).parents[2]
@@ -18,7 +17,21 @@ ROOT = Path(__file__).parents[2]
 # A log that is longer than this when its service starts is put aside as NAME.log.1.
 LOG_LIMIT_BYTES = 8 << 20
 
-User = Literal["self", "mapped", "nobody"]
+# As the leash reads it: "self", "mapped" or "UID:GID".
+User = str
+
+
+def python(*words: str) -> list[str]:
+    """Return the command that runs this Python; its import path holds no working folder, whatever that is.
+
+    What it imports of ours it finds by :func:`importing`.
+    """
+    return [sys.executable, "-P", *words]
+
+
+def importing(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``environment`` with this checkout as the one folder that Python imports from beside its own."""
+    return {**environment, "PYTHONPATH": str(ROOT)}
 
 
 def leashed(command: Sequence[str], *, user: User = "self", death_signal: signal.Signals = signal.SIGTERM) -> list[str]:
@@ -60,7 +73,7 @@ class Service:
             self.process = subprocess.Popen(
                 leashed(self.command, user=self.user, death_signal=self.stop_signal),
                 env=dict(self.environment),
-                cwd=ROOT,
+                cwd="/",  # no job can put anything there
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -10,10 +10,24 @@ import tomllib
 from deploy.local.home import Home
 from deploy.local.launcher import Access, NotUp
 from deploy.local.lock import Running, is_held
-from deploy.local.service import ROOT
+from deploy.local.service import ROOT, importing, python
 
 
-def running(home: Home) -> Access | None:
+def main(user: str) -> int:
+    """Print a new link; return the exit status."""
+    home = Home.from_environment()
+    try:
+        access = running(home, user)
+        if access is None:
+            raise NotUp(f"no stack runs on {home.path}; start one with ./script/up, or name its folder in YARD_HOME")
+    except NotUp as reason:
+        print(f"switchyard: {reason}", file=sys.stderr)
+        return 1
+    print(access.sign_in)
+    return 0
+
+
+def running(home: Home, user: str = "admin") -> Access | None:
     """Return how to reach the stack that runs on ``home`` now, with a fresh sign-in link; None where none runs.
 
     Raises :class:`NotUp` where one runs but is not up yet, or cannot give a link.
@@ -24,9 +38,9 @@ def running(home: Home) -> Access | None:
     if record is None:
         raise NotUp(f"a stack is just starting or stopping on {home.path}; wait a moment and try again")
     given = subprocess.run(
-        [sys.executable, str(ROOT / "manage.py"), "sign_in_link", "--path"],
-        env={**os.environ, **record.environment},
-        cwd=ROOT,
+        python(str(ROOT / "manage.py"), "sign_in_link", "--path", "--", user),
+        env=importing({**os.environ, **record.environment}),
+        cwd="/",
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

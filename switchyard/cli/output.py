@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("table", "wide", "json", "jsonl", "yaml", "name")
 
+AS_ROOT: Final = "stages run as root"  # any job can do anything to that node
 COLOURS: Final[Mapping[str, str]] = {
+    AS_ROOT: "31",
     "RUNNING": "34",
     "STARTING": "36",
     "STOPPING": "35",

@@ -47,7 +47,7 @@ class Hands:
         command = [sys.executable, "-m", "agents", "--url", self.yard.url, "--state", str(self.state)]
         command += ["--name", self.name, "--join-token-file", str(self._token), *self.options]
         if "--run-as" not in self.options:
-            command += ["--run-as", "self"]
+            command += ["--run-as", str(os.geteuid())]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
 

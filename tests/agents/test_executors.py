@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ async def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]
         lease=tmp_path / "lease",
         warm_parent=parent,
         bundles=BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1")),
-        run_as=run_as.parse("self"),
+        run_as=run_as.parse(str(os.geteuid())),
     )
     executor = ProcessExecutor(ground)
     yield executor, intent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,18 @@ def running(hands: Hands, name: str, *argv: str, **spec: object) -> tuple[int, i
 
 def agent(state: Path, url: str, *options: str) -> subprocess.CompletedProcess[str]:
     """An agent that is expected to end by itself, at once."""
-    command = [sys.executable, "-m", "agents", "--url", url, "--state", str(state), "--run-as", "self", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "agents",
+        "--url",
+        url,
+        "--state",
+        str(state),
+        "--run-as",
+        str(os.geteuid()),
+        *options,
+    ]
     return subprocess.run(command, cwd=ROOT, input="wrong\n", capture_output=True, text=True, check=False, timeout=60)
 
 

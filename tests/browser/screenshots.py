@@ -86,12 +86,13 @@ def _stores(state: Path) -> list[object]:
     from deploy.local.postgres import Cluster
     from deploy.local.valkey import Broker
 
-    cluster, broker = Cluster(state / "postgres", state, durable=False), Broker(state, state)
+    cluster, broker = Cluster(state / "postgres", state, state, durable=False), Broker(state, state, state)
+    broker.make_password()
     (state / "static").mkdir()
     write_private(state / "django.key", "a key of sixty characters that signs nothing outside of pictures")
     os.environ |= {
         "DATABASE_URL": cluster.url,
-        "REDIS_URL": broker.url,
+        **broker.environment,
         "YARD_HOME": str(state),
         "YARD_SECRET_KEY_FILE": str(state / "django.key"),
         "YARD_CLUSTER": "yard-east",

@@ -52,7 +52,7 @@ class Up:
         environment = {name: value for name, value in os.environ.items() if name not in {"DATABASE_URL", "REDIS_URL"}}
         self.launchers.append(
             subprocess.Popen(
-                [sys.executable, "-m", "deploy.local", "up", "--port", str(self.port), *more],
+                [sys.executable, "-m", "deploy.local", "up", "--port", str(self.port), "--stages-as-root", *more],
                 cwd=ROOT,
                 env=environment | {"YARD_HOME": str(self.home), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,

@@ -32,7 +32,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     """A made cluster in a state folder of its own; its server is not running."""
     home = Home(tmp_path_factory.mktemp("home"))
     home.prepare()
-    cluster = Cluster(home.postgres, home.sockets)
+    cluster = Cluster(home.postgres, home.sockets, home.secrets)
     cluster.make(os.environ)
     return cluster
 
@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def server(cluster: Cluster, tmp_path: Path) -> Iterator[Service]:
     """The running server of the cluster."""
     cluster.clear_stale_lock()
-    server = cluster.service(cluster.owner(), os.environ, tmp_path / "postgres.log")
+    server = cluster.service(cluster.user, os.environ, tmp_path / "postgres.log")
     server.start()
     assert eventually(cluster.is_ready), server.last_lines()
     yield server
@@ -57,7 +57,7 @@ def test_a_killed_server_loses_no_row(cluster: Cluster, server: Service, tmp_pat
     assert eventually(lambda: server.ended() is not None)
 
     cluster.clear_stale_lock()
-    again = cluster.service(cluster.owner(), os.environ, tmp_path / "again.log")
+    again = cluster.service(cluster.user, os.environ, tmp_path / "again.log")
     again.start()
     try:
         assert eventually(cluster.is_ready), again.last_lines()
@@ -82,7 +82,7 @@ def test_a_server_that_outlived_its_stack_is_stopped(cluster: Cluster, server: S
 def test_a_lock_file_with_the_number_of_another_process_does_not_stop_a_start(cluster: Cluster, tmp_path: Path) -> None:
     (cluster.folder / "postmaster.pid").write_text(f"{os.getpid()}\n{cluster.folder}\n1\n5432\n\n\n0 0\n")
     cluster.clear_stale_lock()
-    server = cluster.service(cluster.owner(), os.environ, tmp_path / "postgres.log")
+    server = cluster.service(cluster.user, os.environ, tmp_path / "postgres.log")
     server.start()
     try:
         assert eventually(cluster.is_ready), server.last_lines()
@@ -96,13 +96,13 @@ def test_a_cluster_of_another_version_is_refused_with_what_helps(cluster: Cluste
     version.write_text("13\n")
     try:
         with pytest.raises(PostgresUnavailable, match="--fresh"):
-            cluster.owner()
+            cluster.adopt(cluster.user, os.environ)
     finally:
         version.write_text(kept)
 
 
 def test_a_half_made_cluster_is_made_again(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path / "postgres", tmp_path, durable=False)
+    cluster = Cluster(tmp_path / "postgres", tmp_path, tmp_path, durable=False)
     (tmp_path / "postgres.unfinished").mkdir()
     (tmp_path / "postgres.unfinished" / "PG_VERSION").write_text("1")
     cluster.make(os.environ)
@@ -116,9 +116,9 @@ import os, signal, sys, time
 from pathlib import Path
 from deploy.local.valkey import Broker
 folder = Path(sys.argv[1])
-service = Broker(folder, folder).service(os.environ, folder / "valkey.log")
+service = Broker(folder, folder, folder).service(os.environ, folder / "valkey.log")
 service.start()
-while not Broker(folder, folder).is_ready():
+while not Broker(folder, folder, folder).is_ready():
     time.sleep(0.02)
 print(service.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
@@ -129,7 +129,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert parent.returncode == -signal.SIGKILL, parent.stderr
     child = Path(f"/proc/{parent.stdout.strip()}")
     assert eventually(lambda: not child.exists() or "Z" in (child / "stat").read_text().rsplit(")", 1)[1])
-    assert not Broker(tmp_path, tmp_path).is_ready()
+    assert not Broker(tmp_path, tmp_path, tmp_path).is_ready()
 
 
 def test_a_long_state_folder_gets_its_sockets_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_long_state_folder_gets_its_sockets_elsewhere(tmp_path: Path, monkeypa
     home = Home(tmp_path / ("deep/" * 20))
     home.prepare()
     try:
-        broker = Broker(home.valkey, home.sockets)
+        broker = Broker(home.valkey, home.sockets, home.secrets)
         service = broker.service(os.environ, home.logs / "valkey.log")
         service.start()
         assert eventually(broker.is_ready), service.last_lines()

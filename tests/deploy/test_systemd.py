@@ -36,8 +36,8 @@ def test_the_agents_options_exist() -> None:
     from agents.main import parser
 
     unit = read(ROOT / "deploy" / "systemd" / "switchyard-agent.service")
-    _, flag, module, *options = shlex.split(unit["Service"]["ExecStart"])
-    assert (flag, module) == ("-m", "agents")
+    _, safe, flag, module, *options = shlex.split(unit["Service"]["ExecStart"])
+    assert (safe, flag, module) == ("-P", "-m", "agents")
     parser().parse_args(options)
 
 

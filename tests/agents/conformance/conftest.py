@@ -158,7 +158,7 @@ async def stand(
         lease=tmp_path / "lease",
         warm_parent=parent,
         bundles=BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1")),
-        run_as=run_as.parse("self"),
+        run_as=run_as.parse(str(os.geteuid())),
     )
 
     def again() -> Executor:
