@@ -89,6 +89,8 @@ class Recorder:
 
     def _rows(self, fresh: list[Noted], faults: dict[str, str]) -> list[Decision]:
         """Writes these notes; one that cannot be written is told in ``faults`` and keeps no other from being so."""
+        if not fresh:
+            return []
         try:
             made = [_row(one) for one in fresh]
             with transaction.atomic():

@@ -42,7 +42,9 @@ COMPOSE: dict[str, Any] = plain(yaml.safe_load(TEXT))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if service["image"] == "switchyard"}
 OTHERS = {name: service for name, service in SERVICES.items() if name not in OURS}
-AGENTS = {name: service for name, service in OURS.items() if service["command"][:3] == ["python", "-m", "agents"]}
+# Nothing of ours imports from its working folder, which a job might write.
+RUNS_AGENT = ["python", "-P", "-m", "agents"]
+AGENTS = {name: service for name, service in OURS.items() if service["command"][: len(RUNS_AGENT)] == RUNS_AGENT}
 STAY = {name: service for name, service in SERVICES.items() if service["restart"] != "no"}
 
 
@@ -144,7 +146,7 @@ def test_an_agent_joins_the_web_service_by_its_name_with_the_token_that_migrate_
     from agents.main import parser
 
     command, prepare = AGENTS[name]["command"], OURS["migrate"]["command"]
-    parsed = parser().parse_args(command[3:])
+    parsed = parser().parse_args(command[len(RUNS_AGENT) :])
     assert parsed.url == "http://web:8470"
     assert parsed.plain_http
     assert set(AGENTS[name]["networks"]) & set(OURS["web"]["networks"])
@@ -185,8 +187,8 @@ def test_each_check_of_ours_is_understood(name: str) -> None:
         if flag == "-c":
             compile(rest[0], name, "exec")
         else:
-            assert rest[0] == "deploy.container"
-            assert container_parser().parse_args(rest[1:]).command == "recent"
+            assert (flag, *rest[:2]) == ("-P", "-m", "deploy.container")
+            assert container_parser().parse_args(rest[2:]).command == "recent"
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -205,8 +207,8 @@ def test_each_command_is_understood_by_the_program_it_starts(name: str) -> None:
     program, *arguments = OURS[name]["command"]
     match program:
         case "python":
-            assert arguments[0] == "-m"
-            understood_by_module(arguments[1], arguments[2:])
+            assert arguments[:2] == ["-P", "-m"]
+            understood_by_module(arguments[2], arguments[3:])
         case "uvicorn":
             module, _, attribute = arguments[0].partition(":")
             assert find_spec(module) is not None

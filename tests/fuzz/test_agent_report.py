@@ -6,6 +6,7 @@ another node.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -53,7 +54,7 @@ def shaped(shape: type, known: dict[str, st.SearchStrategy[Any]]) -> st.SearchSt
 def hostile(draw: st.DrawFn, messages: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
     """A message in which at most two values were replaced by anything: one more and nearly all would be refused whole,
     and what is let in would never be tried."""
-    message = draw(messages)
+    message = deepcopy(draw(messages))  # strategies give out one and the same list again and again
     for _ in range(draw(st.integers(0, 2))):
         at: Any = message
         while True:
@@ -65,7 +66,7 @@ def hostile(draw: st.DrawFn, messages: st.SearchStrategy[dict[str, Any]]) -> dic
                 at = at[step]
                 continue
             words, is_number = isinstance(at[step], str), isinstance(at[step], int | float)
-            at[step] = draw(st.one_of(TREES, WORST_WORDS if words else WORST_NUMBERS if is_number else EDGES))
+            at[step] = deepcopy(draw(st.one_of(TREES, WORST_WORDS if words else WORST_NUMBERS if is_number else EDGES)))
             break
     return message
 

@@ -109,7 +109,7 @@ class Crawl:
         self.job = town.running(agent, name="target")
         self.known = {
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
-            "secret": "x",
+            "secret": "x", "token": "00000000-0000-4000-8000-000000000000",
             "rest": "nothing", "object_id": "1", "id": "1", "app_label": "pools", "content_type_id": "1", "url": "x",
         }  # fmt: skip
         self.clients = {name: getattr(town, name).client for name in PEOPLE}
