@@ -167,7 +167,7 @@ def test_a_bomb_is_refused(unpack: Unpack, tmp_path: Path) -> None:
         unpack(content=long_name.tobuf() + b"\0" * 1024)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(os.getuid() != 0, reason="changing users needs root")
 def test_a_root_agent_unpacks_as_the_user_of_stages(unpack: Unpack) -> None:
     folder = unpack(
         entry("pkg/run.sh"), entry("latest", tarfile.SYMTYPE, "pkg"), run_as=RunAs("nobody", NOBODY, NOBODY)
@@ -176,11 +176,9 @@ def test_a_root_agent_unpacks_as_the_user_of_stages(unpack: Unpack) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700, "until it is handed over"
 
 
-@pytest.mark.parametrize("python", ["/usr/bin/python3", sys.executable])
+@pytest.mark.parametrize("python", [path for path in ("/usr/bin/python3", sys.executable) if os.path.exists(path)])
 def test_no_filter_of_the_standard_library_is_relied_on(tmp_path: Path, python: str) -> None:
     """The child alone, as each Python here runs it: with and without the filters of later versions."""
-    if not os.path.exists(python):
-        pytest.skip(f"no {python}")
     (tmp_path / "inside").mkdir()
     (tmp_path / "bundle").write_bytes(packed(*long_chain(tmp_path)))
     script = "import sys; sys.path.append(sys.argv[1]); from agents.unpack import main; sys.exit(main(3, '', ''))"

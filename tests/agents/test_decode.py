@@ -151,7 +151,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
             capture_output=True,
         ).returncode
     ):
-        pytest.skip("a file system cannot be mounted here")
+        pytest.skip("mounting a file system needs root")
     try:
         yield folder
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 
 from deploy.local.home import Home
 from deploy.local.postgres import Cluster, PostgresUnavailable
@@ -72,6 +74,86 @@ def test_the_server_listens_on_a_private_socket_only(cluster: Cluster, server: S
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
         assert connection.execute("SHOW fsync").fetchone() == ("on",)
     assert cluster.sockets.stat().st_mode & 0o077 == 0
+
+
+def without_password(url: str) -> str:
+    return url.partition("&passfile=")[0]
+
+
+def test_nobody_comes_to_the_database_without_its_password(cluster: Cluster, server: Service, tmp_path: Path) -> None:
+    wrong = tmp_path / "pgpass"
+    wrong.write_text("*:*:*:switchyard:guessed\n")
+    wrong.chmod(0o600)
+    for passfile in (os.devnull, str(wrong)):
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(f"{without_password(cluster.url)}&passfile={passfile}").close()
+    assert cluster.password_file.stat().st_mode & 0o077 == 0
+    with psycopg.connect(cluster.url) as connection:
+        rules = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
+        assert rules == [("scram-sha-256",)]
+        kept = connection.execute("SELECT rolpassword FROM pg_authid WHERE rolname = 'switchyard'").fetchone()
+    assert kept is not None
+    assert kept[0].startswith("SCRAM-SHA-256$")
+    password = cluster.password_file.read_text().strip().rpartition(":")[2]
+    told = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)]
+    assert not any(password.encode() in words for words in told), "everybody may read the words of a command"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="changing users needs root")
+@pytest.mark.parametrize("uid", [65534, 1])
+def test_no_other_user_comes_to_the_socket(cluster: Cluster, server: Service, uid: int) -> None:
+    script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    tried = subprocess.run(
+        [shutil.which("python3", path=os.defpath) or sys.executable, "-c", script, f"{cluster.sockets}/.s.PGSQL.5432"],
+        user=uid, cwd="/", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert tried.returncode != 0
+    assert "PermissionError" in tried.stderr or "Permission denied" in tried.stderr
+
+
+def test_a_cluster_of_an_earlier_version_that_trusted_everybody_gets_a_password(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (cluster.folder / "pg_hba.conf").write_text("local all all trust\n")
+    before = cluster.password_file.read_text()
+    cluster.password_file.unlink()
+    cluster.adopt(cluster.user, os.environ)
+    server = cluster.service(cluster.user, os.environ, tmp_path / "postgres.log")
+    server.start()
+    try:
+        assert eventually(cluster.is_ready), server.last_lines()
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(f"{without_password(cluster.url)}&passfile={os.devnull}").close()
+        psycopg.connect(cluster.url).close()
+        assert cluster.password_file.read_text() != before
+    finally:
+        stop_all([server], 15)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="changing users needs root")
+def test_a_cluster_that_stages_could_change_is_not_taken_over(cluster: Cluster) -> None:
+    os.chown(cluster.folder, 65534, 65534)
+    try:
+        with pytest.raises(PostgresUnavailable, match="any job could change"):
+            cluster.adopt(cluster.user, os.environ)
+    finally:
+        os.chown(cluster.folder, 0, 0)
+
+
+def test_valkey_wants_its_password(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, tmp_path, tmp_path)
+    server = broker.service(os.environ, tmp_path / "valkey.log")
+    server.start()
+    try:
+        assert eventually(broker.is_ready), server.last_lines()
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(unix_socket_path=str(broker.socket)).ping()
+        password = broker.password_file.read_text().strip()
+        assert redis.Redis(unix_socket_path=str(broker.socket), password=password).ping()
+        assert all(path.stat().st_mode & 0o077 == 0 for path in (broker.password_file, tmp_path / "valkey.conf"))
+        assert password not in " ".join(server.command)
+    finally:
+        stop_all([server], 15)
 
 
 def test_a_server_that_outlived_its_stack_is_stopped(cluster: Cluster, server: Service) -> None:
