@@ -137,3 +137,11 @@ def test_a_stage_is_told_how_much_memory_it_may_use_of_each_accelerator() -> Non
     assert told(claim("nvidia", 0), msgspec.structs.replace(claim("nvidia", 1), memory_bytes=2**34)) == "1"
     assert told(msgspec.structs.replace(claim("nvidia", 1), memory_bytes=0)) is None
     assert told(claim("intel", 0, kind="cpu")) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root")
+def test_root_never_gives_its_rights_to_stages_by_a_harmless_word() -> None:
+    with pytest.raises(ValueError, match=r"anything to this machine.*--run-as root"):
+        run_as.parse("self")
+    assert run_as.parse(None).name == "nobody"
+    assert run_as.parse("root").name == "root"

@@ -38,6 +38,7 @@ class Gang:
         resume: str = "",
         framework: str = "numpy",
         priority: str = "medium",
+        name: str = "ddp",
         **env: str,
     ) -> JobRecord:
         spec = jobfile.read(str(ROOT / "examples" / "ddp" / "job.yaml"))
@@ -45,7 +46,7 @@ class Gang:
         spec["env"] = {**settings, "DDP_FRAMEWORK": framework, "DDP_RESUME": resume, **env}
         spec["stages"][0]["nodes"] = nodes
         spec["stages"][0]["preemption"] = {"grace": "20s"}
-        spec["priority"] = priority
+        spec["priority"], spec["name"] = priority, name
         return self.yard.client.jobs.submit(spec)
 
     def until_under_way(self, job: JobRecord, step: int = 30) -> dict[str, Any]:

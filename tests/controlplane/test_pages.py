@@ -279,3 +279,13 @@ def test_nothing_of_the_face_is_loaded_from_elsewhere() -> None:
     assert [path.name for path in own if loads.search(path.read_text())] == []
     plotly = [path for path in FRONTEND.glob("static/yard/*.js") if re.search(r"\bPlotly\.", path.read_text())]
     assert [path.name for path in plotly] == ["charts.js"]
+
+
+def test_a_node_whose_stages_are_root_is_told_in_red(town: Town) -> None:
+    town.machine()
+    for path, words in (("/nodes", "stages run as root"), ("/nodes/n1", "any job can do anything to this machine")):
+        assert words not in text(browser(town.owner), path)
+        Node.objects.filter(name="n1").update(runs_as="root")
+        found = re.search(r"y-badt[^>]*>[^<]*" + words, text(browser(town.owner), path))
+        assert found is not None, path
+        Node.objects.filter(name="n1").update(runs_as="nobody")

@@ -48,3 +48,23 @@ def test_the_readme_counts_what_there_is() -> None:
         re.findall(r"`([a-z0-9-]+)`", next(line for line in text.splitlines() if line.startswith("| Simulated")))
     )
     assert named == set(SHAPES)
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorials/quickstart.md"])
+def test_the_numbers_of_jobs_in_a_walk_are_those_that_people_see(name: str) -> None:
+    """The demo's job is the first; each run and submit of the walk makes the next, and those named are there."""
+    made = 1
+    for line in re.findall(r"^yard .*$", (ROOT / name).read_text(), re.MULTILINE):
+        if re.match(r"yard (run|submit)\b", line):
+            made += 1
+        elif found := re.match(r"yard (?:why|logs|show|wait|cancel)\b[^#]*?\b(\d+)", line):
+            assert int(found[1]) == made, line
+    assert made > 1
+
+
+def test_each_test_that_the_page_on_security_names_is_there() -> None:
+    named = set(re.findall(r"::(test_\w+)", (ROOT / "docs" / "security.md").read_text()))
+    text = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"def (test_\w+)", text))
+    assert len(named) > 80
+    assert [name for name in sorted(named) if not any(each.startswith(name) for each in there)] == []

@@ -575,3 +575,15 @@ def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
         assert (
             subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True).stdout == "--timeout\n"
         )
+
+
+def test_nodes_warns_of_stages_that_are_root(yard, server, said):
+    node = {"name": "n1", "state": "READY", "pools": ["default"], "devices": [], "reason": "", "runs_as": "root"}
+    server.on(
+        "GET", "/nodes", said(200, {"results": [node, {**node, "name": "n2", "runs_as": "nobody"}], "next": None})
+    )
+    code, out, err = yard("nodes")
+    assert code == 0, err
+    first, second = out.splitlines()[1:3]
+    assert "stages run as root" in first
+    assert "stages run as root" not in second
