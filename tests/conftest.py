@@ -35,6 +35,8 @@ settings.load_profile("long" if os.environ.get("YARD_LONG") else "house")
 
 # A shell that starts a suite in the background has it ignore Ctrl-C, and every process that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# And "nohup" has it ignore that its terminal went away; what tests start would stay when they are told to end so.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 STATE = Path(tempfile.mkdtemp(prefix="yard-test-"))
 SOCKETS = STATE / "run"

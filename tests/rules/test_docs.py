@@ -36,7 +36,7 @@ def test_links_and_pictures_inside_the_project_exist(page: Path) -> None:
 
 
 def test_the_scripts_that_the_readme_names_exist() -> None:
-    named = set(re.findall(r"\./script/([a-z]+)", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"\./script/([a-z-]+)", (ROOT / "README.md").read_text()))
     assert {"demo", "test", "up", "bench"} <= named
     assert all((ROOT / "script" / name).exists() for name in named)
 
