@@ -186,7 +186,7 @@ document.addEventListener("click", event => {
 // ---- keys: off while a field has the focus ----
 let first = "", firstAt = 0;
 document.addEventListener("keydown", event => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable], dialog, [data-keys]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable], dialog[open], [data-keys]")) return;
   const key = event.key, goes = first === "g" && Date.now() - firstAt < 1200;
   first = key;
   firstAt = Date.now();
