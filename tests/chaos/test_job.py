@@ -35,11 +35,12 @@ class Yard:
     client: Client
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def finetune(self, **changes: Any) -> JobRecord:
+    def finetune(self, expected: str = "", **changes: Any) -> JobRecord:
         spec = jobfile.read(str(ROOT / "examples" / "finetune" / "job.yaml"))
         spec["env"] = {"FINETUNE_STEPS": STEPS, "FINETUNE_CHECKPOINT_EVERY": "1"}
         for stage in spec["stages"]:
             stage.setdefault("preemption", {"allowed": True})["grace"] = "3s"
+            stage["expected"] = expected or stage["expected"]
         return self.client.jobs.submit({**spec, **changes})
 
     def stage(self, job: JobRecord, name: str) -> dict[str, Any]:
@@ -152,7 +153,8 @@ def calm(yard: Yard) -> str:
 
 
 def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard, calm: str) -> None:
-    job = yard.finetune(priority="low")
+    # Under a name of its own and declared to be long: nothing that is expected to end in a moment is stopped.
+    job = yard.finetune(priority="low", name="a long one", expected="14m")
     before = yard.until_half_trained(job)
     urgent = yard.client.jobs.submit(
         {"name": "urgent", "priority": "urgent", "cpus": 2, "expected": "3s", "time_limit": "1m", "run": "sleep 3"}
