@@ -7,11 +7,11 @@ has. Each of these breaks whoever passes it on, long after it was read; so nothi
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, Final
 
-# What a message to the server and a column of its database hold.
-LARGEST: Final = 2**63 - 1
+# What the shapes of the protocol accept: every whole number up to here is one in JSON wherever it is read.
+LARGEST: Final = 2**53
+LARGEST_FLOAT: Final = 1e300
 
 
 class Undecodable(ValueError):
@@ -38,17 +38,17 @@ def mapping(text: bytes | str) -> dict[str, Any]:
 
 
 def number(value: object) -> int | float | None:
-    """A finite number that fits into 64 bits; None for everything else, truth values included."""
+    """A whole number up to LARGEST or a finite other one; None for everything else, truth values included."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Compared first: a whole number of hundreds of digits is too large to be asked whether it is finite.
-    return value if abs(value) <= LARGEST and math.isfinite(value) else None
+    most = LARGEST if isinstance(value, int) else LARGEST_FLOAT
+    return value if abs(value) <= most else None
 
 
 def count(value: object) -> int | None:
-    """A whole number from 0 that fits into 64 bits, the fraction of one cut off; None for everything else."""
+    """A whole number from 0 that is no larger than LARGEST, the fraction of one cut off; None for everything else."""
     found = number(value)
-    # A float as large as the bound is rounded up to what is beyond it.
+    # Another than a whole number may be far larger.
     return None if found is None or found < 0 or int(found) > LARGEST else int(found)
 
 
@@ -65,7 +65,7 @@ def path_text(value: object, most: int = 4096) -> str:
 
 
 def sendable(value: Any) -> Any:
-    """Plain values as they can be sent: texts without halves of characters, numbers within 64 bits."""
+    """Plain values as they can be sent: texts without halves of characters, whole numbers up to LARGEST."""
     if isinstance(value, str):
         return words(value, len(value))
     if isinstance(value, dict):

@@ -87,7 +87,7 @@ def test_orders_records_and_texts(content: bytes) -> None:
 def test_plain_values_can_be_sent(value: object) -> None:
     msgspec.json.encode(decode.sendable(value))
     for found in (decode.number(value), decode.count(value)):
-        assert found is None or abs(found) <= 2**63
+        assert found is None or abs(found) <= (2**53 if isinstance(found, int) else 1e300)
     assert "\0" not in decode.words(value, 100).encode().decode()
 
 
