@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from deploy.local import launcher
 from deploy.local.home import Home
 from deploy.local.launcher import Interrupted, Stack, heed_signals, uninterrupted
 from deploy.local.options import Options
+from deploy.local.service import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +69,13 @@ def test_a_quiet_block_leaves_the_handlers_as_they_were() -> None:
     with uninterrupted():
         pass
     assert [signal.getsignal(number) for number in launcher.STOP_SIGNALS] == before
+
+
+def test_signals_are_heard_in_a_suite_that_nohup_started() -> None:
+    """What ignores that its terminal goes away has the suites, and all that they start, ignore it too."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", __file__, "-k", "heard_at_the_end or leaves_the_handlers"],
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout
