@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from agents import beneath, unpack
+from agents.decode import Undecodable, parse
 from agents.ends import Refusal, clause
 from agents.protocol import BUNDLE_PATH
 from agents.run_as import RunAs
@@ -109,7 +109,7 @@ class BundleCache:
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
     try:
-        return str(json.loads(done.stdout))
-    except ValueError:
+        return str(parse(done.stdout))
+    except Undecodable:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return f"its unpacking ended with {done.returncode}{': ' if last else ''}{''.join(last)[:300]}"

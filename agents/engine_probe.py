@@ -6,13 +6,13 @@ first for an agent without privilege. ``YARD_CONTAINER_ENGINE`` (an engine's nam
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agents.decode import parse
 from agents.engines import APPTAINER, DOCKER, PODMAN, Engine
 
 DEADLINE_S: Final = 10.0
@@ -72,7 +72,7 @@ def _asked(name: str, path: str, env: dict[str, str], is_root: bool) -> Engine:
         version = _ask(env, path, "--version").split()[-1]
         # Without root its limits need a delegated cgroup v2 tree that it does not tell about beforehand.
         return Engine(name, path, version, not is_root, frozenset({"memory", "cpus", "pids"} if is_root else ()))
-    told = json.loads(_ask(env, path, "info", "--format={{json .}}"))
+    told = parse(_ask(env, path, "info", "--format={{json .}}"))
     return podman(path, told) if name == PODMAN else docker(path, told)
 
 

@@ -7,31 +7,18 @@ import json
 import os
 import tarfile
 import tempfile
+from importlib import import_module
 from inspect import isfunction, signature
 from pathlib import Path
+from pkgutil import iter_modules
 
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents import checkpoints, decode, lean, rocm
+from agents import checkpoints, decode, lean, probes, rocm
 from agents.card import Unreadable
 from agents.cards import BROKEN_INPUT
-from agents.probes import (
-    amd,
-    ascend,
-    biren,
-    cambricon,
-    command,
-    enflame,
-    gaudi,
-    hygon,
-    iluvatar,
-    intel,
-    kunlunxin,
-    metax,
-    mthreads,
-)  # fmt: skip
 from agents.progress import ReportFile
 from agents.protocol import Checkpoint, Here, Phase
 from agents.record import ordered, shim_record
@@ -151,22 +138,8 @@ def test_what_is_no_archive(content: bytes) -> None:
             os.close(handle)
 
 
-TOOLS = [
-    amd,
-    ascend,
-    biren,
-    cambricon,
-    command,
-    enflame,
-    gaudi,
-    hygon,
-    iluvatar,
-    intel,
-    kunlunxin,
-    metax,
-    mthreads,
-    rocm,
-]
+# Whatever the folder scan finds, and the parser that several of them share.
+TOOLS = [import_module(f"agents.probes.{found.name}") for found in iter_modules(probes.__path__)] + [rocm]
 PARSERS = [
     parse
     for tool in TOOLS
