@@ -96,7 +96,8 @@ class Yard:
     # -- what tests say
 
     def side(self, name: str) -> Side:
-        return next(side for side in self.sides.values() if side.name == name)
+        """The node of this name; ``KeyError`` while it has not joined, which ``wait`` waits out."""
+        return {side.name: side for side in self.sides.values()}[name]
 
     def want(self, name: str, *orders: Wanted) -> None:
         with self.lock:
@@ -129,7 +130,7 @@ class Yard:
         """Return as soon as ``claim`` holds; fail with what is known when it never does."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            with self.lock, contextlib.suppress(KeyError, StopIteration):
+            with self.lock, contextlib.suppress(KeyError):
                 if result := claim():
                     return result
             time.sleep(0.01)
