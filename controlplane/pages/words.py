@@ -173,10 +173,33 @@ FUNNEL = (
     _("without delaying a promise"),
 )
 
-# What a forecast rests on.
-# Where a simulated workload comes from.
-TRACES = (_("made up: no trace of a real cluster"),)
+# What the readers of traces note of a workload, and why they leave rows out.
+TRACES = (
+    _("made up: no trace of a real cluster"),
+    _("1 row cannot run and was left out: {why} (first: line {line})"),
+    _("{count} rows cannot run and were left out: {why} (first: line {line})"),
+    _("1 row said the same as an earlier one; with no job number to tell them apart, all were kept"),
+    _("{count} rows said the same as an earlier one; with no job number to tell them apart, all were kept"),
+    _('1 row came after later ones; all were sorted by "{column}"'),
+    _('{count} rows came after later ones; all were sorted by "{column}"'),
+    _("{count} ran longer than their limit"),
+    _("{count} rows lie outside the days that were asked for"),
+    _("{count} rows need stages that are not in the file before them; they do not wait for those"),
+)
+LEFT_OUT = (
+    _("without a start and an end"),
+    _("not completed"),
+    _("zero run time"),
+    _("run time zero or not known"),
+    _("no processors named"),
+    _("zero duration"),
+    _("no GPU asked for"),
+)
 
+# Who did something, where it was no person.
+ACTORS = (_("engine"), _("agent"))
+
+# What a forecast rests on.
 BASES = (
     _("as declared"),
     _("from 1 run of this stage"),
@@ -331,6 +354,13 @@ def phrase_text(text: str, templates: Iterable[str]) -> str:
         if found := _pattern(template).fullmatch(text):
             return gettext(template).format_map(found.groupdict())
     return text
+
+
+def trace_text(note: str) -> str:
+    """A note on a trace in the reader's language, and in it why rows were left out."""
+    for why in LEFT_OUT:
+        note = note.replace(f": {why} (", f": {gettext(why)} (")
+    return phrase_text(note, TRACES)
 
 
 def note_text(note: str) -> str:

@@ -25,7 +25,8 @@ from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.live import questions
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
-from controlplane.pages.words import reason_text
+from controlplane.pages.words import reason_text, trace_text
+from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
 from tests.controlplane.test_pages import browser
@@ -83,6 +84,7 @@ def test_a_job_says_why_it_runs_here_and_what_happened(town: Town) -> None:
         "），是 3 个节点中最合适的；预计运行 25 分",
         f"owner 提交了 #{job.number} job",
         "main 已放置：2 个节点各用",
+        "调度引擎",
     )
 
 
@@ -426,3 +428,62 @@ def test_what_is_not_there_is_told_in_the_readers_language(town: Town) -> None:
     assert answer.status_code == 404
     assert "您无权查看" in answer.content.decode()
     assert english_in(re.sub(r"<[^>]+>", " | ", answer.content.decode().split("<main", 1)[1])) == []
+
+
+def swf(job: int, submit: int, run: int, processors: int) -> str:
+    return " ".join(str(field) for field in (job, submit, -1, run, processors, *[-1] * 13))
+
+
+def past(number: int, submitted: str, **changed: Any) -> str:
+    ran = {"started_at": f"2030-01-01T{submitted}:30Z", "ended_at": "2030-01-02T00:00:00Z"}
+    who = {"id": f"{number}", "submitted_at": f"2030-01-01T{submitted}:00Z", "project": "p", "user": "u"}
+    return json.dumps({**who, **ran, **changed})
+
+
+# For each format a head, lines that are in order, and lines each of which is noted.
+FAULTY = {
+    "generic": (
+        ["id,submit_s,duration_s,gpus", "a,90,5,1"],
+        ["b,10,5,1", "c,9,5,1"],
+    ),
+    "history": (
+        [past(0, "10:00")],
+        [
+            *[past(1, "09:00"), past(2, "08:00")],
+            *[past(3, "11:00", started_at=None), past(4, "11:00", ended_at=None)],
+            *[past(5, "12:00", state="FAILED"), past(6, "12:00", state="CANCELLED")],
+            *[past(7, "13:00", needs=["x"]), past(8, "13:00", needs=["y"])],
+        ],
+    ),
+    "philly": (
+        ["timestamp,duration,num_gpus,cluster", "2017-10-02 10:00:00,60,1,a"],
+        [
+            *["2017-10-02 10:00:00,60,1,a"] * 2,
+            *["2017-10-02 09:00:00,60,2,a", "2017-10-02 09:00:00,60,3,a"],
+            *["2017-10-02 11:00:00,0,1,a", "2017-10-02 11:00:00,0,2,a"],
+            *["2017-10-02 12:00:00,60,0,a", "2017-10-02 12:00:00,61,0,a"],
+        ],
+    ),
+    "slurm": (
+        ["submit_s,run_s,user,nodes,tasks,limit_s", "90,5,u,1,1,60"],
+        ["10,5,u,1,1,60", "9,5,u,1,1,60", "91,0,u,1,1,60", "91,0,v,1,1,60", "92,70,u,1,1,60", "92,71,u,1,1,60"],
+    ),
+    "swf": (
+        [swf(1, 90, 5, 1)],
+        [swf(2, 10, 5, 1), swf(3, 9, 5, 1), swf(4, 91, 0, 1), swf(5, 91, -1, 1), swf(6, 92, 5, 0), swf(7, 92, 5, -1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str, every: int, tmp_path: Path) -> None:
+    head, noted = FAULTY[form]
+    file = tmp_path / f"trace.{'jsonl' if form == 'history' else form}"
+    file.write_text("\n".join([*head, *noted[::every]]) + "\n")
+    notes = FORMATS[form](file).notes
+    assert len(notes) == len(noted) // 2, notes
+    with override("zh-hans"):
+        told = [trace_text(note) for note in notes]
+    assert all(re.search("[\u4e00-\u9fff]", one) for one in told), told
+    assert [english_in(one) for one in told] == [[]] * len(told)

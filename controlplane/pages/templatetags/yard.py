@@ -17,11 +17,11 @@ from django.utils.translation import ngettext
 from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import Known
 from controlplane.pages.words import (
+    ACTORS,
     ACTS,
     BASES,
     FUNNEL,
     REPLANNED,
-    TRACES,
     asks_text,
     change_text,
     division_text,
@@ -30,6 +30,7 @@ from controlplane.pages.words import (
     phrase_text,
     reason_text,
     told_text,
+    trace_text,
 )
 
 register = template.Library()
@@ -269,8 +270,20 @@ def partition(claim: Mapping[str, Any]) -> str:
 
 @register.filter
 def phrase(text: Any) -> str:
-    """A step of a search, the basis of a forecast or a note on a trace, in the reader's language."""
-    return phrase_text(str(text), (*FUNNEL, *BASES, *TRACES))
+    """A step of a search or the basis of a forecast, in the reader's language."""
+    return phrase_text(str(text), (*FUNNEL, *BASES))
+
+
+@register.filter
+def trace_note(text: Any) -> str:
+    """What the reader of a trace noted, in the reader's language."""
+    return trace_text(str(text))
+
+
+@register.filter
+def actor(name: str) -> str:
+    """Who did something: a person by name, a part of Switchyard in the reader's language."""
+    return _(name) if name in ACTORS else name
 
 
 @register.simple_tag

@@ -187,7 +187,7 @@ def _sort(table: Table, by: str) -> None:
         latest = max(latest, row[by])
     if late:
         table.rows.sort(key=lambda row: (row[by], row.line))
-        table.notes.append(f'{_rows(late)} came after later ones; all {_were(len(table.rows))} sorted by "{by}"')
+        table.notes.append(f'{_rows(late)} came after later ones; all were sorted by "{by}"')
 
 
 # -- from text to fields ----------------------------------------------------------------------------------------------
