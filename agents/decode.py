@@ -7,6 +7,7 @@ has. Each of these breaks whoever passes it on, long after it was read; so nothi
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Final
 
 # What the shapes of the protocol accept: every whole number up to here is one in JSON wherever it is read.
@@ -75,3 +76,13 @@ def sendable(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return max(-LARGEST, min(LARGEST, value))
     return value
+
+
+def setting(name: str, default: int) -> int:
+    """A whole number from the environment variable ``name``. Raises ValueError for anything else."""
+    told = os.environ.get(name, "")
+    if not told:
+        return default
+    if not (told.isascii() and told.isdigit() and len(told) < 17):
+        raise ValueError(f"{name} must be a whole number from 0 to 9999999999999999, not {sendable(told[:40])!r}")
+    return int(told)

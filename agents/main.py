@@ -26,6 +26,7 @@ import msgspec
 from agents import VERSION, bandwidth, cgroup, enrol, probes, procfs, run_as, stop_all, survey
 from agents.bundle import BundleCache
 from agents.cores import known_cores
+from agents.decode import setting
 from agents.ends import clause, told
 from agents.engine_watch import EngineWatch
 from agents.executors.choice import Choice
@@ -161,8 +162,8 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
         run_as=whose,
         runtime=install_runtime(state),
         cgroup=group,
-        log_cap_bytes=int(os.environ.get("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES)),
-        log_pace_bytes=int(os.environ.get("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S)),
+        log_cap_bytes=setting("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES),
+        log_pace_bytes=setting("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S),
     )
     # Only root may divide a card.
     instances = Instances(state / "instances.json") if os.geteuid() == 0 and not member.shape else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agents.beneath import Rights
+from agents.decode import setting
 from agents.fetch import Fetcher
 from agents.peers import Keys, PeerServer
 from agents.server import Server, is_loopback
@@ -41,8 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def cap(folder: Path) -> int:
     """How much to keep: YARD_AGENT_CACHE_BYTES, else a fifth of the disk, at most 200 GiB."""
-    told = os.environ.get("YARD_AGENT_CACHE_BYTES")
-    return int(told) if told else min(CAP_BYTES, int(shutil.disk_usage(folder).total * CAP_SHARE))
+    return setting("YARD_AGENT_CACHE_BYTES", min(CAP_BYTES, int(shutil.disk_usage(folder).total * CAP_SHARE)))
 
 
 def door(asked: str | None, server: Server) -> tuple[str, int] | None:
@@ -70,7 +69,7 @@ def opened(
     address, url = door(options.serve_peers, server), ""
     peers = None
     if address is not None:
-        rate = int(os.environ.get("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S))
+        rate = setting("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S)
         peers = PeerServer(address, stock, keys, rate)
         peers.open()
         host = f"[{address[0]}]" if ":" in address[0] else address[0]

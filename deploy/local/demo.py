@@ -20,7 +20,7 @@ from deploy.local.home import Home
 from deploy.local.launcher import Access, Interrupted, NotUp, Stack, heed_signals
 from deploy.local.service import ROOT
 from deploy.local.sign_in import running
-from deploy.local.up import EXIT_INTERRUPTED, chosen, describe, introduce, refuse_second, wait_until_up
+from deploy.local.up import EXIT_INTERRUPTED, chosen, describe, introduce, readiness, refuse_second, wait_until_up
 from switchyard.client import Client, JobRecord
 from switchyard.logs import Wanted
 from switchyard.problem import ApiProblem, SwitchyardError, Unreachable
@@ -47,6 +47,8 @@ def main(arguments: argparse.Namespace) -> int:
                 access = wait_until_up(stack)
                 print(f"  up         {access.took_s:5.1f} s")
                 introduce(access, home)
+                if access.missing:
+                    print(f"\n{readiness(access)}", flush=True)
                 status = Demo(home, access, lambda: hear(stack)).run()
                 if not arguments.exit:
                     print(f"\nThe stack stays up at {access.url} until Ctrl-C.", flush=True)

@@ -161,3 +161,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_sendable_leaves_what_can_be_sent() -> None:
     plain = {"a": [1, 2.5, "文", None, True], "b": {}}
     assert decode.sendable(plain) == plain
+
+
+@pytest.mark.parametrize("told", ["much", "-1", "1e3", "1" * 17, "٣", " 5"])
+def test_a_setting_that_is_no_whole_number_is_refused_by_its_name(told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YARD_AGENT_CACHE_BYTES", told)
+    with pytest.raises(ValueError, match="YARD_AGENT_CACHE_BYTES must be a whole number from 0 to"):
+        decode.setting("YARD_AGENT_CACHE_BYTES", 7)
+
+
+@pytest.mark.parametrize(("told", "read"), [("", 7), ("0", 0), ("1048576", 1048576)])
+def test_a_setting_is_read(told: str, read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YARD_AGENT_CACHE_BYTES", told)
+    assert decode.setting("YARD_AGENT_CACHE_BYTES", 7) == read

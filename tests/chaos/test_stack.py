@@ -139,3 +139,16 @@ def test_everything_it_writes_is_private(up: Up) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
     for path in (up.home / "log").iterdir():
         assert path.stat().st_mode & 0o077 == 0
+
+
+def test_an_agent_that_always_ends_is_told_with_its_last_words_and_nothing_stays(
+    up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YARD_AGENT_LOG_CAP_BYTES", "much")
+    launcher = up.start()
+    said, _ = launcher.communicate()
+    assert launcher.returncode == 1
+    assert f"agent ends again and again; the last line of {up.home / 'log' / 'agent.log'} is:" in said
+    assert said.splitlines()[-1].startswith("error: YARD_AGENT_LOG_CAP_BYTES must be a whole number")
+    assert "Ready." not in said
+    assert up.processes() == []
