@@ -78,6 +78,7 @@ def cycle() -> None:
             finally:
                 _last_s = time.perf_counter() - began
             recorder.note(done, _last_s, _last_at)
+            _store.tell_set_aside(_planner.aside.waiting, _last_at)
             _alarms.of(done.snapshot, _store.aside, _planner.aside)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
 

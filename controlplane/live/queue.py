@@ -47,6 +47,8 @@ class Queue:
         self._dependent: set[uuid.UUID] = set()
         # Stages whose rows cannot be used, with the reason; as of the last reading.
         self.aside: dict[str, str] = {}
+        # The numbers of their jobs, by stage.
+        self.unusable: dict[str, int] = {}
 
     @property
     def ids(self) -> set[uuid.UUID]:
@@ -55,7 +57,7 @@ class Queue:
 
     def read(self, cursor: Any, now: float, *, pinning: bool) -> tuple[Stage, ...]:
         """All that wait, or are held. ``pinning``: some pool has no shared storage."""
-        self.aside = {}
+        self.aside, self.unusable = {}, {}
         if self._history.refreshed(now):
             self._stages.clear()  # every estimate may have changed
         cursor.execute(_VERSIONS)
@@ -78,6 +80,7 @@ class Queue:
                 except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
                     self._stages.pop(row[0], None)
                     self.aside[f"#{row[2]} {row[3]}"] = f"{type(error).__name__}: {error}"
+                    self.unusable[str(row[0])] = row[2]
                     continue
                 self._stages[row[0]] = (version, replace(stage, inputs=reads[row[0]]) if row[0] in reads else stage)
                 (self._dependent.add if row[11] is None else self._dependent.discard)(row[0])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +15,7 @@ from django.db import DataError, IntegrityError, connection, transaction
 from controlplane import changes
 from controlplane.live.lengths import Held, Lengths
 from scheduler.core.reasons import CATALOGUE, sentence
-from scheduler.core.types import Expected, Plan, Snapshot, Stage, Wait
+from scheduler.core.types import Expected, Plan, Reason, Snapshot, Stage, Wait
 from scheduler.predict.starts import first
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}
@@ -51,6 +52,7 @@ class Reports:
 
     def __init__(self) -> None:
         self._written: dict[str, _Written] = {}
+        self._aside: set[str] = set()
 
     def write(
         self, snapshot: Snapshot, plan: Plan, now: float, held: Held, faults: dict[str, str] | None = None
@@ -93,6 +95,17 @@ class Reports:
         keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
         changes.announce("jobs", "timeline", *keys)
 
+    def set_aside(self, stages: Mapping[str, int], now: float) -> None:
+        """Writes of stages that no cycle can take up that they are set aside; the numbers of their jobs by stage."""
+        news = [stage for stage in stages if stage not in self._aside]
+        self._aside = set(stages)
+        for stage in news:
+            self._written.pop(stage, None)
+        if news:
+            why = json.dumps([_reason(Reason("SetAside"))])
+            _write([(stage, why, "[]", *["null"] * 5) for stage in news], now)
+            changes.announce("jobs", "timeline", *sorted(f"job:{stages[stage]}" for stage in news)[:50])
+
 
 def shown(expected: Expected | None) -> dict[str, Any] | None:
     """The range in which a stage will probably start, as people are told; None where none is of use."""
@@ -120,9 +133,7 @@ def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
 
 
 def _row(wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths) -> tuple[str, ...]:
-    reasons = [
-        {"code": r.code, "params": dict(r.params), "text": sentence(r), "acts": ACTS[r.code]} for r in wait.reasons
-    ]
+    reasons = [_reason(reason) for reason in wait.reasons]
     planned = wait.planned and {
         "start_at": moment(wait.planned.start_at),
         "late_at": moment(wait.planned.late_at),
@@ -136,6 +147,15 @@ def _row(wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths) -> t
     funnel = [list(step) for step in wait.funnel]
     values = (reasons, funnel, shown(wait.expected), planned, promise, lasts, announced)
     return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "params": dict(reason.params),
+        "text": sentence(reason),
+        "acts": ACTS[reason.code],
+    }
 
 
 def _urgent(wait: Wait) -> Any:

@@ -6,6 +6,7 @@ No lock is held between the two: what changed meanwhile is noticed when the plan
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from django.db import connection
 
@@ -122,6 +123,11 @@ class LiveStore:
                 self.lateness.promised(stages[wait.stage], wait.planned)
         self._reports.write(snapshot, plan, now, self.history.held, self.aside[alarms.STAGE])
         return applied
+
+    def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:
+        """Writes why they wait for stages that the cycle could not plan with, and those whose rows it could not read;
+        the numbers of their jobs by stage."""
+        self._reports.set_aside({**self._queue.unusable, **planned_without}, now)
 
 
 def _milli(devices: float | None) -> int | None:

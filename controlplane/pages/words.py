@@ -109,6 +109,7 @@ REASONS = (
     _("not before {time}"),
     _("attempt {attempt} of {of} may start in {seconds} s"),
     _("cannot run as written: {detail}"),
+    _("it cannot be planned as the record has it, and is set aside; administrators see why"),
     _("its code cannot be fetched: {detail}"),
     _("its image cannot be fetched: {detail}"),
     _("no node of pool {pool} has {asks}"),

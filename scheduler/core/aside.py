@@ -29,6 +29,8 @@ class Aside:
     pools: dict[str, str] = field(default_factory=dict)
     # How people call the stages.
     names: dict[str, str] = field(default_factory=dict)
+    # The waiting stages that it keeps from starting, with the numbers of their jobs.
+    waiting: dict[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.nodes or self.stages or self.pools)
@@ -98,6 +100,8 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
             found.stages[stage.id], found.names[stage.id] = why, _named(stage)
         if why := says(replace(snapshot, waiting=tuple(stages))):
             found.pools[pool] = why
+        kept = (stage for stage in stages if pool in found.pools or stage.id in found.stages)
+        found.waiting.update({stage.id: stage.number for stage in kept})
     return found if not says(snapshot) else Aside()
 
 

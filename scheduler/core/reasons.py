@@ -27,6 +27,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("BeginTime", "not before {time}", "nobody"),
     Entry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
     Entry("InvalidSpec", "cannot run as written: {detail}", "user"),
+    Entry("SetAside", "it cannot be planned as the record has it, and is set aside; administrators see why", "admin"),
     Entry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
     Entry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
     Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),

@@ -159,9 +159,9 @@ CASES = (
         "PriorityBehind", lambda: world(stage(2, gpus=2, submitted_at=1.0), stage(1), gpus=2, **GOING), profile="fifo"
     ),
 )
-# Not a plan's reason but that of a stage which no whole plan has named yet.
-ELSEWHERE = {"PendingEvaluation"}
-ACTIONABLE = {entry.code for entry in CATALOGUE if entry.acts != "nobody"}
+# Not a plan's reasons but those of a stage which no whole plan has named yet, or that no plan can be made with.
+ELSEWHERE = {"PendingEvaluation", "SetAside"}
+ACTIONABLE = {entry.code for entry in CATALOGUE if entry.acts != "nobody"} - ELSEWHERE
 
 
 def declared(limit_s: float) -> Any:

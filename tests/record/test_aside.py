@@ -16,7 +16,7 @@ from agents import protocol
 from agents.protocol import InventoryRef, Report
 from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.models import Alarm, Device, Node
-from controlplane.jobs.models import Stage
+from controlplane.jobs.models import Job, Stage
 from controlplane.link import door
 from controlplane.live import loop
 from controlplane.live.alarms import Alarms
@@ -47,6 +47,12 @@ def live(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
 
 def said(kind: str) -> dict[str, str]:
     return dict(Alarm.objects.filter(kind=kind).values_list("subject", "says"))
+
+
+def told_to_owner(job: Job) -> str:
+    """The first reason for which its only stage waits."""
+    code: str = stage(job).reasons[0]["code"]
+    return code
 
 
 def windows(agent: Agent, count: int = 3) -> None:
@@ -104,6 +110,9 @@ def test_a_stage_whose_row_cannot_be_used_waits_alone(live: Yard) -> None:
     loop.cycle()
     assert states(good)["main"] == "STARTING"
     assert said(alarms.STAGE) == {f"#{bad.number} main": "KeyError: 'preemptible'"}
+    assert told_to_owner(bad) == "SetAside"
+    loop.cycle()
+    assert told_to_owner(bad) == "SetAside"
 
 
 def test_a_stage_that_runs_and_whose_row_cannot_be_used_keeps_its_devices(live: Yard) -> None:
@@ -160,6 +169,7 @@ def test_what_makes_the_engine_raise_is_found_and_set_aside(live: Yard, monkeypa
     assert said(alarms.NODE) == {"c": "it cannot be planned: OverflowError: node"}
     assert said(alarms.STAGE) == {f"#{jobs[3].number} main": "it cannot be planned: ZeroDivisionError: stage"}
     assert not Stage.objects.filter(attempts__parts__node=agents[2].node).exists()
+    assert told_to_owner(jobs[3]) == "SetAside"
 
 
 def test_a_cycle_that_does_not_come_through_is_an_alarm_until_one_does(
