@@ -198,6 +198,7 @@ def _gantt(found: Mapping[str, Any]) -> dict[str, Any]:
         "to": _at(found["span_s"]),
         "height": 46 + max(60, min(1200, ROW * most * len(lanes))),
         "cut": found["cut"],
+        "nodes": max(found.get("nodes", 0), len(lanes)),
     }
 
 

@@ -18,6 +18,7 @@ from scheduler.sim.world import Lived, World
 POINTS: Final = 101
 STEPS: Final = 160
 BARS: Final = 400
+LANES: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +159,14 @@ def _projects(lived: Lived) -> list[dict[str, Any]]:
 
 
 def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[Segment]) -> dict[str, Any]:
-    """The longest attempts by node: lanes are nodes, widths of bars how much of the node they took."""
-    lanes = [node.name for node in scenario.nodes][:40]
-    chosen = sorted(segments, key=lambda one: -(one.end - one.start) * max(one.devices, 0.001))[:BARS]
+    """The longest attempts by node: lanes are the first nodes, widths of bars how much of the node they took.
+
+    ``cut`` is how many shorter attempts on these nodes are not drawn, and ``nodes`` how many nodes there are.
+    """
+    lanes = [node.name for node in scenario.nodes][:LANES]
+    drawn = set(lanes)
+    here = [one for one in segments if drawn.intersection(one.nodes)]
+    chosen = sorted(here, key=lambda one: -(one.end - one.start) * max(one.devices, 0.001))[:BARS]
     bars = [
         {
             "lane": node,
@@ -173,13 +179,14 @@ def _gantt(scenario: Scenario, lived: Lived, segments: Sequence[Segment]) -> dic
         }
         for one in chosen
         for node in one.nodes
-        if node in lanes
+        if node in drawn
     ]
     bars.sort(key=lambda bar: (bar["lane"], bar["from"], bar["stage"]))
     return {
         "lanes": lanes,
         "bars": bars,
-        "cut": max(0, len(segments) - BARS),
+        "cut": max(0, len(here) - BARS),
+        "nodes": len(scenario.nodes),
         "span_s": lived.ended_at - lived.began_at,
     }
 

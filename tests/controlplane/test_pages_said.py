@@ -26,6 +26,8 @@ from controlplane.live import questions
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
 from controlplane.pages.words import reason_text, trace_text
+from controlplane.simulations import service as simulations
+from controlplane.simulations import worker
 from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
@@ -487,3 +489,17 @@ def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str
         told = [trace_text(note) for note in notes]
     assert all(re.search("[\u4e00-\u9fff]", one) for one in told), told
     assert [english_in(one) for one in told] == [[]] * len(told)
+
+
+def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulations, "launch", lambda _: None)
+    asked = {
+        "trace": {"generate": {"jobs": 5, "per_hour": 60, "median_s": 300}},
+        "world": {"nodes": "41x8"},
+        "profiles": ["fifo"],
+    }
+    body = town.owner.post("/simulations", asked).json()
+    worker.run(body["id"])
+    path = f"/simulations/{body['id']}"
+    assert "the first 40 of 41 nodes" in browser(town.owner).get(path).content.decode()
+    check(town.owner, path, "41 个节点中的前 40 个")
