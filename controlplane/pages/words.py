@@ -173,10 +173,18 @@ FUNNEL = (
     _("without delaying a promise"),
 )
 
-# What a forecast rests on.
 # Where a simulated workload comes from.
 TRACES = (_("made up: no trace of a real cluster"),)
 
+# How a simulation failed, where not by a fault in the work itself.
+FAULTS = (
+    _("its process could not be started: {reason}"),
+    _("its process is gone"),
+    _("it took longer than {n} minutes"),
+    _("the server that ran it was stopped"),
+)
+
+# What a forecast rests on.
 BASES = (
     _("as declared"),
     _("from 1 run of this stage"),

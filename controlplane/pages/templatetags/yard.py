@@ -19,6 +19,7 @@ from controlplane.jobs.demand import Known
 from controlplane.pages.words import (
     ACTS,
     BASES,
+    FAULTS,
     FUNNEL,
     REPLANNED,
     TRACES,
@@ -269,8 +270,9 @@ def partition(claim: Mapping[str, Any]) -> str:
 
 @register.filter
 def phrase(text: Any) -> str:
-    """A step of a search, the basis of a forecast or a note on a trace, in the reader's language."""
-    return phrase_text(str(text), (*FUNNEL, *BASES, *TRACES))
+    """A step of a search, the basis of a forecast, a note on a trace or how a simulation failed, in the reader's
+    language."""
+    return phrase_text(str(text), (*FUNNEL, *BASES, *TRACES, *FAULTS))
 
 
 @register.simple_tag
