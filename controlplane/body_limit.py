@@ -10,6 +10,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from django.http import HttpRequest, parse_cookie
+from django.utils import translation
+from django.utils.translation import gettext as _
+
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -53,14 +57,23 @@ class BodyLimit:
         await self._application(scope, counting, guarded)
 
     async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
-        problem = {
-            "type": "about:blank",
-            "title": "Content Too Large",
-            "status": 413,
-            "code": "too_large",
-            "detail": f"a request here may have {limit:,} bytes at most",
-            "instance": scope.get("path", ""),
-        }
+        with translation.override(_language(scope)):
+            problem = {
+                "type": "about:blank",
+                "title": _("Content Too Large"),
+                "status": 413,
+                "code": "too_large",
+                "detail": _("a request here may have {most:,} bytes at most").format(most=limit),
+                "instance": scope.get("path", ""),
+            }
         headers = [(b"content-type", b"application/problem+json"), (b"connection", b"close")]
         await send({"type": "http.response.start", "status": 413, "headers": headers})
         await send({"type": "http.response.body", "body": json.dumps(problem).encode()})
+
+
+def _language(scope: Scope) -> str:
+    """The language of whoever sent this, by the same cookie and header as everywhere."""
+    headers, request = dict(scope["headers"]), HttpRequest()
+    request.COOKIES = parse_cookie(headers.get(b"cookie", b"").decode("latin-1"))
+    request.META["HTTP_ACCEPT_LANGUAGE"] = headers.get(b"accept-language", b"").decode("latin-1")
+    return translation.get_language_from_request(request)

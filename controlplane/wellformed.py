@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -25,6 +24,8 @@ from django.template import loader
 from django.utils import translation
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.translation import gettext as _
+
+from controlplane.sentences import title
 
 # What PostgreSQL keeps as bigint.
 LARGEST_WHOLE: Final = 2**63 - 1
@@ -49,11 +50,11 @@ _CHARSETS: Final = {"utf-8", "utf8", "us-ascii"}
 def fault_in(text: str) -> str:
     """What keeps a text from being stored or sent on, as the end of a sentence; empty where all is well."""
     if "\0" in text:
-        return "holds the character NUL, which no text here may"
+        return _("holds the character NUL, which no text here may")
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is no character"
+        return _("holds half of a surrogate pair, which is no character")
     return ""
 
 
@@ -62,11 +63,12 @@ def fault_of(value: Any) -> str:
     if isinstance(value, str):
         return fault_in(value)
     if isinstance(value, datetime):
-        return "" if EARLIEST <= value <= LATEST else f"must lie between {EARLIEST.year} and {LATEST.year}"
+        fits = EARLIEST <= value <= LATEST
+        return "" if fits else _("must lie between {low} and {high}").format(low=EARLIEST.year, high=LATEST.year)
     if isinstance(value, float):
-        return "" if math.isfinite(value) else "must be a finite number"
+        return "" if math.isfinite(value) else _("must be a finite number")
     if isinstance(value, int) and not -LARGEST_WHOLE <= value <= LARGEST_WHOLE:
-        return f"must be a whole number of at most {LARGEST_WHOLE}"
+        return _("must be a whole number of at most {most}").format(most=LARGEST_WHOLE)
     return ""
 
 
@@ -78,7 +80,7 @@ def faults(value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
         if isinstance(each, Mapping):
             for key, inner in each.items():
                 if fault := fault_of(key):
-                    yield at or "/", f"a key {fault}"
+                    yield at or "/", _("a key {fault}").format(fault=fault)
                 else:
                     left.append((f"{at}/{str(key).replace('~', '~0').replace('/', '~1')[:100]}", inner))
         elif isinstance(each, list | tuple):
@@ -90,15 +92,19 @@ def faults(value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
 def fault_of_query(query: str) -> str:
     """What is wrong with a query string as it came, in a sentence that names the parameter; empty where all is well."""
     if len(query) > LONGEST_QUERY:
-        return f"the query string may have at most {LONGEST_QUERY:,} characters"
+        return _("the query string may have at most {most:,} characters").format(most=LONGEST_QUERY)
     pieces = query.split("&")
     if len(pieces) > MOST_PARAMETERS:
-        return f"a request may have at most {MOST_PARAMETERS} query parameters"
+        return _("a request may have at most {most} query parameters").format(most=MOST_PARAMETERS)
     for piece in pieces:
         name, _equals, value = piece.partition("=")
-        for part, what in ((name, "the name of a query parameter"), (value, f"the query parameter {name[:40]}")):
-            if fault := _decoded(part):
-                return f"{what if what.isprintable() else 'a query parameter'} {fault}"
+        if fault := _decoded(name):
+            return _("{what} {fault}").format(what=_("the name of a query parameter"), fault=fault)
+        if fault := _decoded(value):
+            named = _("the query parameter {name}").format(name=name[:40])
+            return _("{what} {fault}").format(
+                what=named if named.isprintable() else _("a query parameter"), fault=fault
+            )
     return ""
 
 
@@ -109,7 +115,7 @@ def _decoded(quoted: str) -> str:
     try:
         return fault_in(unquote_to_bytes(quoted).decode())
     except UnicodeError:
-        return "is not UTF-8"
+        return _("is not UTF-8")
 
 
 class WellFormed(MiddlewareMixin):
@@ -123,10 +129,11 @@ class WellFormed(MiddlewareMixin):
         broken = [name for name, value in request.COOKIES.items() if fault_in(value) or _CONTROL.search(value)]
         for name in broken:
             del request.COOKIES[name]
-        fault = _of_path(request) or fault_of_query(request.META.get("QUERY_STRING", "")) or _of_headers(request)
-        if not fault and request.method == "POST" and request.content_type in _FORMS and not for_programs(request):
-            fault = _of_form(request)
-        return _refused(request, fault) if fault else None
+        if not _fault(request):
+            return None
+        # Nobody has yet chosen the reader's language.
+        with translation.override(translation.get_language_from_request(request)):
+            return _refused(request, _fault(request))
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """A value of the right form that a column or a field cannot hold: the administration finds out by trying."""
@@ -143,13 +150,20 @@ def for_programs(request: HttpRequest) -> bool:
     return request.path_info.startswith(PROGRAMS)
 
 
+def _fault(request: HttpRequest) -> str:
+    fault = _of_path(request) or fault_of_query(request.META.get("QUERY_STRING", "")) or _of_headers(request)
+    if not fault and request.method == "POST" and request.content_type in _FORMS and not for_programs(request):
+        fault = _of_form(request)
+    return fault
+
+
 def _of_path(request: HttpRequest) -> str:
     path = request.path_info
     if len(path) > LONGEST_PATH:
-        return f"an address may have at most {LONGEST_PATH:,} characters"
-    fault = fault_in(path) or ("holds a control character" if _CONTROL.search(path) else "")
-    fault = fault or ("is not UTF-8" if "\ufffd" in path else "")
-    return f"the address {fault}" if fault else ""
+        return _("an address may have at most {most:,} characters").format(most=LONGEST_PATH)
+    fault = fault_in(path) or (_("holds a control character") if _CONTROL.search(path) else "")
+    fault = fault or (_("is not UTF-8") if "\ufffd" in path else "")
+    return _("{what} {fault}").format(what=_("the address"), fault=fault) if fault else ""
 
 
 def _of_headers(request: HttpRequest) -> str:
@@ -158,14 +172,14 @@ def _of_headers(request: HttpRequest) -> str:
             continue
         name = key.removeprefix("HTTP_").replace("_", "-").title()
         if key == "CONTENT_LENGTH" and not _LENGTH.fullmatch(str(value)):
-            return "the header Content-Length must be a number of bytes"
+            return _("the header Content-Length must be a number of bytes")
         if len(value) > LONGEST_HEADER:
-            return f"the header {name} may have at most {LONGEST_HEADER:,} characters"
+            return _("the header {name} may have at most {most:,} characters").format(name=name, most=LONGEST_HEADER)
         if key != "HTTP_COOKIE" and _CONTROL.search(value):
-            return f"the header {name} holds a control character"
+            return _("the header {name} holds a control character").format(name=name)
     # A codec is looked up by this name, and not each of them makes texts of bytes.
     if str((request.content_params or {}).get("charset", "utf-8")).lower() not in _CHARSETS:
-        return "the header Content-Type names another charset than utf-8"
+        return _("the header Content-Type names another charset than utf-8")
     return ""
 
 
@@ -173,7 +187,7 @@ def _of_form(request: HttpRequest) -> str:
     for name, values in request.POST.lists():
         for text in (name, *(value for value in values if isinstance(value, str))):
             if fault := fault_in(text):
-                return f"the field {name[:40]!r} {fault}"
+                return _("the field {name!r} {fault}").format(name=name[:40], fault=fault)
     return ""
 
 
@@ -186,7 +200,7 @@ def _refused(request: HttpRequest, fault: str) -> HttpResponse:
 def problem(detail: str, instance: str = "") -> bytes:
     """The problem document of a request that is not well formed."""
     shown = instance if not fault_in(instance) else ""
-    told = {"type": "/api/v1/docs#invalid", "title": HTTPStatus(400).phrase, "status": 400, "code": "invalid"}
+    told = {"type": "/api/v1/docs#invalid", "title": title(400), "status": 400, "code": "invalid"}
     return msgspec.json.encode({**told, "detail": detail, "instance": shown})
 
 

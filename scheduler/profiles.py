@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from scheduler import policies
 from scheduler.core.profile import Profile
+from scheduler.core.sentences import _, said
 from scheduler.core.types import Pool
 
 # Fair share may lift a stage by at most two hundred points: less than one class. So may a deadline that comes near.
@@ -95,7 +96,7 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {
 def named(name: str) -> Profile:
     """The profile called ``name``; raises ``ValueError`` that lists those there are."""
     if name not in PROFILES:
-        raise ValueError(f'there is no profile "{name}"; there are {", ".join(PROFILES)}')
+        raise ValueError(_('there is no profile "{name}"; there are {all}').format(name=name, all=", ".join(PROFILES)))
     return load(name, PROFILES[name])
 
 
@@ -115,11 +116,19 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
     allowed = [one.name for one in fields(Profile) if one.name not in ("name", "policies")]
     for word in spec:
         if word != "policies" and word not in allowed:
-            raise ValueError(f'profile "{name}" has no setting "{word}"; it takes policies, {", ".join(allowed)}')
+            raise ValueError(
+                _('profile "{name}" has no setting "{word}"; it takes policies, {allowed}').format(
+                    name=name, word=word, allowed=", ".join(allowed)
+                )
+            )
     choices = {"timetable": ("none", "keep", "repair"), "plan_with": ("p50", "p90")}
     for word, values in choices.items():
         if word in spec and spec[word] not in values:
-            raise ValueError(f'profile "{name}" sets {word} to "{spec[word]}"; it must be one of {", ".join(values)}')
+            raise ValueError(
+                _('profile "{name}" sets {word} to "{value}"; it must be one of {allowed}').format(
+                    name=name, word=word, value=spec[word], allowed=", ".join(values)
+                )
+            )
     _check_turns(name, spec)
     built = []
     for policy, params in spec.get("policies", {}).items():
@@ -127,18 +136,22 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
         weight = params.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
             raise ValueError(
-                f'profile "{name}": the weight of "{policy}" must be a number from 0 to {MOST_WEIGHT:g}, not {weight!r}'
+                _(
+                    'profile "{name}": the weight of "{policy}" must be a number from 0 to {most:g}, not {weight!r}'
+                ).format(name=name, policy=policy, most=MOST_WEIGHT, weight=weight)
             )
         try:
             built.append((policies.build(policy, params), float(weight)))
         except ValueError as error:
-            raise ValueError(f'profile "{name}": {error}') from None
+            raise ValueError(_('profile "{name}": {fault}').format(name=name, fault=said(error))) from None
     rest = {word: value for word, value in spec.items() if word != "policies"}
     for word, (least, most) in RANGES.items():
         value = rest.get(word, least)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
             raise ValueError(
-                f'profile "{name}" sets {word} to {value!r}; it must be a number from {least:g} to {most:g}'
+                _('profile "{name}" sets {word} to {value!r}; it must be a number from {least:g} to {most:g}').format(
+                    name=name, word=word, value=value, least=least, most=most
+                )
             )
     return replace(Profile(name, tuple(built)), **rest)
 
@@ -149,7 +162,11 @@ def _check_turns(name: str, spec: Mapping[str, Any]) -> None:
     is_round = isinstance(rotates, (int, float)) and not isinstance(rotates, bool) and 1 <= rotates <= 604_800
     if rotates not in ("none", "event") and not is_round:
         raise ValueError(
-            f'profile "{name}" sets rotates to {rotates!r}; it must be none, event, or a round of 1 to 604800 seconds'
+            _(
+                'profile "{name}" sets rotates to {value!r}; it must be none, event, or a round of 1 to 604800 seconds'
+            ).format(name=name, value=rotates)
         )
     if rotates != "none" and spec.get("timetable", "none") != "none":
-        raise ValueError(f'profile "{name}" rotates, so nothing can be promised: its timetable must be none')
+        raise ValueError(
+            _('profile "{name}" rotates, so nothing can be promised: its timetable must be none').format(name=name)
+        )

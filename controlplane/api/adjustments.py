@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -43,21 +44,21 @@ def found(user: User, name: uuid.UUID) -> rows.Attempt:
     visible = rows.Attempt.objects.filter(permissions.visible_jobs(user, "stage__job__"))
     attempt = visible.select_related("stage__job__project", "stage__job__user").filter(id=name).first()
     if attempt is None:
-        raise not_found(f"attempt {name}")
+        raise not_found(_("attempt {name}").format(name=name))
     return attempt
 
 
 def _wish(request: Request) -> tuple[dict[str, Any], str, list[int] | None]:
     """The fields that are to change, the reason, and the ranks; raises 422 with the field that is wrong."""
     if not isinstance(request.data, dict):
-        raise _wrong("", 'the body must be an object of what is to change, such as {"suspended": true}')
+        raise _wrong("", _('the body must be an object of what is to change, such as {"suspended": true}'))
     given = dict(request.data)
     reason, ranks = given.pop("reason", ""), given.pop("ranks", None)
     if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        raise _wrong("reason", f"reason must be a text of at most {LONGEST_REASON} characters")
+        raise _wrong("reason", _("reason must be a text of at most {most} characters").format(most=LONGEST_REASON))
     whole = isinstance(ranks, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in ranks)
     if ranks is not None and (not whole or not ranks):
-        raise _wrong("ranks", "ranks must list the numbers of one rank or more; leave it out for all of them")
+        raise _wrong("ranks", _("ranks must list the numbers of one rank or more; leave it out for all of them"))
     try:
         adjust.check(given)
     except adjust.Unadjustable as error:
@@ -100,13 +101,14 @@ class AttemptAdjust(Resource):
         attempt = found(user, name)
         job = attempt.stage.job
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-            who = f"{job.user.get_username()}, a lead of project {job.project.name}"
-            raise Refused(403, "permission_denied", f"only {who} or staff may adjust this attempt")
+            detail = _("only {user}, a lead of project {project} or staff may adjust this attempt")
+            detail = detail.format(user=job.user.get_username(), project=job.project.name)
+            raise Refused(403, "permission_denied", detail)
         given, reason, ranks = _wish(request)
         if not permissions.is_staff(user) and (field := adjust.beyond(attempt, given)):
-            detail = (
-                f"{field} would give it more than its stage has asked for, or a place before others: only staff may"
-            )
+            detail = _(
+                "{field} would give it more than its stage has asked for, or a place before others: only staff may"
+            ).format(field=field)
             raise Refused(403, "permission_denied", detail, errors=[Refusal(f"/{field}", detail, "permission_denied")])
         try:
             with transaction.atomic():

@@ -12,6 +12,7 @@ import msgspec
 from django.db import connection
 from django.db.models import BigIntegerField, ExpressionWrapper, F, Value
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -307,7 +308,7 @@ class JobFacts(Resource):
         """Everything that happened to the job, oldest first unless asked otherwise."""
         query, job = asked(request, FactQuery), found(signed_in(request), name)
         if query.sort not in {"seq", "-seq"}:
-            raise Refused(400, "invalid", "sort must be seq (oldest first) or -seq (newest first)")
+            raise Refused(400, "invalid", _("sort must be seq (oldest first) or -seq (newest first)"))
         facts_of_job, newest_first = rows.Event.objects.filter(job=job), query.sort == "-seq"
         page, links = page_of(facts_of_job, request, "seq", limit=query.limit, descending=newest_first)
         facts = [

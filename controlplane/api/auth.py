@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
@@ -19,12 +20,12 @@ class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer yard_...``. A revoked or expired token is refused from that moment on."""
 
     def authenticate(self, request: Request) -> tuple[User, Token] | None:
-        scheme, _, secret = get_authorization_header(request).partition(b" ")
+        scheme, _space, secret = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None
         token = service.token_of(secret.strip().decode("latin-1"))
         if token is None:
-            raise AuthenticationFailed("this access token is unknown, revoked or expired")
+            raise AuthenticationFailed(_("this access token is unknown, revoked or expired"))
         service.touch(token)
         return token.user, token
 
@@ -49,7 +50,9 @@ class Scoped(BasePermission):
         raise Refused(
             403,
             "scope_missing",
-            f"this access token covers {', '.join(token.scopes) or 'nothing'}; this needs the scope {needed}",
+            _("this access token covers {scopes}; this needs the scope {needed}").format(
+                scopes=", ".join(token.scopes) or _("nothing"), needed=needed
+            ),
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import IO, Any, Final
 
 import yaml
+from django.utils.translation import gettext as _
 from rest_framework.parsers import BaseParser
 
 from controlplane.api.problem import Refused
@@ -59,7 +60,7 @@ def read_bounded(stream: IO[bytes], largest: int) -> bytes:
     """All of the stream; raises 413 where it is longer than ``largest`` bytes."""
     content = stream.read(largest + 1)
     if len(content) > largest:
-        raise Refused(413, "too_large", f"the body must have at most {largest:,} bytes")
+        raise Refused(413, "too_large", _("the body must have at most {most:,} bytes").format(most=largest))
     return content
 
 
@@ -82,18 +83,19 @@ def from_json(content: bytes) -> Any:
             parse_float=_finite,
         )
     except UnicodeDecodeError:
-        raise Unreadable("the body must be UTF-8 text") from None
+        raise Unreadable(_("the body must be UTF-8 text")) from None
     except RecursionError:
-        raise Unreadable(_TOO_DEEP) from None
+        raise _too_deep() from None
     except ValueError as error:
-        raise Unreadable(f"this is no JSON that can be read: {str(error)[:200]}") from None
+        raise Unreadable(_("this is no JSON that can be read: {reason}").format(reason=str(error)[:200])) from None
     if _ESCAPED.search(content):
         for at, fault in faults(value):
-            raise Unreadable(f"{at[:200] or 'the body'} {fault}")
+            raise Unreadable(_("{what} {fault}").format(what=at[:200] or _("the body"), fault=fault))
     return value
 
 
-_TOO_DEEP: Final = f"it is nested too deep; at most {DEEPEST_BODY} levels are accepted"
+def _too_deep() -> Unreadable:
+    return Unreadable(_("it is nested too deep; at most {levels} levels are accepted").format(levels=DEEPEST_BODY))
 
 
 def _count(content: bytes) -> None:
@@ -110,21 +112,25 @@ def _count(content: bytes) -> None:
             case 44:  # ,
                 count += 1
         if depth > DEEPEST_BODY:
-            raise Unreadable(_TOO_DEEP)
+            raise _too_deep()
         if count > MOST_VALUES:
-            raise Unreadable(f"a body may hold at most {MOST_VALUES:,} values")
+            raise Unreadable(_("a body may hold at most {most:,} values").format(most=MOST_VALUES))
 
 
 def _whole(text: str) -> int:
     if len(text) > 20 or not -LARGEST_WHOLE <= int(text) <= LARGEST_WHOLE:
-        raise Unreadable(f"{text[:30]} is too large: a whole number may be {LARGEST_WHOLE} at most; a text has quotes")
+        raise Unreadable(
+            _("{number} is too large: a whole number may be {most} at most; a text has quotes").format(
+                number=text[:30], most=LARGEST_WHOLE
+            )
+        )
     return int(text)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise Unreadable(f"{text[:30]} is too large for a number")
+        raise Unreadable(_("{number} is too large for a number").format(number=text[:30]))
     return number
 
 
@@ -132,31 +138,35 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise Unreadable(f"the key {twice[:60]!r} is there twice; which of them is meant?")
+        twice = next(key for key, _value in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise Unreadable(_("the key {key!r} is there twice; which of them is meant?").format(key=twice[:60]))
     return found
 
 
 def _no_constant(word: str) -> Any:
-    raise Unreadable(f"{word} is not JSON")
+    raise Unreadable(_("{word} is not JSON").format(word=word))
 
 
 def check_bounds(value: Any) -> None:
     """Raises :class:`Refused` for a value that is nested too deep or holds too many values."""
     count, level = 0, [value]
-    for _ in range(DEEPEST + 1):
+    for _level in range(DEEPEST + 1):
         if not level:
             return
         count += len(level)
         if count > MOST_NODES:
-            raise Refused(422, "too_large", f"a job file may hold at most {MOST_NODES:,} values")
+            raise Refused(422, "too_large", _("a job file may hold at most {most:,} values").format(most=MOST_NODES))
         level = [
             inner
             for each in level
             for inner in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
         ]
     if level:
-        raise Refused(422, "too_deep", f"a job file may be nested {DEEPEST} levels deep at most")
+        raise Refused(422, "too_deep", _("a job file may be nested {most} levels deep at most").format(most=DEEPEST))
+
+
+def _at_line(mark: yaml.Mark, problem: str) -> Unreadable:
+    return Unreadable(_("line {line}: {problem}").format(line=mark.line + 1, problem=problem))
 
 
 class _JobFileLoader(yaml.SafeLoader):
@@ -168,10 +178,12 @@ class _JobFileLoader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Unreadable(f"line {event.start_mark.line + 1}: anchors and aliases (& and *) are not accepted")
+            raise _at_line(event.start_mark, _("anchors and aliases (& and *) are not accepted"))
         self.depth, self.nodes = self.depth + 1, self.nodes + 1
         if self.depth > DEEPEST or self.nodes > MOST_NODES:
-            raise Unreadable(f"at most {DEEPEST} levels and {MOST_NODES:,} values are accepted")
+            raise Unreadable(
+                _("at most {levels} levels and {most:,} values are accepted").format(levels=DEEPEST, most=MOST_NODES)
+            )
         try:
             return super().compose_node(parent, index)
         finally:
@@ -179,11 +191,11 @@ class _JobFileLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
-        for key, _ in node.value:
+        for key, _value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise Unreadable(f"line {key.start_mark.line + 1}: a key must be a word")
+                raise _at_line(key.start_mark, _("a key must be a word"))
             if key.value in seen:
-                raise Unreadable(f"line {key.start_mark.line + 1}: the key {key.value[:60]!r} is there twice")
+                raise _at_line(key.start_mark, _("the key {key!r} is there twice").format(key=key.value[:60]))
             seen.add(key.value)
         return {str(key): value for key, value in super().construct_mapping(node, deep=deep).items()}
 
@@ -221,12 +233,12 @@ def from_yaml(content: bytes) -> Any:
         finally:
             loader.dispose()
         for at, fault in faults(value):
-            raise Unreadable(f"{at[:200] or 'the file'} {fault}")
+            raise Unreadable(_("{what} {fault}").format(what=at[:200] or _("the file"), fault=fault))
         return value
     except UnicodeDecodeError:
-        raise Unreadable("the file must be UTF-8 text") from None
+        raise Unreadable(_("the file must be UTF-8 text")) from None
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise Unreadable(f"{line}{error.problem or 'this is no YAML'}") from None
+        problem = error.problem or _("this is no YAML")
+        raise (_at_line(error.problem_mark, problem) if error.problem_mark else Unreadable(problem)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Unreadable(f"this is no YAML that can be read: {str(error)[:200]}") from None
+        raise Unreadable(_("this is no YAML that can be read: {reason}").format(reason=str(error)[:200])) from None

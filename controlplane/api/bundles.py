@@ -11,6 +11,7 @@ from typing import IO, Any
 import msgspec
 from django.conf import settings
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.parsers import BaseParser
@@ -58,7 +59,9 @@ class Bundles(Resource):
             # The same content gives the same name, so a file that is there already is replaced by its like.
             place(sha256).parent.mkdir(exist_ok=True, mode=0o700)
             path.replace(place(sha256))
-            _, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)})
+            _row, new = Row.objects.get_or_create(
+                sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
+            )
         finally:
             path.unlink(missing_ok=True)
         return Response(Bundle(sha256, size), status=201 if new else 200)
@@ -79,13 +82,15 @@ def _receive(stream: IO[bytes] | Any, largest: int) -> tuple[Path, str, int]:
             while piece := stream.read(PIECE) if hasattr(stream, "read") else b"":
                 first, size = first or piece[:2], size + len(piece)
                 if size > largest:
-                    raise Refused(413, "too_large", f"a bundle may have at most {largest // 2**20} MiB")
+                    raise Refused(
+                        413, "too_large", _("a bundle may have at most {most} MiB").format(most=largest // 2**20)
+                    )
                 digest.update(piece)
                 file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         if first != GZIP:
-            raise Refused(422, "invalid", "the body must be a tar archive compressed by gzip")
+            raise Refused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
         path.chmod(0o600)
     except BaseException:
         path.unlink(missing_ok=True)
@@ -101,7 +106,7 @@ class OneBundle(Resource):
         """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
         row = Row.objects.filter(sha256=sha256).first()
         if row is None or not place(sha256).is_file():
-            raise not_found("bundle")
+            raise not_found(_("bundle"))
         return Response(Bundle(row.sha256, row.size_bytes))
 
     @extend_schema(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import msgspec
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,7 +19,7 @@ from controlplane.live import consolidation
 from controlplane.live.consolidation import Thought
 from scheduler.core.consolidate import Advice
 
-DEED = "ask what could be moved"
+DEED = gettext_noop("ask what could be moved")
 
 
 class ConsolidationMove(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class ConsolidationNow(Resource):
     def get(self, request: Request) -> Response:
         """For stages at the head of the queue that fit nowhere although enough is free in all: who would have to move,
         and what that costs. Nothing is changed by asking. Only staff."""
-        staff(request, DEED)
+        staff(request, gettext(DEED))
         found = consolidation.thought()
         return Response(
             Consolidation(
@@ -86,10 +88,10 @@ class ConsolidationNow(Resource):
     @idempotent
     def post(self, request: Request) -> Response:
         """Follows one advice: those who stand in the way stop with a checkpoint and go on elsewhere. Only staff."""
-        user = staff(request, DEED)
+        user = staff(request, gettext(DEED))
         done = consolidation.follow(taken(request, Followed).stage, user.get_username())
         if done is None:
-            raise Refused(409, "advice_gone", "there is no such advice now: the world has moved on; ask for it anew")
+            raise Refused(409, "advice_gone", _("there is no such advice now: the world has moved on; ask for it anew"))
         return Response(_shown(*done))
 
 

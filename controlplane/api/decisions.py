@@ -10,6 +10,7 @@ import msgspec
 from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -26,9 +27,11 @@ from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import reports
 from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS
+from controlplane.sentences import in_language
 from scheduler import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.reasons import sentence
+from scheduler.core.sentences import said
 from scheduler.core.types import Snapshot
 from scheduler.decisions import code, difference, log, replay
 from scheduler.decisions.log import Record
@@ -174,7 +177,8 @@ class Decisions(Resource):
         elif query.did == "wait":
             found = found.filter(started=[], evicted=[], skipped=[])
         elif query.did:
-            raise Refused(400, "invalid", f"did is one of {', '.join(DID)} or wait, not {query.did[:40]!r}")
+            detail = _("did is one of {all} or wait, not {value!r}").format(all=", ".join(DID), value=query.did[:40])
+            raise Refused(400, "invalid", detail)
         if query.job is not None:
             found = _of_job(found, query.job, user)
         if query.code:
@@ -196,7 +200,7 @@ class OneDecision(Resource):
         """A decision with its whole plan, as far as the log still holds it; of those that waited, 500 at a time."""
         query, user = asked(request, WaitQuery), signed_in(request)
         if query.after < 0:
-            raise Refused(400, "invalid", "after must be 0 or more")
+            raise Refused(400, "invalid", _("after must be 0 or more"))
         row = _row(number)
         record = log.find(settings.DECISIONS, number)
         if record is None:
@@ -231,15 +235,13 @@ class DecisionUnder(Resource):
         try:
             other = profiles.named(query.profile)
         except ValueError as error:
-            raise Refused(400, "invalid", str(error)) from None
+            raise Refused(400, "invalid", in_language(said(error))) from None
         if record is None:
-            raise not_found(f"record of decision {number}; records are kept for {settings.DECISIONS_KEEP_S:.0f} s")
+            what = _("record of decision {number}; records are kept for {kept_s:.0f} s")
+            raise not_found(what.format(number=number, kept_s=settings.DECISIONS_KEEP_S))
         if len(record.snapshot.waiting) > MOST_STAGES:
-            raise Refused(
-                422,
-                "too_large",
-                f"{len(record.snapshot.waiting):,} stages waited; use scheduler.cli diff --id {number}",
-            )
+            detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
+            raise Refused(422, "too_large", detail.format(count=len(record.snapshot.waiting), number=number))
         plan = replay.under(record, other)
         seen = difference.compare(record.plan, plan)
         known = _visible_numbers([row], user, record.snapshot)
@@ -258,11 +260,11 @@ class DecisionRecord(Resource):
         """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
         project's stages."""
         if not permissions.is_staff(signed_in(request)):
-            raise Refused(403, "forbidden", "a record shows the stages of every project; only staff may take it")
+            raise Refused(403, "forbidden", _("a record shows the stages of every project; only staff may take it"))
         _row(number)
         record = log.find(settings.DECISIONS, number)
         if record is None:
-            raise not_found(f"record of decision {number}")
+            raise not_found(_("record of decision {number}").format(number=number))
         answer = HttpResponse(log.alone(record), content_type="application/octet-stream")
         answer["Content-Disposition"] = f'attachment; filename="{number:012}{log.SUFFIX}"'
         return answer
@@ -271,7 +273,7 @@ class DecisionRecord(Resource):
 def _row(number: int) -> rows.Decision:
     row = rows.Decision.objects.select_related("shadow").filter(pk=number).first()
     if row is None:
-        raise not_found(f"decision {number}")
+        raise not_found(_("decision {number}").format(number=number))
     return row
 
 

@@ -12,6 +12,8 @@ import msgspec
 from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -243,7 +245,7 @@ def found(name: str) -> rows.Device:
     """The device with this uuid; raises 404."""
     device = rows.Device.objects.select_related("node").filter(uuid=name).first()
     if device is None:
-        raise not_found("device")
+        raise not_found(_("device"))
     return device
 
 
@@ -257,10 +259,13 @@ class DeviceAction(Resource):
     def post(self, request: Request, name: str) -> Response:
         """Acts on the device and answers with how it stands then."""
         why = taken(request, Why)
-        user = staff(request, f"{self.action} a device")
+        user = staff(request, gettext(_DEEDS[self.action]))
         act = {"cordon": service.cordon, "uncordon": service.uncordon}[self.action]
         act(found(name), user.get_username(), why.reason.strip()[:200])
         return Response(shown([found(name)], user)[0])
+
+
+_DEEDS = {"cordon": gettext_noop("cordon a device"), "uncordon": gettext_noop("uncordon a device")}
 
 
 def _action(word: str, promise: str) -> type[DeviceAction]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 from django.db import OperationalError, connection, transaction
+from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,7 +33,7 @@ def idempotent(view: View) -> View:
         if not key:
             return view(self, request, *args, **kwargs)
         if len(key) > 200 or not key.isprintable():
-            raise Refused(400, "invalid", "Idempotency-Key must have at most 200 printable characters")
+            raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
         digest = _digest(request)
         with transaction.atomic():
             row = _claim(request.user, key, digest)
@@ -64,11 +65,11 @@ def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
                 return IdempotencyKey(pk=new[0], user=user, key=key, digest=digest)
     except OperationalError as error:
         raise Refused(
-            409, "in_flight", "the first request with this Idempotency-Key is still running; ask again", retry_s=2
+            409, "in_flight", _("the first request with this Idempotency-Key is still running; ask again"), retry_s=2
         ) from error
     row = IdempotencyKey.objects.get(user=user, key=key)
     if row.digest != digest:
-        raise Refused(422, "key_reused", "this Idempotency-Key was used for another request; choose a new one")
+        raise Refused(422, "key_reused", _("this Idempotency-Key was used for another request; choose a new one"))
     return row
 
 

@@ -9,6 +9,8 @@ from typing import Any, cast
 import msgspec
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework.request import Request
@@ -140,10 +142,10 @@ def found(user: User, name: str) -> rows.Job:
     try:
         query = query or Q(id=uuid.UUID(name))
     except ValueError:
-        raise not_found(f"job {name[:40]}") from None
+        raise not_found(_("job {name}").format(name=name[:40])) from None
     job = job_rows.whole(visible(user).filter(query)).first()
     if job is None:
-        raise not_found(f"job {name[:40]}")
+        raise not_found(_("job {name}").format(name=name[:40]))
     return job
 
 
@@ -160,7 +162,7 @@ class Jobs(Resource):
         query, user = asked(request, JobQuery), signed_in(request)
         chosen = narrowed(visible(user), query, user)
         if query.sort not in {"submitted_at", "-submitted_at", "number", "-number"}:
-            raise Refused(400, "invalid", "sort must be -submitted_at (newest first) or submitted_at")
+            raise Refused(400, "invalid", _("sort must be -submitted_at (newest first) or submitted_at"))
         # Numbers are given in the order of submission, and no two jobs share one.
         page, links = page_of(
             job_rows.whole(chosen), request, "number", limit=query.limit, descending=query.sort.startswith("-")
@@ -193,7 +195,7 @@ class Jobs(Resource):
 
             return Response(preview.dry_run(spec, signed_in(request)))
         if dry_run:
-            raise Refused(400, "invalid", "dry_run must be validate or placement")
+            raise Refused(400, "invalid", _("dry_run must be validate or placement"))
         return self.submit(request)
 
     @idempotent
@@ -238,7 +240,8 @@ def _states(words: str) -> set[str]:
     states: set[str] = set()
     for word in words.upper().split(","):
         if word not in groups and word not in set(State):
-            raise Refused(400, "invalid", f"state must be some of {', '.join(State)}, or active, waiting, ended")
+            detail = _("state must be some of {states}, or active, waiting, ended").format(states=", ".join(State))
+            raise Refused(400, "invalid", detail)
         states |= groups.get(word, {word})
     return states
 
@@ -256,7 +259,8 @@ class JobBatch(Resource):
         """Submits up to 2,000 job files: all of them, or none where one has a fault."""
         batch = taken(request, Batch)
         if not 1 <= len(batch.jobs) <= MOST_AT_ONCE:
-            raise Refused(422, "invalid", f"jobs must hold 1 to {MOST_AT_ONCE:,} job files, not {len(batch.jobs):,}")
+            detail = _("jobs must hold 1 to {most:,} job files, not {count:,}")
+            raise Refused(422, "invalid", detail.format(most=MOST_AT_ONCE, count=len(batch.jobs)))
         for each in batch.jobs:
             check_bounds(each)
         jobs = service.submit_many(batch.jobs, signed_in(request))
@@ -284,10 +288,11 @@ class JobAction(Resource):
         user, why = signed_in(request), taken(request, Why)
         job = found(user, name)
         if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
-            who = f"{job.user.get_username()}, a lead of project {job.project.name}"
-            raise Refused(403, "permission_denied", f"only {who} or staff may {self.action} this job")
+            detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
+            raise Refused(403, "permission_denied", detail)
         if len(why.reason) > 500:
-            raise Refused(422, "too_long", "reason must have at most 500 characters", errors=[_TOO_LONG])
+            fault = Refusal("/reason", _("must have at most 500 characters"), "too_long")
+            raise Refused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
         act = {"cancel": service.cancel, "hold": service.hold, "release": service.release}[self.action]
         with transaction.atomic():
             act(job, user.get_username(), why.reason.strip())
@@ -295,7 +300,11 @@ class JobAction(Resource):
         return Response(shown)
 
 
-_TOO_LONG = Refusal("/reason", "must have at most 500 characters", "too_long")
+_MAY_NOT = {
+    "cancel": gettext_noop("only {user}, a lead of project {project} or staff may cancel this job"),
+    "hold": gettext_noop("only {user}, a lead of project {project} or staff may hold this job"),
+    "release": gettext_noop("only {user}, a lead of project {project} or staff may release this job"),
+}
 
 
 def _action(word: str, promise: str) -> type[JobAction]:

@@ -8,8 +8,10 @@ import msgspec
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import Resolver404, resolve
+from django.utils.translation import gettext as _
 
 from controlplane.access.models import User
+from controlplane.sentences import title
 from controlplane.wellformed import fault_in, fault_of_query, problem
 
 PREFIX = "/api/v1/"
@@ -26,11 +28,11 @@ def read(address: str, user: User) -> tuple[int, str, bytes]:
         return 400, "", problem(fault)
     parts = urlsplit(address)
     if parts.scheme or parts.netloc or not parts.path.startswith(PREFIX) or len(address) > LONGEST:
-        return 404, "", _problem("a topic is an address under /api/v1/")
+        return 404, "", _problem(_("a topic is an address under {prefix}").format(prefix=PREFIX))
     try:
         match = resolve(parts.path)
     except Resolver404:
-        return 404, "", _problem("there is nothing at this address")
+        return 404, "", _problem(_("there is nothing at this address"))
     request = HttpRequest()
     request.method, request.path, request.path_info = "GET", parts.path, parts.path
     request.GET = QueryDict(parts.query)
@@ -57,4 +59,4 @@ def _json(response: HttpResponse) -> bytes:
 
 
 def _problem(detail: str) -> bytes:
-    return msgspec.json.encode({"status": 404, "code": "not_found", "title": "Not Found", "detail": detail})
+    return msgspec.json.encode({"status": 404, "code": "not_found", "title": title(404), "detail": detail})

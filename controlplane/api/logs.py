@@ -8,6 +8,7 @@ import msgspec
 from django.db import connection
 from django.db.models import F, Max
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
@@ -126,13 +127,13 @@ class JobLogs(Resource):
 
 def _check(query: LogQuery) -> None:
     if query.stream not in {"out", "err", "both"}:
-        raise Refused(400, "invalid", "stream must be out, err or both")
+        raise Refused(400, "invalid", _("stream must be out, err or both"))
     if not 1 <= query.limit <= MOST_BYTES:
-        raise Refused(400, "invalid", f"limit must be a number of bytes from 1 to {MOST_BYTES:,}")
+        raise Refused(400, "invalid", _("limit must be a number of bytes from 1 to {most:,}").format(most=MOST_BYTES))
     if query.tail is not None and not 0 <= query.tail <= MOST_LINES:
-        raise Refused(400, "invalid", f"tail must be a number of lines from 0 to {MOST_LINES:,}")
+        raise Refused(400, "invalid", _("tail must be a number of lines from 0 to {most:,}").format(most=MOST_LINES))
     if (query.offset or 0) < 0 or query.rank < 0:
-        raise Refused(400, "invalid", "offset and rank must be 0 or more")
+        raise Refused(400, "invalid", _("offset and rank must be 0 or more"))
 
 
 def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
@@ -146,15 +147,16 @@ def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
     if attempt is not None:
         part = attempt.parts.filter(rank=query.rank).first()
         if part is None:
-            raise not_found(f"rank {query.rank} in this attempt")
+            raise not_found(_("rank {rank} in this attempt").format(rank=query.rank))
         return part
     names = list(job.stages.values_list("name", flat=True))
     if query.stage and query.stage not in names:
-        raise Refused(
-            404, "not_found", f"job {job.number} has no stage {query.stage[:63]!r}; {nearest(query.stage, names)}"
+        detail = _("job {number} has no stage {name!r}; {nearest}").format(
+            number=job.number, name=query.stage[:63], nearest=nearest(query.stage, names)
         )
+        raise Refused(404, "not_found", detail)
     if query.attempt is not None:
-        raise not_found(f"attempt {query.attempt}")
+        raise not_found(_("attempt {name}").format(name=query.attempt))
     return None
 
 
@@ -200,7 +202,7 @@ def last_lines(content: bytes, count: int) -> bytes:
     if count == 0:
         return b""
     end = len(content) - 1 if content.endswith(b"\n") else len(content)
-    for _ in range(count):
+    for _line in range(count):
         end = content.rfind(b"\n", 0, end)
         if end < 0:
             return content

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -136,13 +137,14 @@ class MaintenanceWindows(Resource):
     def post(self, request: Request) -> Response:
         """Plans a window, and tells which stages that run now may run into it. Only staff."""
         only_tried = asked(request, DryRun).dry_run
-        user = staff(request, "plan a maintenance")
+        user = staff(request, _("plan a maintenance"))
         body = taken(request, WindowAsked)
         node = Node.objects.filter(name=body.node).first() if body.node else None
         pool = Pool.objects.filter(name=body.pool).first() if body.pool else None
-        for kind, name, found in (("node", body.node, node), ("pool", body.pool, pool)):
-            if name and found is None:
-                raise _faulty(kind, f"there is no {kind} {name[:63]}")
+        if body.node and node is None:
+            raise _faulty("node", _("there is no node {name}").format(name=body.node[:63]))
+        if body.pool and pool is None:
+            raise _faulty("pool", _("there is no pool {name}").format(name=body.pool[:63]))
         if fault := maintenance.unfit(node, pool, body.starts_at, body.ends_at, body.reason):
             raise _faulty(*fault)
         row = maintenance.plan(
@@ -180,7 +182,7 @@ class MaintenanceCancel(Resource):
     @idempotent
     def post(self, request: Request, number: int) -> Response:
         """Calls a window off, also one that has begun. Only staff."""
-        user = staff(request, "cancel a maintenance")
+        user = staff(request, _("cancel a maintenance"))
         return Response(shown(maintenance.cancel(_row(number), user.get_username())))
 
 
@@ -206,18 +208,18 @@ def _faulty(field: str, detail: str) -> Refused:
 def _row(number: int) -> Row:
     row = Row.objects.select_related("node", "pool").filter(pk=number).first()
     if row is None:
-        raise not_found(f"maintenance window {number}")
+        raise not_found(_("maintenance window {number}").format(number=number))
     return row
 
 
 def _detail(row: Row, user: User) -> MaintenanceWindowDetail:
     affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > row.starts_at]
-    numbers = {job for job, _ in affected}
+    numbers = {job for job, _one in affected}
     visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
     return MaintenanceWindowDetail(
         shown(row),
         [one for job, one in affected if job in visible],
-        sum(job not in visible for job, _ in affected),
+        sum(job not in visible for job, _one in affected),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from django.db import connection
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -95,7 +96,9 @@ class JobMetrics(Resource):
         """What the job's devices and processes used, in at most 300 steps."""
         query, job = asked(request, MetricQuery), found(signed_in(request), name)
         if not 1 <= query.since_s <= LONGEST_S:
-            raise Refused(400, "invalid", f"since_s must be a number of seconds from 1 to {LONGEST_S}")
+            raise Refused(
+                400, "invalid", _("since_s must be a number of seconds from 1 to {most}").format(most=LONGEST_S)
+            )
         return Response(series(job, query.since_s))
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from django.db.models import Prefetch, Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema, extend_schema_view
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -138,7 +140,7 @@ def found(name: str) -> rows.Node:
         pass  # a name, then
     node = all_nodes().filter(query).first()
     if node is None:
-        raise not_found(f"node {name[:63]}")
+        raise not_found(_("node {name}").format(name=name[:63]))
     return node
 
 
@@ -180,12 +182,15 @@ class NodeAction(Resource):
     def post(self, request: Request, name: str) -> Response:
         """Acts on the node and answers with how it stands then."""
         why = taken(request, Why)
-        user = staff(request, f"{self.action} a node")
+        user = staff(request, gettext(_DEEDS[self.action]))
         node = found(name)
         {"drain": service.drain, "resume": service.resume}[self.action](
             node, user.get_username(), why.reason.strip()[:200]
         )
         return Response(shown([found(node.name)], user)[0])
+
+
+_DEEDS = {"drain": gettext_noop("drain a node"), "resume": gettext_noop("resume a node")}
 
 
 def _action(word: str, promise: str) -> type[NodeAction]:

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from django.db.models import CharField, IntegerField, Model, QuerySet, TextField
+from django.utils.translation import gettext as _
 from rest_framework.request import Request
 
 from controlplane.api.problem import Refused
@@ -57,7 +58,7 @@ def page_of(
     """
     limit = USUAL if limit is None else limit
     if not 1 <= limit <= LARGEST:
-        raise Refused(400, "invalid", f"limit must be a whole number from 1 to {LARGEST}")
+        raise Refused(400, "invalid", _("limit must be a whole number from 1 to {most}").format(most=LARGEST))
     cursor = _read(request.query_params.get("cursor", ""), _field(rows, key))
     backwards = cursor is not None and cursor.backwards
     down = descending != backwards
@@ -98,7 +99,7 @@ def _read(text: str, field: Any) -> _Cursor | None:
             raise ValueError("a cursor of another list")
         return cursor
     except (ValueError, binascii.Error, RecursionError):
-        raise Refused(400, "invalid", "this cursor cannot be read; take it from next or previous") from None
+        raise Refused(400, "invalid", _("this cursor cannot be read; take it from next or previous")) from None
 
 
 def _link(request: Request, cursor: _Cursor) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from django.db.models import Count, Q
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -71,5 +72,5 @@ class OnePool(Resource):
         """A pool by its name."""
         pool = rows.Pool.objects.filter(name=name).first()
         if pool is None:
-            raise not_found(f"pool {name[:63]}")
+            raise not_found(_("pool {name}").format(name=name[:63]))
         return Response(_shown(pool, pool.nodes.exclude(state="LOST").count()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooB
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
 from django.http import Http404
+from django.utils.translation import gettext as _
 from psycopg import errors as postgres
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -23,7 +23,9 @@ from rest_framework.response import Response
 from controlplane.fleet.service import Refusal as FleetRefusal
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec
+from controlplane.sentences import in_language, title
 from scheduler.core.lifecycle import IllegalTransition
+from scheduler.core.sentences import said
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_S = 2
@@ -73,7 +75,7 @@ class ProblemResponse(Response):
 
 def not_found(what: str) -> Refused:
     """The answer where there is nothing by that name, or nothing that this user may know of."""
-    return Refused(404, "not_found", f"there is no {what} that you may see")
+    return Refused(404, "not_found", _("there is no {what} that you may see").format(what=what))
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response:
@@ -86,7 +88,7 @@ def handle(error: Exception, context: dict[str, Any]) -> Response:
         # A database that is away fails every request in the same way: one line each is enough.
         log.error("%s: %s, trace %s", where, refused.code, trace_id, exc_info=error if refused.status == 500 else None)
     problem = Problem(
-        title=HTTPStatus(refused.status).phrase,
+        title=title(refused.status),
         status=refused.status,
         detail=refused.detail,
         code=refused.code,
@@ -114,27 +116,27 @@ def _refused(error: Exception) -> Refused:
             return error
         case InvalidSpec():
             count = len(error.errors)
-            detail = str(error) if count == 1 else f"the job file has {count} faults"
+            detail = str(error) if count == 1 else _("the job file has {count} faults").format(count=count)
             return Refused(422, "invalid_spec", detail, errors=error.errors)
         case IllegalTransition():
-            return Refused(409, "illegal_transition", str(error))
+            return Refused(409, "illegal_transition", in_language(said(error)))
         case FleetRefusal():
             return Refused(409, "refused", str(error))
         case Http404():
-            return Refused(404, "not_found", "there is nothing at this address that you may see")
+            return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():
-            return Refused(403, "permission_denied", "you may not do this")
+            return Refused(403, "permission_denied", _("you may not do this"))
         case RequestDataTooBig():
-            return Refused(413, "too_large", "the request is larger than this server accepts")
+            return Refused(413, "too_large", _("the request is larger than this server accepts"))
         case SuspiciousOperation() | BadRequest():
-            return Refused(400, "invalid", "this request cannot be read")
+            return Refused(400, "invalid", _("this request cannot be read"))
         case exceptions.APIException():
             return _from_rest(error)
         case msgspec.ValidationError() | msgspec.DecodeError():
-            return Refused(400, "invalid", f"the request cannot be read: {error}")
+            return Refused(400, "invalid", _("the request cannot be read: {reason}").format(reason=error))
         case DatabaseError():
             return _from_database(error)
-    return Refused(500, "internal", "the server made a mistake; its log has more under this trace_id")
+    return Refused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))
 
 
 def _from_rest(error: exceptions.APIException) -> Refused:
@@ -143,8 +145,8 @@ def _from_rest(error: exceptions.APIException) -> Refused:
         406: "not_acceptable", 415: "unsupported_media_type", 429: "throttled",
     }.get(error.status_code, "invalid")  # fmt: skip
     if isinstance(error, exceptions.ValidationError):
-        return Refused(400, "invalid", "the request is not valid", errors=list(_flat(error.detail)))
-    hint = "sign in, or send Authorization: Bearer with an access token" if error.status_code == 401 else ""
+        return Refused(400, "invalid", _("the request is not valid"), errors=list(_flat(error.detail)))
+    hint = _("sign in, or send Authorization: Bearer with an access token") if error.status_code == 401 else ""
     return Refused(error.status_code, code, str(error.detail), hint=hint)
 
 
@@ -162,13 +164,15 @@ def _flat(detail: Any, pointer: str = "") -> Iterable[Refusal]:
 def _from_database(error: DatabaseError) -> Refused:
     cause = error.__cause__
     if isinstance(cause, postgres.DiskFull):
-        return Refused(503, "storage_full", "the database's disk is full: reading works, writing does not", retry_s=30)
+        return Refused(
+            503, "storage_full", _("the database's disk is full: reading works, writing does not"), retry_s=30
+        )
     if isinstance(cause, postgres.LockNotAvailable | postgres.QueryCanceled | postgres.DeadlockDetected):
-        return Refused(503, "busy", "the database is busy; try again", retry_s=RETRY_AFTER_S)
+        return Refused(503, "busy", _("the database is busy; try again"), retry_s=RETRY_AFTER_S)
     if isinstance(error, OperationalError | InterfaceError):
-        return Refused(503, "database_unavailable", "the database does not answer; try again", retry_s=RETRY_AFTER_S)
+        return Refused(503, "database_unavailable", _("the database does not answer; try again"), retry_s=RETRY_AFTER_S)
     if isinstance(error, DataError):
-        return Refused(400, "invalid", "a value in this request is larger than what can be kept")
+        return Refused(400, "invalid", _("a value in this request is larger than what can be kept"))
     if isinstance(error, IntegrityError):
-        return Refused(409, "conflict", "somebody else changed this at the same moment; look again and repeat")
-    return Refused(500, "internal", "the server made a mistake; its log has more under this trace_id")
+        return Refused(409, "conflict", _("somebody else changed this at the same moment; look again and repeat"))
+    return Refused(500, "internal", _("the server made a mistake; its log has more under this trace_id"))

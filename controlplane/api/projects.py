@@ -9,6 +9,7 @@ from datetime import timedelta
 import msgspec
 from django.db.models import OuterRef, Subquery, Sum
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -101,5 +102,5 @@ class OneProject(Resource):
         user = signed_in(request)
         found = shown(permissions.visible_projects(user).filter(name=name), user)
         if not found:
-            raise not_found(f"project {name[:63]}")
+            raise not_found(_("project {name}").format(name=name[:63]))
         return Response(found[0])

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from django.http import HttpResponse
 from django.utils.cache import get_conditional_response
+from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
@@ -105,7 +106,7 @@ def staff(request: Request, deed: str) -> User:
     """The user who asks, who must run the cluster; raises 403 that says what only staff may do."""
     user = signed_in(request)
     if not permissions.is_staff(user):
-        raise Refused(403, "permission_denied", f"only staff may {deed}")
+        raise Refused(403, "permission_denied", _("only staff may {deed}").format(deed=deed))
     return user
 
 
@@ -116,7 +117,11 @@ def asked(request: Request, shape: type[Q]) -> Q:
         raise Refused(400, "invalid", fault)
     known = {field.encode_name for field in msgspec.structs.fields(shape)}
     faults = [
-        Refusal(f"/{name}", f"there is no parameter {name[:60]!r} here; {nearest(name, known)}", "unknown_parameter")
+        Refusal(
+            f"/{name}",
+            _("there is no parameter {name!r} here; {nearest}").format(name=name[:60], nearest=nearest(name, known)),
+            "unknown_parameter",
+        )
         for name in request.query_params
         if name not in known
     ]
@@ -125,7 +130,7 @@ def asked(request: Request, shape: type[Q]) -> Q:
     try:
         found = msgspec.convert(request.query_params.dict(), shape, strict=False)
     except msgspec.ValidationError as error:
-        raise Refused(400, "invalid", f"a query parameter cannot be read: {error}") from None
+        raise Refused(400, "invalid", _("a query parameter cannot be read: {reason}").format(reason=error)) from None
     return _kept(found)
 
 
@@ -133,7 +138,8 @@ def _kept(found: Q) -> Q:
     """What was read, where each of its values can be kept; raises 400 for one that cannot."""
     for field in msgspec.structs.fields(found):
         if fault := fault_of(getattr(found, field.name)):
-            at = Refusal(f"/{field.encode_name}", f"{field.encode_name} {fault}", "out_of_range")
+            detail = _("{what} {fault}").format(what=field.encode_name, fault=fault)
+            at = Refusal(f"/{field.encode_name}", detail, "out_of_range")
             raise Refused(400, "invalid", at.detail, errors=[at])
     return found
 
@@ -152,7 +158,7 @@ def taken(request: Request, shape: type[Q]) -> Q:
     try:
         return _kept(msgspec.convert(request.data, shape))
     except msgspec.ValidationError as error:
-        raise Refused(400, "invalid", f"the body cannot be read: {error}") from None
+        raise Refused(400, "invalid", _("the body cannot be read: {reason}").format(reason=error)) from None
 
 
 class StructSchema(OpenApiSerializerExtension):
@@ -165,7 +171,9 @@ class StructSchema(OpenApiSerializerExtension):
         return str(self.target.__name__)
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        _, components = msgspec.json.schema_components([self.target], ref_template="#/components/schemas/{name}")
+        _parts_of, components = msgspec.json.schema_components(
+            [self.target], ref_template="#/components/schemas/{name}"
+        )
         for part in _parts(msgspec.inspect.type_info(self.target)):
             name = part.__name__
             if part is not self.target:

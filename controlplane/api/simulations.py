@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,9 +20,10 @@ from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
 from controlplane.jobs.section import Refusal
+from controlplane.sentences import in_language
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
-from scheduler.scenario.scenario import ScenarioError
+from scheduler.scenario.scenario import ScenarioError, shortened
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,8 +112,10 @@ class Simulations(Resource):
             row = service.submit(body, signed_in(request))
         except ScenarioError as error:
             pointer = "/" + error.at.replace(".", "/")
-            fault = Refusal(pointer.rstrip("/"), error.problem, "invalid")
-            raise Refused(422, "invalid_scenario", str(error), errors=[fault]) from None
+            problem = shortened(in_language(error.said))
+            detail = f"{error.at}: {problem}" if error.at else problem
+            fault = Refusal(pointer.rstrip("/"), problem, "invalid")
+            raise Refused(422, "invalid_scenario", detail, errors=[fault]) from None
         except service.TooMany as error:
             raise Refused(429, "too_many_simulations", str(error)) from None
         return Response(_shown(row), status=201)
@@ -153,7 +157,7 @@ def _visible(user: User) -> Any:
 def _row(request: Request, number: int) -> rows.Simulation:
     row: rows.Simulation | None = _visible(signed_in(request)).filter(pk=number).first()
     if row is None:
-        raise not_found(f"simulation {number}")
+        raise not_found(_("simulation {number}").format(number=number))
     return row
 
 

@@ -10,6 +10,7 @@ import msgspec
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -107,7 +108,7 @@ class TimelineNow(Resource):
         query, now = asked(request, TimelineQuery), timezone.now().replace(microsecond=0)
         begin, end = _moment(query.from_, -3600, now), _moment(query.to, 3600, now)
         if not begin < end <= begin + LONGEST:
-            raise Refused(400, "invalid", f"from must be before to, by at most {LONGEST.days} days")
+            raise Refused(400, "invalid", _("from must be before to, by at most {most} days").format(most=LONGEST.days))
         return Response(timeline(signed_in(request), begin, end, query.pool, now))
 
 
@@ -123,11 +124,10 @@ def _moment(text: str, fallback_s: float, now: datetime) -> datetime:
         except ValueError:
             at = None
     if at is None or at.tzinfo is None:
-        raise Refused(
-            400, "invalid", "from and to must be seconds relative to now, or times such as 2027-01-31T18:00:00Z"
-        )
+        detail = _("from and to must be seconds relative to now, or times such as 2027-01-31T18:00:00Z")
+        raise Refused(400, "invalid", detail)
     if fault := fault_of(at):
-        raise Refused(400, "invalid", f"from and to {fault}")
+        raise Refused(400, "invalid", _("from and to {fault}").format(fault=fault))
     return at.astimezone(UTC)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.urls import path, re_path
+from django.utils.translation import gettext as _
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -42,7 +43,7 @@ class Nothing(Resource):
 
     def dispatch_any(self, request: Request, rest: str = "") -> Response:
         """Says that there is nothing here."""
-        raise not_found(f"address /api/v1/{rest[:80]}")
+        raise not_found(_("address {path}").format(path=f"/api/v1/{rest[:80]}"))
 
     get = post = put = patch = delete = dispatch_any
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.fleet.models import MaintenanceWindow, Node
@@ -68,15 +69,15 @@ def unfit(
 ) -> tuple[str, str] | None:
     """The field of a window that cannot be as it is, with a sentence; None where all is well."""
     if (node is None) == (pool is None):
-        return "node", "name either a node or a pool, and not both"
+        return "node", _("name either a node or a pool, and not both")
     if ends_at <= starts_at:
-        return "ends_at", "it must end after it starts"
+        return "ends_at", _("it must end after it starts")
     if ends_at <= timezone.now():
-        return "ends_at", "it lies in the past; give an end that is still to come"
+        return "ends_at", _("it lies in the past; give an end that is still to come")
     if (ends_at - starts_at).total_seconds() > LONGEST_S:
-        return "ends_at", "it lasts longer than 366 days; drain what is away for good"
+        return "ends_at", _("it lasts longer than 366 days; drain what is away for good")
     if not reason.strip():
-        return "reason", "a maintenance needs a reason: others will ask"
+        return "reason", _("a maintenance needs a reason: others will ask")
     return None
 
 
@@ -88,7 +89,10 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             cancelled_at=now, cancelled_by=actor
         )
         if not changed:
-            raise Refusal(f"the maintenance of {window.of} has ended or was cancelled before")
+            told = _("the maintenance of pool {name} has ended or was cancelled before")
+            if window.node:
+                told = _("the maintenance of node {name} has ended or was cancelled before")
+            raise Refusal(told.format(name=window.node or window.pool))
         announce()
     window.refresh_from_db()
     return window

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
@@ -71,21 +72,29 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
     try:
         slug(name)
     except ValidationError:
-        raise Refusal(f"node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens") from None
+        raise Refusal(
+            _("node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens").format(name=name)
+        ) from None
     with transaction.atomic():
         join = JoinToken.objects.select_for_update().filter(digest=digest(token)).first()
         if join is None or join.expires_at < timezone.now() or join.uses_left < 1:
-            raise Refusal("this join token is unknown, used up or expired; make a new one with: manage.py join_token")
+            raise Refusal(
+                _("this join token is unknown, used up or expired; make a new one with: {command}").format(
+                    command="manage.py join_token"
+                )
+            )
         credential = secrets.token_urlsafe(32)
         node = Node.objects.select_for_update().filter(name=name).first()
         if join.node_id is not None and (node is None or node.id != join.node_id):
-            raise Refusal(f"this join token was made for another node than {name}")
+            raise Refusal(_("this join token was made for another node than {name}").format(name=name))
         if node is None:
             node = Node.objects.create(name=name, credential_digest=digest(credential))
         elif join.node_id is None:
             raise Refusal(
-                f"node {name} is here already ({node.state}); choose another name, or let it join again "
-                f"with a token of its own: manage.py join_token --node {name}"
+                _(
+                    "node {name} is here already ({state}); choose another name, or let it join again "
+                    "with a token of its own: {command}"
+                ).format(name=name, state=node.state, command=f"manage.py join_token --node {name}")
             )
         else:
             node.credential_digest = digest(credential)
@@ -117,8 +126,8 @@ def credentials(nodes: set[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 def authenticate(header: str) -> Node | None:
     """The node that an Authorization header proves (``Node <id>:<credential>``), or None."""
-    scheme, _, rest = header.partition(" ")
-    node_id, _, credential = rest.strip().partition(":")
+    scheme, _space, rest = header.partition(" ")
+    node_id, _colon, credential = rest.strip().partition(":")
     if scheme.lower() != "node" or not credential:
         return None
     try:
@@ -253,7 +262,7 @@ def _mark_devices(node: Node, conditions: Conditions) -> None:
 def drain(node: Node, actor: str, reason: str) -> Node:
     """Lets what runs finish and places nothing new. A reason is required: others will ask."""
     if not reason.strip():
-        raise Refusal("a drain needs a reason: others will ask")
+        raise Refusal(_("a drain needs a reason: others will ask"))
     return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
 
 
@@ -265,14 +274,14 @@ def resume(node: Node, actor: str, reason: str = "") -> Node:
 def cordon(device: Device, actor: str, reason: str) -> None:
     """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
     if not reason.strip():
-        raise Refusal("a cordon needs a reason: others will ask")
+        raise Refusal(_("a cordon needs a reason: others will ask"))
     _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
     """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
     if device.health != Health.CORDONED:
-        raise Refusal(f"device {device} is {device.health}, not CORDONED")
+        raise Refusal(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
     _set_health(device, Health.OK, "")
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
@@ -284,7 +293,7 @@ def _set_health(device: Device, health: Health, reason: str) -> None:
         Node.objects.select_for_update().get(id=device.node_id)
         locked = Device.objects.select_for_update().get(id=device.id)
         if health == Health.CORDONED and not locked.present:
-            raise Refusal(f"device {locked} is not there any more")
+            raise Refusal(_("device {device} is not there any more").format(device=locked))
         Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
@@ -296,7 +305,7 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
         if state is None:
             state = NodeState.READY if locked.last_report_at else NodeState.JOINING
         if locked.state == NodeState.LOST and state != NodeState.DRAINING:
-            raise Refusal(f"node {locked.name} is LOST; it is READY again once its agent reports")
+            raise Refusal(_("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name))
         _enter(locked, state, reason)
         locked.save(update_fields=["state", "state_at", "reason"])
         transaction.on_commit(changes.wake)

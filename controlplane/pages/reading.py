@@ -35,7 +35,7 @@ def read(request: HttpRequest, path: str) -> Answer:
     if status == 404:
         raise Http404(_("There is nothing at {path}, or you may not see it.").format(path=path.partition("?")[0]))
     if status in {401, 403}:
-        raise PermissionDenied(_detail(content) or "you may not see this")
+        raise PermissionDenied(_detail(content) or _("you may not see this"))
     if status in {400, 422}:
         raise BadRequest(_detail(content))
     if status >= 400:

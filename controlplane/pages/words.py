@@ -200,6 +200,14 @@ LEFT_OUT = (
 # Who did something, where it was no person.
 ACTORS = (_("engine"), _("agent"))
 
+# How a simulation failed, where not by a fault in the work itself.
+FAULTS = (
+    _("its process could not be started: {reason}"),
+    _("its process is gone"),
+    _("it took longer than {n} minutes"),
+    _("the server that ran it was stopped"),
+)
+
 # What a forecast rests on.
 BASES = (
     _("as declared"),

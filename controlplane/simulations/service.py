@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.access.models import User
@@ -44,7 +45,7 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     checked = build(scenario, limits=LIMITS)
     settle_lost()
     if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
-        raise TooMany(f"{MOST_AT_ONCE} simulations run already; wait for one, or cancel one")
+        raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
     row = Simulation.objects.create(
         user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
     )
@@ -58,16 +59,18 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     """The scenario with the user's own history in the place of ``trace.history``; and what its trace comes from."""
     trace = body.get("trace") or {"generate": {}}
     if not isinstance(trace, dict):
-        raise ScenarioError("trace", "must be a mapping with one of text, generate and history")
+        raise ScenarioError("trace", _("must be a mapping with one of text, generate and history"))
     if "history" not in trace:
         return {**body, "trace": trace}, next((name for name in ("text", "generate", "file") if name in trace), "")
     asked = trace["history"] or {}
     days = asked.get("days", 7) if isinstance(asked, dict) else None
     if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0 < days <= history.MOST_DAYS:
-        raise ScenarioError("trace.history", f"must be like {{days: 7}}, at most {history.MOST_DAYS} days")
+        problem = _("must be like {{days: 7}}, at most {most} days").format(most=history.MOST_DAYS)
+        raise ScenarioError("trace.history", problem)
     text = history.text(days, visible_jobs(user, "job__"), int(LIMITS.arrivals))
     if not text:
-        raise ScenarioError("trace.history", f"no stage that you may see was completed in the last {days:g} days")
+        problem = _("no stage that you may see was completed in the last {days:g} days").format(days=days)
+        raise ScenarioError("trace.history", problem)
     rest = {key: value for key, value in trace.items() if key == "first"}
     return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
 

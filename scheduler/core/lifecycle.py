@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
+from scheduler.core.sentences import _
+
 
 class State(StrEnum):
     """Where a stage is in its life. A job's state derives from its stages by :func:`job_state`."""
@@ -122,7 +124,7 @@ class IllegalTransition(ValueError):
     """Raised when an event cannot happen in a state."""
 
     def __init__(self, state: State, event: Event) -> None:
-        super().__init__(f"a stage that is {state} cannot {event}")
+        super().__init__(_("a stage that is {state} cannot {event}").format(state=state, event=event))
         self.state, self.event = state, event
 
 

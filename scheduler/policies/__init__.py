@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 from scheduler.core.ports import ABILITIES
+from scheduler.core.sentences import _
 
 
 @cache
@@ -34,17 +35,18 @@ def build(name: str, params: dict[str, Any]) -> Any:
     """The policy called ``name`` with these parameters; raises ``ValueError`` that lists what exists."""
     known = discover()
     if name not in known:
-        raise ValueError(f'there is no policy "{name}"; there are {", ".join(known)}')
+        raise ValueError(_('there is no policy "{name}"; there are {all}').format(name=name, all=", ".join(known)))
     allowed = [one.name for one in fields(known[name])]
     for param in params:
         if param not in allowed:
-            takes = ", ".join(allowed) or "no parameters"
-            raise ValueError(f'policy "{name}" has no parameter "{param}"; it takes {takes}')
+            takes = ", ".join(allowed) or _("no parameters")
+            problem = _('policy "{name}" has no parameter "{param}"; it takes {takes}')
+            raise ValueError(problem.format(name=name, param=param, takes=takes))
         _check(name, param, params[param], known[name])
     try:
         return known[name](**params)
     except TypeError as error:
-        raise ValueError(f'policy "{name}": {error}') from None
+        raise ValueError(_('policy "{name}": {fault}').format(name=name, fault=error)) from None
 
 
 def _check(name: str, param: str, value: Any, policy: type) -> None:
@@ -55,10 +57,13 @@ def _check(name: str, param: str, value: Any, policy: type) -> None:
     if isinstance(default, bool) or not isinstance(default, (int, float)):
         right = default is MISSING or default is None or isinstance(value, type(default))
         if not right:
-            raise ValueError(f'policy "{name}": {param} must be of type {type(default).__name__}, not {value!r}')
+            problem = _('policy "{name}": {param} must be of type {kind}, not {value!r}')
+            raise ValueError(problem.format(name=name, param=param, kind=type(default).__name__, value=value))
         return
     least, most = found.metadata.get("range", (0.0, math.inf))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not least <= value <= most:
-        upper = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
-        raise ValueError(f'policy "{name}": {param} must be a number {upper}, not {value!r}')
+        problem = _('policy "{name}": {param} must be a number of at least {least:g}, not {value!r}')
+        if math.isfinite(most):
+            problem = _('policy "{name}": {param} must be a number from {least:g} to {most:g}, not {value!r}')
+        raise ValueError(problem.format(name=name, param=param, least=least, most=most, value=value))

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler.core.sentences import _
 from scheduler.sim.traces import Arrival, Trace, generic
 
 KEYS: Final = ("jobs", "per_hour", "median_s", "sigma", "widths", "projects", "daily", "seed")
@@ -26,7 +27,7 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
     they are whole nodes of eight); ``daily`` lets twice as many arrive by day as by night. Raises ``ValueError``."""
     jobs = int(_number(asked, "jobs", 200, 1, 1e6))
     if jobs > most:
-        raise ValueError(f"generate.jobs is {jobs:,}; at most {most:,.0f}")
+        raise ValueError(_("generate.jobs is {jobs:,}; at most {most:,.0f}").format(jobs=jobs, most=most))
     per_hour = _number(asked, "per_hour", 30.0, 0.01, 1e6)
     median_s, sigma = _number(asked, "median_s", 1200.0, 1, 1e7), _number(asked, "sigma", 1.4, 0, 4)
     widths, projects = _widths(asked.get("widths") or WIDTHS), _projects(asked.get("projects"))
@@ -58,8 +59,10 @@ def generate(asked: Mapping[str, Any], most: float = math.inf) -> Trace:
 def _widths(value: Any) -> dict[float, float]:
     """Numbers of devices with their shares; raises ``ValueError``."""
     wrong = ValueError(
-        f"generate.widths must map up to {MOST_WIDTHS} numbers of devices, each at most {WIDEST:,}, to shares, such as "
-        "{1: 0.7, 8: 0.3}"
+        _(
+            "generate.widths must map up to {most} numbers of devices, each at most {widest:,}, to shares, such as "
+            "{{1: 0.7, 8: 0.3}}"
+        ).format(most=MOST_WIDTHS, widest=WIDEST)
     )
     if not isinstance(value, Mapping) or len(value) > MOST_WIDTHS:
         raise wrong
@@ -78,14 +81,18 @@ def _projects(value: Any) -> list[str]:
     """Names of projects; raises ``ValueError``."""
     names = value or ["vision", "speech", "language"]
     if not isinstance(names, list | tuple) or len(names) > MOST_PROJECTS:
-        raise ValueError(f"generate.projects must be a list of up to {MOST_PROJECTS:,} names")
+        raise ValueError(_("generate.projects must be a list of up to {most:,} names").format(most=MOST_PROJECTS))
     if not all(isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable() for name in names):
-        raise ValueError("generate.projects must hold names of 1 to 100 printable characters")
+        raise ValueError(_("generate.projects must hold names of 1 to 100 printable characters"))
     return list(names)
 
 
 def _number(asked: Mapping[str, Any], key: str, default: float, least: float, most: float) -> float:
     value = asked.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ValueError(f"generate.{key} must be a number from {least:g} to {most:g}, not {value!r}")
+        raise ValueError(
+            _("generate.{key} must be a number from {least:g} to {most:g}, not {value!r}").format(
+                key=key, least=least, most=most, value=value
+            )
+        )
     return float(value)

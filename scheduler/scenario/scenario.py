@@ -13,6 +13,7 @@ import yaml
 
 from scheduler import profiles
 from scheduler.core.profile import Profile
+from scheduler.core.sentences import _, said
 from scheduler.core.types import Node
 from scheduler.scenario import arrivals
 from scheduler.sim.cluster import cluster
@@ -34,8 +35,13 @@ class ScenarioError(ValueError):
     """Raised with the place in the scenario and what would be accepted there."""
 
     def __init__(self, at: str, problem: str) -> None:
-        self.at, self.problem = at[:100], problem if len(problem) <= 500 else f"{problem[:500]}..."
+        self.at, self.said, self.problem = at[:100], problem, shortened(problem)
         super().__init__(f"{self.at}: {self.problem}" if at else self.problem)
+
+
+def shortened(problem: str) -> str:
+    """The problem, cut where somebody's value makes it too long."""
+    return str(problem) if len(problem) <= 500 else f"{problem[:500]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ def read(path: Path) -> Scenario:
     try:
         body = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ScenarioError("", f"{path.name} is not YAML: {error}") from None
+        raise ScenarioError("", _("{name} is not YAML: {reason}").format(name=path.name, reason=error)) from None
     return build(body, beside=path.parent)
 
 
@@ -104,7 +110,8 @@ def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None
     # Everything is counted before it is made: what is refused must not have cost what it asked for.
     count = math.prod(_count(asked.get(key)) for key in ("profiles", "loads", "seeds"))
     if count > limits.cells:
-        raise ScenarioError("profiles", f"profiles x loads x seeds are {count} worlds; at most {limits.cells:.0f}")
+        problem = _("profiles x loads x seeds are {count} worlds; at most {most:.0f}")
+        raise ScenarioError("profiles", problem.format(count=count, most=limits.cells))
     chosen = _profiles(asked.get("profiles") or [profiles.DEFAULT])
     loads = tuple(_numbers(asked.get("loads", [1.0]), "loads", 0.01, 100.0))
     seeds = tuple(int(seed) for seed in _numbers(asked.get("seeds", [0]), "seeds", 0, 2**31))
@@ -112,12 +119,13 @@ def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None
     try:
         nodes = cluster(str(world.get("nodes", "8x8")), cores, limits.devices)
     except ValueError as error:
-        raise ScenarioError("world.nodes", str(error)) from None
+        raise ScenarioError("world.nodes", said(error)) from None
     trace = _trace(asked.get("trace") or {"generate": {}}, beside, limits)
     _check_times(trace, min(loads))
     weights = _mapping(world.get("weights") or {}, "world.weights", None)
     if len(weights) > MOST_WEIGHTS:
-        raise ScenarioError("world.weights", f"names {len(weights):,} projects; at most {MOST_WEIGHTS:,}")
+        problem = _("names {count:,} projects; at most {most:,}").format(count=len(weights), most=MOST_WEIGHTS)
+        raise ScenarioError("world.weights", problem)
     return Scenario(
         name=name,
         trace=trace,
@@ -140,7 +148,9 @@ def build(body: Any, *, limits: Limits | None = None, beside: Path | None = None
 def _name(asked: Mapping[str, Any]) -> str:
     name = asked.get("name") or "simulation"
     if not isinstance(name, str | int | float) or len(text := str(name)) > LONGEST_NAME or not text.isprintable():
-        raise ScenarioError("name", f"must be a text of at most {LONGEST_NAME} printable characters")
+        raise ScenarioError(
+            "name", _("must be a text of at most {most} printable characters").format(most=LONGEST_NAME)
+        )
     return text
 
 
@@ -155,10 +165,12 @@ def _check_times(trace: Trace, load: float) -> None:
     """Raises for times that no calendar holds."""
     longest = max(one.duration_s for one in trace.arrivals)
     if longest > generic.YEARS_S:
-        raise ScenarioError("trace", f"a stage lasts {longest:g} seconds; at most {generic.YEARS_S:g}, ten years")
+        problem = _("a stage lasts {longest:g} seconds; at most {most:g}, ten years")
+        raise ScenarioError("trace", problem.format(longest=longest, most=generic.YEARS_S))
     span_s = (trace.arrivals[-1].submit_s - trace.arrivals[0].submit_s) / load
     if span_s > LONGEST_S:
-        raise ScenarioError("trace", f"spans {span_s:g} seconds under the least load; at most {LONGEST_S:g}, a century")
+        problem = _("spans {span_s:g} seconds under the least load; at most {most:g}, a century")
+        raise ScenarioError("trace", problem.format(span_s=span_s, most=LONGEST_S))
 
 
 def scaled(found: Sequence[Arrival], load: float) -> list[Arrival]:
@@ -176,17 +188,17 @@ def _profiles(body: Any) -> dict[str, Profile]:
         elif isinstance(body, Mapping):
             named = {_profile_name(name): profiles.load(str(name), spec or {}) for name, spec in body.items()}
         else:
-            raise ValueError("must be a list of names, or a mapping of names to profiles")
+            raise ValueError(_("must be a list of names, or a mapping of names to profiles"))
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise ScenarioError("profiles", str(error)) from None
+        raise ScenarioError("profiles", said(error)) from None
     if not named:
-        raise ScenarioError("profiles", f"is empty; there are {', '.join(profiles.PROFILES)}")
+        raise ScenarioError("profiles", _("is empty; there are {all}").format(all=", ".join(profiles.PROFILES)))
     return named
 
 
 def _profile_name(name: Any) -> str:
     if not isinstance(name, str) or len(name) > LONGEST_NAME:
-        raise ValueError(f"a profile's name must be a text of at most {LONGEST_NAME} characters")
+        raise ValueError(_("a profile's name must be a text of at most {most} characters").format(most=LONGEST_NAME))
     return name
 
 
@@ -194,47 +206,46 @@ def _trace(body: Any, beside: Path | None, limits: Limits) -> Trace:
     asked = _mapping(body, "trace", TRACE_KEYS)
     form = str(asked.get("format", "auto"))
     if form not in ("auto", *FORMATS):
-        raise ScenarioError("trace.format", f"there is no format {form!r}; there are auto, {', '.join(FORMATS)}")
+        problem = _("there is no format {name!r}; there are auto, {all}").format(name=form, all=", ".join(FORMATS))
+        raise ScenarioError("trace.format", problem)
     sources = [name for name in ("file", "text", "generate") if asked.get(name) is not None]
     if len(sources) != 1:
-        raise ScenarioError("trace", "must have one of file, text and generate")
+        raise ScenarioError("trace", _("must have one of file, text and generate"))
     try:
         if sources == ["generate"]:
             found = arrivals.generate(_mapping(asked["generate"], "trace.generate", arrivals.KEYS), limits.arrivals)
         elif sources == ["text"]:
             found = _of_text(asked["text"], form, limits.lines)
         elif beside is None:
-            raise ScenarioError("trace.file", "no file may be named here; send the trace itself as text")
+            raise ScenarioError("trace.file", _("no file may be named here; send the trace itself as text"))
         else:
             found = read_trace(beside / str(asked["file"]), form)
     except ScenarioError:
         raise
     except (ValueError, OverflowError, OSError) as error:
-        raise ScenarioError("trace", str(error)) from None
+        raise ScenarioError("trace", said(error)) from None
     if asked.get("first"):
         most = int(_number(asked, "trace", "first", 1, 1e9, 1))
         found = Trace(found.arrivals[:most], (*found.notes, f"the first {most:,} stages of the trace"), found.left_out)
     if not len(found):
-        raise ScenarioError("trace", "holds no stage that can run")
+        raise ScenarioError("trace", _("holds no stage that can run"))
     if len(found) > limits.arrivals:
-        raise ScenarioError(
-            "trace",
-            f"holds {len(found):,} stages; at most {limits.arrivals:,.0f}: set trace.first to take the first ones",
-        )
+        problem = _("holds {count:,} stages; at most {most:,.0f}: set trace.first to take the first ones")
+        raise ScenarioError("trace", problem.format(count=len(found), most=limits.arrivals))
     return found
 
 
 def _of_text(text: Any, form: str, most: float) -> Trace:
     """A trace that came as text: its first line tells what it is."""
     if not isinstance(text, str):
-        raise ScenarioError("trace.text", "must be a text: the lines of a trace")
+        raise ScenarioError("trace.text", _("must be a text: the lines of a trace"))
     lines = _bounded(io.StringIO(text), most)
     first = text[:LONGEST_LINE].partition("\n")[0]
     if form == "auto":
         form = "swf" if first.startswith(";") else "history" if '"submitted_at"' in first else "generic"
     readers = {"generic": generic.read, "history": history.read, "swf": swf.read}
     if form not in readers:
-        raise ScenarioError("trace.format", f"a trace sent as text is one of {', '.join(readers)}")
+        raise ScenarioError("trace.format", _("a trace sent as text is one of {all}").format(all=", ".join(readers)))
     return readers[form](lines)
 
 
@@ -242,37 +253,41 @@ def _bounded(lines: Iterable[str], most: float) -> Iterator[str]:
     """The lines, up to the first that is too long or too much."""
     for number, line in enumerate(lines, 1):
         if number > most:
-            raise ScenarioError("trace.text", f"has more than {most:,.0f} lines")
+            raise ScenarioError("trace.text", _("has more than {most:,.0f} lines").format(most=most))
         if len(line) > LONGEST_LINE:
-            raise ScenarioError("trace.text", f"line {number} is longer than {LONGEST_LINE:,} characters")
+            problem = _("line {line} is longer than {most:,} characters").format(line=number, most=LONGEST_LINE)
+            raise ScenarioError("trace.text", problem)
         yield line
 
 
 def _mapping(value: Any, at: str, keys: Sequence[str] | None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise ScenarioError(at, f"must be a mapping with {', '.join(keys or ())}".removesuffix(" with "))
+        problem = _("must be a mapping with {keys}").format(keys=", ".join(keys)) if keys else _("must be a mapping")
+        raise ScenarioError(at, problem)
     for key in value:
         if keys is not None and key not in keys:
-            raise ScenarioError(f"{at}.{key}".strip("."), f"there is no such key; there are {', '.join(keys)}")
+            problem = _("there is no such key; there are {all}").format(all=", ".join(keys))
+            raise ScenarioError(f"{at}.{key}".strip("."), problem)
     return value
 
 
 def _number(body: Mapping[str, Any], at: str, key: str, least: float, most: float, default: float) -> float:
     value = body.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-        raise ScenarioError(f"{at}.{key}".strip("."), f"must be a number from {least:g} to {most:g}, not {value!r}")
+        problem = _("must be a number from {least:g} to {most:g}, not {value!r}")
+        raise ScenarioError(f"{at}.{key}".strip("."), problem.format(least=least, most=most, value=value))
     return float(value)
 
 
 def _flag(body: Mapping[str, Any], at: str, key: str) -> bool:
     value = body.get(key, False)
     if not isinstance(value, bool):
-        raise ScenarioError(f"{at}.{key}", f"must be true or false, not {value!r}")
+        raise ScenarioError(f"{at}.{key}", _("must be true or false, not {value!r}").format(value=value))
     return value
 
 
 def _numbers(value: Any, at: str, least: float, most: float) -> list[float]:
     values = value if isinstance(value, list) else [value]
     if not values:
-        raise ScenarioError(at, "is empty")
+        raise ScenarioError(at, _("is empty"))
     return list(dict.fromkeys(_number({"": one}, at, "", least, most, 1.0) for one in values))

@@ -6,6 +6,7 @@ import math
 import re
 
 from scheduler.core.lifecycle import NodeState
+from scheduler.core.sentences import _
 from scheduler.core.types import Device, Node
 
 GIB = 2**30
@@ -19,12 +20,12 @@ def cluster(text: str, cores: int = 128, most: float = math.inf) -> tuple[Node, 
     devices, the CPU of each node among them: they are counted before one is made.
     """
     parts = [_part(part) for part in text.split(",", 1000)]
-    devices = sum(count * (gpus + 1) for count, gpus, _ in parts)
+    devices = sum(count * (gpus + 1) for count, gpus, _model in parts)
     if devices > most:
-        raise ValueError(f"it has {devices:,} devices; at most {most:,.0f}")
+        raise ValueError(_("it has {devices:,} devices; at most {most:,.0f}").format(devices=devices, most=most))
     nodes: list[Node] = []
     for count, gpus, model in parts:
-        for _ in range(count):
+        for _each in range(count):
             name = f"node{len(nodes):05}"
             cpu = Device(f"{name}/cpu0", name, "cpu", "generic", "CPU", 0, 8 * GIB * cores, cores * 1000)
             cards = [Device(f"{name}/gpu{i}", name, "gpu", "generic", model, i, 80 * GIB) for i in range(gpus)]
@@ -37,5 +38,9 @@ def _part(text: str) -> tuple[int, int, str]:
     found = _PART.fullmatch(text.strip())
     if not found:
         shown = text if len(text) <= 40 else f"{text[:40]}..."
-        raise ValueError(f'"{shown}" does not describe nodes; write NODESxGPUS or NODESxGPUS:MODEL, such as 8x8:H100')
+        raise ValueError(
+            _('"{text}" does not describe nodes; write NODESxGPUS or NODESxGPUS:MODEL, such as 8x8:H100').format(
+                text=shown
+            )
+        )
     return int(found[1]), int(found[2]), found[3] or "GPU"

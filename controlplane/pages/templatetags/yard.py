@@ -20,6 +20,7 @@ from controlplane.pages.words import (
     ACTORS,
     ACTS,
     BASES,
+    FAULTS,
     FUNNEL,
     REPLANNED,
     asks_text,
@@ -270,8 +271,8 @@ def partition(claim: Mapping[str, Any]) -> str:
 
 @register.filter
 def phrase(text: Any) -> str:
-    """A step of a search or the basis of a forecast, in the reader's language."""
-    return phrase_text(str(text), (*FUNNEL, *BASES))
+    """A step of a search, the basis of a forecast or how a simulation failed, in the reader's language."""
+    return phrase_text(str(text), (*FUNNEL, *BASES, *FAULTS))
 
 
 @register.filter

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.sentences import _
 from scheduler.sim.traces import generic, history, philly, slurm, swf
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, Row, Table, TraceError, opened, read_table
@@ -36,7 +37,9 @@ def read(path: str | Path, form: str = "auto") -> Trace:
     path = Path(path)
     chosen = _guess(path) if form == "auto" else form
     if chosen not in FORMATS:
-        raise ValueError(f'there is no trace format "{form}"; there are auto, {", ".join(FORMATS)}')
+        raise ValueError(
+            _('there is no trace format "{name}"; there are auto, {all}').format(name=form, all=", ".join(FORMATS))
+        )
     return FORMATS[chosen](path)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
+from scheduler.core.sentences import _
 from scheduler.core.types import SCALING
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table
@@ -53,10 +54,13 @@ def _check_ids(rows: Iterable[Row]) -> None:
     for row in rows:
         name = _id(row)
         if name in known:
-            raise TraceError(row.line, "id", f'"{name}" was already used in line {known[name]}; each row needs its own')
+            problem = _('"{value}" was already used in line {line}; each row needs its own').format(
+                value=name, line=known[name]
+            )
+            raise TraceError(row.line, "id", problem)
         for need in row["needs"]:
             if need not in known:
-                raise TraceError(row.line, "needs", f'"{need}" is not the id of an earlier line')
+                raise TraceError(row.line, "needs", _('"{value}" is not the id of an earlier line').format(value=need))
         known[name] = row.line
 
 
@@ -67,9 +71,14 @@ def _id(row: Row) -> str:
 def _arrival(row: Row) -> Arrival:
     gpus = row["gpus"]
     if gpus > 1 and gpus != int(gpus):
-        raise TraceError(row.line, "gpus", f'"{gpus:g}" must be a whole number, or a share below 1')
+        raise TraceError(
+            row.line, "gpus", _('"{value:g}" must be a whole number, or a share below 1').format(value=gpus)
+        )
     if 0 < gpus < 0.001:
-        raise TraceError(row.line, "gpus", f'"{gpus:g}" is below the least share of 0.001')
+        raise TraceError(row.line, "gpus", _('"{value:g}" is below the least share of 0.001').format(value=gpus))
     if 0 < row["most_nodes"] < row["nodes"]:
-        raise TraceError(row.line, "most_nodes", f'"{row["most_nodes"]}" must be 0 or at least nodes, {row["nodes"]}')
+        problem = _('"{value}" must be 0 or at least nodes, {nodes}').format(
+            value=row["most_nodes"], nodes=row["nodes"]
+        )
+        raise TraceError(row.line, "most_nodes", problem)
     return Arrival(**{**row.values, "id": _id(row)})

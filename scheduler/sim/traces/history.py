@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from scheduler.core.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table
@@ -50,7 +51,7 @@ def read(source: str | Path | Iterable[str]) -> Trace:
     table.leave_out(lambda row: row["state"] != "COMPLETED", "not completed")
     for row in table.rows:
         if not row["submitted_at"] <= row["started_at"] <= row["ended_at"]:
-            raise TraceError(row.line, "ended_at", "must not lie before started_at, nor that before submitted_at")
+            raise TraceError(row.line, "ended_at", _("must not lie before started_at, nor that before submitted_at"))
     known = {row["id"]: row["submitted_at"] for row in table.rows}
     zero = table.rows[0]["submitted_at"] if table.rows else 0.0
     lost = 0

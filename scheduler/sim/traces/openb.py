@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.core.lifecycle import NodeState
+from scheduler.core.sentences import _
 from scheduler.core.types import Alternative, Ask, Device, Node
 from scheduler.sim.traces.table import Column, TraceError, read_table
 
@@ -78,9 +79,11 @@ def pods(source: str | Path | Iterable[str]) -> tuple[Pod, ...]:
     for row in read_table(source, POD_COLUMNS, key="name").rows:
         gpus, share = row["num_gpu"], row["gpu_milli"]
         if gpus and not share:
-            raise TraceError(row.line, "gpu_milli", "is 0 although num_gpu is not; it must be from 1 to 1000 then")
+            raise TraceError(row.line, "gpu_milli", _("is 0 although num_gpu is not; it must be from 1 to 1000 then"))
         if gpus > 1 and share != 1000:
-            raise TraceError(row.line, "gpu_milli", f'"{share}" must be 1000 where num_gpu is above 1')
+            raise TraceError(
+                row.line, "gpu_milli", _('"{value}" must be 1000 where num_gpu is above 1').format(value=share)
+            )
         models = tuple(word for word in row["gpu_spec"].split("|") if word)
         found.append(Pod(row["name"], row["cpu_milli"], row["memory_mib"] * MIB, gpus, share if gpus else 0, models))
     return tuple(found)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from scheduler.core.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table
@@ -52,7 +53,8 @@ def _arrival(number: int, row: Row, one_machine: bool, enforce_limits: bool) -> 
     if row["gres"] and not one_machine:
         found = _GPUS.fullmatch(row["gres"])
         if not found:
-            raise TraceError(row.line, "gres", f'"{row["gres"]}" must be empty, or GPUs of one node such as gpu:2')
+            problem = _('"{value}" must be empty, or GPUs of one node such as gpu:2').format(value=row["gres"])
+            raise TraceError(row.line, "gres", problem)
         gpus = int(found[1])
     return Arrival(
         id=f"slurm-{number:06}",

@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
+from scheduler.core.sentences import _
+
 Fields = tuple[int, Mapping[str, str]]
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -35,9 +37,10 @@ class TraceError(ValueError):
     """Raised with the line and the column at which a trace cannot be read. Line 0 is the file as a whole."""
 
     def __init__(self, line: int, column: str, problem: str) -> None:
-        where = [f"line {line}"] if line else ["the file"]
-        where += [f'column "{column}"'] if column else []
-        super().__init__(f"{', '.join(where)}: {problem}")
+        place = _("line {line}").format(line=line) if line else _("the file")
+        if column:
+            place = _('{place}, column "{column}"').format(place=place, column=column)
+        super().__init__(_("{place}: {problem}").format(place=place, problem=problem))
         self.line, self.column, self.problem = line, column, problem
 
 
@@ -62,26 +65,33 @@ class Column:
     def accepts(self) -> str:
         """What may stand here, as the end of a sentence."""
         if self.kind in ("number", "whole"):
-            sort = "a whole number" if self.kind == "whole" else "a number"
-            most = f" and at most {self.most:,.15g}" if self.most < 1e15 else ""
-            return f"{sort} of at least {self.least:g}{most}"
+            sort = _("a whole number") if self.kind == "whole" else _("a number")
+            if self.most < 1e15:
+                return _("{sort} of at least {least:g} and at most {most:,.15g}").format(
+                    sort=sort, least=self.least, most=self.most
+                )
+            return _("{sort} of at least {least:g}").format(sort=sort, least=self.least)
         if self.kind == "time":
-            return 'a number of seconds, or a date and time such as "2017-10-09 07:01:55"'
+            return _('a number of seconds, or a date and time such as "2017-10-09 07:01:55"')
         if self.kind == "ids":
-            return "ids joined by ;"
-        return f"text of at most {_LONGEST_TEXT} printable characters"
+            return _("ids joined by ;")
+        return _("text of at most {most} printable characters").format(most=_LONGEST_TEXT)
 
     def read(self, text: str, line: int) -> Any:
         """The value of a field; raises :class:`TraceError`."""
         if text in self.absent:
             if self.required:
-                problem = "is empty" if not text else f'"{text}" means that it is not known'
-                raise TraceError(line, self.name, f"{problem}; it must be {self.accepts}")
+                problem = _('"{value}" means that it is not known').format(value=text) if text else _("is empty")
+                raise TraceError(
+                    line, self.name, _("{problem}; it must be {accepts}").format(problem=problem, accepts=self.accepts)
+                )
             return self.default
         value = self._value(text)
         if value is None:
             shown = text if len(text) <= 40 else f"{text[:40]}..."
-            raise TraceError(line, self.name, f'"{shown}" must be {self.accepts}')
+            raise TraceError(
+                line, self.name, _('"{value}" must be {accepts}').format(value=shown, accepts=self.accepts)
+            )
         return value
 
     def _value(self, text: str) -> Any:
@@ -162,13 +172,13 @@ def read_table(
             first = seen.setdefault(mark, line)
             if first != line:
                 if own is not None:
-                    raise TraceError(
-                        line, str(key), f'"{own}" was already used in line {first}; each row needs its own'
+                    problem = _('"{value}" was already used in line {line}; each row needs its own').format(
+                        value=own, line=first
                     )
+                    raise TraceError(line, str(key), problem)
                 if not repeats:
-                    raise TraceError(
-                        line, "", f'is the same as line {first}; if both are meant, tell them apart in a column "id"'
-                    )
+                    problem = _('is the same as line {line}; if both are meant, tell them apart in a column "id"')
+                    raise TraceError(line, "", problem.format(line=first))
                 equal += 1
             table.rows.append(Row(line, values))
     if equal:
@@ -211,9 +221,11 @@ def _decoded(lines: Iterable[str]) -> Iterator[str]:
         for number, line in enumerate(lines, 1):  # noqa: B007
             yield line
     except UnicodeDecodeError as error:
-        raise TraceError(number + 1, "", f"is not text in UTF-8 ({error.reason}); save the file as UTF-8") from error
+        problem = _("is not text in UTF-8 ({reason}); save the file as UTF-8").format(reason=error.reason)
+        raise TraceError(number + 1, "", problem) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TraceError(0, "", f"is not a whole gzip file ({error}); its name ends in .gz") from error
+        problem = _("is not a whole gzip file ({reason}); its name ends in .gz").format(reason=error)
+        raise TraceError(0, "", problem) from error
 
 
 def _csv(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
@@ -225,10 +237,13 @@ def _csv(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
             if not row:
                 continue  # an empty line says nothing
             if len(row) != len(header):
-                raise TraceError(rows.line_num, "", f"has {len(row)} fields; the header names {len(header)} columns")
+                problem = _("has {fields} fields; the header names {columns} columns").format(
+                    fields=len(row), columns=len(header)
+                )
+                raise TraceError(rows.line_num, "", problem)
             yield rows.line_num, dict(zip(header, row, strict=True))
     except csv.Error as error:
-        raise TraceError(rows.line_num, "", f"is not CSV ({error})") from error
+        raise TraceError(rows.line_num, "", _("is not CSV ({reason})").format(reason=error)) from error
 
 
 def _check_header(header: Sequence[str], columns: Sequence[Column]) -> None:
@@ -236,11 +251,14 @@ def _check_header(header: Sequence[str], columns: Sequence[Column]) -> None:
     may = [one.name for one in columns if not one.required]
     for name in needs:
         if name not in header:
-            rest = f" and may have {', '.join(may)}" if may else ""
-            raise TraceError(1, name, f"is missing; this table needs {', '.join(needs)}{rest}")
+            problem = _("is missing; this table needs {needs}")
+            if may:
+                problem = _("is missing; this table needs {needs} and may have {may}")
+            raise TraceError(1, name, problem.format(needs=", ".join(needs), may=", ".join(may)))
     for name in {*needs, *may}:
         if header.count(name) > 1:
-            raise TraceError(1, name, f"is there {header.count(name)} times; each column needs its own name")
+            problem = _("is there {n} times; each column needs its own name").format(n=header.count(name))
+            raise TraceError(1, name, problem)
 
 
 def _swf(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
@@ -250,7 +268,10 @@ def _swf(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
             continue
         fields = text.split()
         if len(fields) != len(SWF_FIELDS):
-            raise TraceError(number, "", f"has {len(fields)} fields; a line of SWF has {len(SWF_FIELDS)}")
+            problem = _("has {fields} fields; a line of SWF has {needed}").format(
+                fields=len(fields), needed=len(SWF_FIELDS)
+            )
+            raise TraceError(number, "", problem)
         yield number, dict(zip(SWF_FIELDS, fields, strict=True))
 
 
@@ -261,12 +282,14 @@ def _jsonl(lines: Iterator[str], columns: Sequence[Column]) -> Iterator[Fields]:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise TraceError(number, "", f"is not JSON ({error}); each line must be one JSON object") from error
+            problem = _("is not JSON ({reason}); each line must be one JSON object").format(reason=error)
+            raise TraceError(number, "", problem) from error
         if not isinstance(found, dict):
-            raise TraceError(number, "", "must be a JSON object, with the names of the columns as keys")
+            raise TraceError(number, "", _("must be a JSON object, with the names of the columns as keys"))
         for column in columns:
             if column.required and column.name not in found:
-                raise TraceError(number, column.name, f"is missing; it must be {column.accepts}")
+                problem = _("is missing; it must be {accepts}").format(accepts=column.accepts)
+                raise TraceError(number, column.name, problem)
         yield number, {name: _text(value, number, name) for name, value in found.items()}
 
 
@@ -279,7 +302,7 @@ def _text(value: object, line: int, column: str) -> str:
         return str(value)
     if isinstance(value, bool | dict | list):
         return json.dumps(value, sort_keys=True)  # judged where the column is one that is read
-    raise TraceError(line, column, "must be text, a number, or a list of texts")
+    raise TraceError(line, column, _("must be text, a number, or a list of texts"))
 
 
 _READERS: Final[Mapping[str, Callable[[Iterator[str], Sequence[Column]], Iterator[Fields]]]] = {

@@ -1,0 +1,41 @@
+"""What answers say in the language of whoever asked, where another hand has written it: the engine's modules, HTTP."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+
+from scheduler.core.sentences import Sentence
+
+# The phrases of HTTP that an answer may have, for the translators.
+TITLES = (
+    _("Bad Request"),
+    _("Unauthorized"),
+    _("Forbidden"),
+    _("Not Found"),
+    _("Method Not Allowed"),
+    _("Not Acceptable"),
+    _("Conflict"),
+    _("Content Too Large"),
+    _("Request Entity Too Large"),
+    _("Unsupported Media Type"),
+    _("Unprocessable Entity"),
+    _("Too Many Requests"),
+    _("Internal Server Error"),
+    _("Service Unavailable"),
+)
+
+
+def title(status: int) -> str:
+    """The phrase of an HTTP status."""
+    return gettext(HTTPStatus(status).phrase)
+
+
+def in_language(text: str) -> str:
+    """The sentence made anew from its template; a text that is no sentence stays as it is."""
+    if not isinstance(text, Sentence):
+        return text
+    fields = {name: in_language(value) if isinstance(value, str) else value for name, value in text.fields.items()}
+    return gettext(text.template).format(**fields) if fields else gettext(text.template)
