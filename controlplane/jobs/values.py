@@ -51,8 +51,8 @@ def shown(value: object) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """The words one after the other, as a sentence lists them."""
-    return _(", ").join(words)
+    """The words one after the other, with what stands between two of a list."""
+    return _("{one}, {other}").format(one="", other="").join(words)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
