@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.protocol import Phase, Share
 from controlplane import changes
@@ -21,7 +22,7 @@ from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
 from controlplane.jobs.service import Note
-from controlplane.jobs.values import nearest
+from controlplane.jobs.values import listed, nearest
 from scheduler.core import price
 from scheduler.core.lifecycle import Event as What
 from scheduler.core.lifecycle import State
@@ -66,8 +67,13 @@ def adjust(
         job = service.lock([job_id])[job_id]
         attempt = Attempt.objects.select_related("stage").get(id=attempt_id)
         if attempt.ended_at is not None or attempt.stop_why:
-            was = "has ended" if attempt.ended_at else f"was asked to stop ({attempt.stop_why})"
-            raise Unadjustable(f"{attempt} {was}; only an attempt that runs, or is about to, can be adjusted")
+            text = _("{stage} attempt {n} has ended; only an attempt that runs, or is about to, can be adjusted")
+            if not attempt.ended_at:
+                text = _(
+                    "{stage} attempt {n} was asked to stop ({why}); only an attempt that runs, or is about to, can be "
+                    "adjusted"
+                )
+            raise Unadjustable(text.format(stage=attempt.stage, n=attempt.number, why=attempt.stop_why))
         live = list(attempt.parts.filter(ended_at=None, phase__lt=Phase.STOPPING))
         changed = [part for part in _chosen(live, ranks) if _revise(part, given)]
         if not changed:
@@ -132,12 +138,14 @@ def beyond(attempt: Attempt, given: Mapping[str, Any]) -> str:
 def check(given: Mapping[str, Any]) -> None:
     """Raises Unadjustable for what no agent could apply."""
     if unknown := sorted(set(given) - set(_FIELDS)):
-        raise Unadjustable(f"a running part has no {unknown[0][:60]}; {nearest(unknown[0], _FIELDS)}", unknown[0])
+        text = _("a running part has no {name}; {others}")
+        raise Unadjustable(text.format(name=unknown[0][:60], others=nearest(unknown[0], _FIELDS)), unknown[0])
     if not given:
-        raise Unadjustable(f"say what is to change: some of {', '.join(_FIELDS)}")
+        raise Unadjustable(_("say what is to change: some of {names}").format(names=listed(_FIELDS)))
     for name, value in given.items():
         if value is not None and (wants := _wants(name, value)):
-            raise Unadjustable(f"{name} must be {wants}, not {str(value)[:60]!r}", name)
+            text = _("{name} must be {what}, not {value}")
+            raise Unadjustable(text.format(name=name, what=wants, value=repr(str(value)[:60])), name)
 
 
 def _wants(name: str, value: Any) -> str:
@@ -145,18 +153,20 @@ def _wants(name: str, value: Any) -> str:
     if name in _WHOLE:
         least, most = _WHOLE[name]
         is_whole = isinstance(value, int) and not isinstance(value, bool)
-        return "" if is_whole and least <= value <= most else f"a whole number from {least} to {most}"
+        fits = is_whole and least <= value <= most
+        return "" if fits else _("a whole number from {low} to {high}").format(low=least, high=most)
     if name == "cpus":
         is_list = isinstance(value, list | tuple) and bool(value) and len(value) <= 4096
         fits = is_list and all(isinstance(each, int) and not isinstance(each, bool) for each in value)
-        return "" if fits and all(0 <= each < 65_536 for each in value) else "a list of numbers of one core or more"
+        return "" if fits and all(0 <= each < 65_536 for each in value) else _("a list of numbers of one core or more")
     if name == "queue_class":
-        return "" if value in _CLASSES else f"{' or '.join(_CLASSES)}, or null"
+        return "" if value in _CLASSES else _("{one} or {other}, or null").format(one=_CLASSES[0], other=_CLASSES[1])
     if name == "quantum_s":
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         fits = is_number and _SHORTEST_S <= value <= _LONGEST_S
-        return "" if fits else f"a number of seconds from {_SHORTEST_S} to {_LONGEST_S:g}"
-    return "" if isinstance(value, bool) else "true or false"
+        said = _("a number of seconds from {low} to {high}").format(low=_SHORTEST_S, high=f"{_LONGEST_S:g}")
+        return "" if fits else said
+    return "" if isinstance(value, bool) else _("true or false")
 
 
 def _chosen(live: list[Part], ranks: Iterable[int] | None) -> list[Part]:
@@ -164,8 +174,12 @@ def _chosen(live: list[Part], ranks: Iterable[int] | None) -> list[Part]:
         return live
     wanted, here = set(ranks), {part.rank for part in live}
     if missing := sorted(wanted - here):
-        known = ", ".join(map(str, sorted(here))) or "none"
-        raise Unadjustable(f"there is no live rank {missing[0]}; those that run are {known}", "ranks")
+        text = (
+            _("there is no live rank {rank}; those that run are {ranks}")
+            if here
+            else _("there is no live rank {rank}; those that run are none")
+        )
+        raise Unadjustable(text.format(rank=missing[0], ranks=listed(map(str, sorted(here)))), "ranks")
     return [part for part in live if part.rank in wanted]
 
 

@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.jobs import masked, service
+from controlplane.jobs.clauses import clause, told
 from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stage
 
 
@@ -64,7 +65,7 @@ class JobAdmin(ReadOnly):
     def cancel(self, request: HttpRequest, chosen: QuerySet[Job]) -> None:
         """Cancels the chosen jobs."""
         for job in chosen:
-            service.cancel(job, str(request.user), "from the administration")
+            service.cancel(job, str(request.user), told(clause("InAdministration")))
         self.message_user(request, _("Cancelled: %(count)d") % {"count": len(chosen)}, messages.SUCCESS)
 
 

@@ -32,6 +32,7 @@ RECORD: Final[Mapping[str, str]] = {
     "Then": _("; {what}"),
     "Submitted": _("{job} submitted by {actor}"),
     "JobState": _("{job} {state}"),
+    "InAdministration": _("from the administration"),
     "CancelledBy": _("{actor} cancelled {job}"),
     "HeldBy": _("{actor} put on hold {job}"),
     "ReleasedBy": _("{actor} released {job}"),
@@ -136,7 +137,7 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
     """A sentence in the reader's language; in English where it has no clauses, or one of a later version."""
     if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
         return text
-    pieces = (gettext(TEMPLATES[each["code"]]).format_map(_Shown(shown(each.get("params") or {}))) for each in said)
+    pieces = (gettext(TEMPLATES[each["code"]]).format_map(Shown(shown(each.get("params") or {}))) for each in said)
     return hidden_in_words("".join(pieces).lstrip(",;，；、 "))
 
 
@@ -164,6 +165,8 @@ def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
     return gib(value) if name.endswith("_bytes") else str(value)
 
 
-class _Shown(dict[str, str]):
+class Shown(dict[str, str]):
+    """Values of a template; one that is not there is a question mark."""
+
     def __missing__(self, key: str) -> str:
         return "?"

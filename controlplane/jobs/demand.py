@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from agents.protocol import IMAGE
 from controlplane.jobs import masked
 from controlplane.jobs.section import Section
-from controlplane.jobs.values import Reader, Unacceptable, matching, nearest, number, shown, size, text, whole
+from controlplane.jobs.values import Reader, Unacceptable, listed, matching, nearest, number, shown, size, text, whole
 from controlplane.pools import kinds
 from scheduler.core import partitions
 from scheduler.core.match import SMALLEST
@@ -84,7 +87,9 @@ def cores(value: object) -> int:
 
 
 MEMORY: Final[Reader[int]] = size(MIB, 64 * TIB)
-_IMAGE_NAME: Final = matching(re.compile(IMAGE), "the name of a container image such as registry.local/pytorch:2.9")
+_IMAGE_NAME: Final = matching(
+    re.compile(IMAGE), gettext_noop("the name of a container image such as registry.local/pytorch:2.9")
+)
 
 
 def _image(value: object) -> str:
@@ -99,8 +104,11 @@ def _partition(value: object) -> str:
         return name
     known = {SMALLEST, *(profile for table in partitions.tables().values() for profile in table.profiles)}
     close = get_close_matches(name, sorted(known), n=3, cutoff=0.6)
-    accepted = f"the nearest are {', '.join(close)}" if close else f"there are {', '.join(sorted(known))}"
-    raise Unacceptable(f"must be a kind of partition, and none is called {shown(value)}; {accepted}", "unknown_value")
+    others = _("the nearest are {words}") if close else _("there are {words}")
+    detail = _("must be a kind of partition, and none is called {name}; {others}").format(
+        name=shown(value), others=others.format(words=listed(close or sorted(known)))
+    )
+    raise Unacceptable(detail, "unknown_value")
 
 
 def _tables_with(profile: str) -> list[partitions.Table]:
@@ -118,18 +126,21 @@ def environment(section: Section, marked: object = None) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        section.refuse(key, f"{key} must map names to values", "not_a_mapping")
+        section.refuse(key, _("{key} must map names to values").format(key=key), "not_a_mapping")
         return {}
     env: dict[str, str] = {}
     for name, word in value.items():
         at = f"/{key}/" + str(name).replace("~", "~0").replace("/", "~1")
         hidden = masked.is_secret(str(name), marked if isinstance(marked, list) else ())
         if not isinstance(name, str) or not _NAME_OF_ENV.fullmatch(name):
-            section.refuse(at, f"{shown(name)} cannot name a variable: use letters, digits and _", "invalid_name")
+            detail = _("{name} cannot name a variable: use letters, digits and _").format(name=shown(name))
+            section.refuse(at, detail, "invalid_name")
         elif name.startswith("YARD_"):
-            section.refuse(at, f"{name} is set by Switchyard; choose a name that does not begin with YARD_", "reserved")
+            detail = _("{name} is set by Switchyard; choose a name that does not begin with YARD_").format(name=name)
+            section.refuse(at, detail, "reserved")
         elif hidden and word == masked.MASKED:
-            section.refuse(at, f"the value of {name} is masked in what was copied; enter it again", "masked")
+            detail = _("the value of {name} is masked in what was copied; enter it again").format(name=name)
+            section.refuse(at, detail, "masked")
             env[name] = word
         elif isinstance(word, bool):
             env[name] = str(word).lower()
@@ -138,10 +149,12 @@ def environment(section: Section, marked: object = None) -> dict[str, str]:
         elif isinstance(word, str) and "\0" not in word:
             env[name] = word
         else:
-            said = "what is given" if hidden else shown(word)
-            section.refuse(at, f"{name} must be a text or a number without NUL, not {said}")
+            given = _("what is given") if hidden else shown(word)
+            detail = _("{name} must be a text or a number without NUL, not {value}").format(name=name, value=given)
+            section.refuse(at, detail)
     if sum(len(name) + len(word) for name, word in env.items()) > LARGEST_ENV:
-        section.refuse(key, f"{key} must have at most {LARGEST_ENV} characters in all", "too_long")
+        detail = _("{key} must have at most {n} characters in all").format(key=key, n=LARGEST_ENV)
+        section.refuse(key, detail, "too_long")
         return {}
     return env
 
@@ -152,9 +165,10 @@ def secrets(section: Section, ways: Sequence[Mapping[str, Any]]) -> list[str]:
     names: list[str] = []
     for index, each in enumerate(section.each("secrets", 64)):
         if not isinstance(each, str) or each not in known:
-            section.refuse(
-                f"/secrets/{index}", f"env sets no variable {shown(each)}; {nearest(str(each), known)}", "unknown_value"
+            detail = _("env sets no variable {name}; {others}").format(
+                name=shown(each), others=nearest(str(each), known)
             )
+            section.refuse(f"/secrets/{index}", detail, "unknown_value")
         elif each not in names:
             names.append(each)
     return names
@@ -163,7 +177,7 @@ def secrets(section: Section, ways: Sequence[Mapping[str, Any]]) -> list[str]:
 def command(section: Section) -> list[str] | None:
     """What ``run`` (a script for the shell) or ``command`` (words, no shell) say; None where neither is there."""
     if section.has("run") and section.has("command"):
-        section.refuse("run", "give run (a script) or command (a list of words), not both", "exclusive")
+        section.refuse("run", _("give run (a script) or command (a list of words), not both"), "exclusive")
     if section.has("run"):
         script = section.read("run", text(LONGEST_SCRIPT), "")
         return ["/bin/sh", "-c", script] if script else []
@@ -175,13 +189,14 @@ def command(section: Section) -> list[str] | None:
 
 def _words(value: object) -> list[str]:
     if not isinstance(value, list) or not 1 <= len(value) <= 4096:
-        raise Unacceptable('must be a list of words such as [python, train.py]; a script goes into "run"', "not_a_list")
+        detail = _('must be a list of words such as [python, train.py]; a script goes into "run"')
+        raise Unacceptable(detail, "not_a_list")
     words = [str(word) if isinstance(word, int | float) and not isinstance(word, bool) else word for word in value]
     for word in words:
         if not isinstance(word, str) or "\0" in word or len(word) > LONGEST_SCRIPT:
-            raise Unacceptable(f"must hold texts and numbers only, not {shown(word)}")
+            raise Unacceptable(_("must hold texts and numbers only, not {value}").format(value=shown(word)))
     if not words[0]:
-        raise Unacceptable("must begin with the program to start")
+        raise Unacceptable(_("must begin with the program to start"))
     return words
 
 
@@ -201,14 +216,16 @@ def _ways(
     value = section.values.get("devices")
     if value is None:
         if argv is None:
-            section.refuse("", 'says nothing to run: give "run" (a script) or "command" (a list of words)', "missing")
+            detail = _('says nothing to run: give "run" (a script) or "command" (a list of words)')
+            section.refuse("", detail, "missing")
         return [
             _alternative(i, word, [_accelerator(word)], argv or [], env, host) for i, word in enumerate(AFFINITY[kind])
         ]
     if not isinstance(value, dict):
-        section.refuse(
-            "devices", "devices must be a mapping such as {kind: gpu, count: 2} or {any_of: [...]}", "not_a_mapping"
+        detail = _("devices must be a mapping such as {one} or {several}").format(
+            one="{kind: gpu, count: 2}", several="{any_of: [...]}"
         )
+        section.refuse("devices", detail, "not_a_mapping")
         return []
     if "any_of" not in value:
         places = [("/devices", value)]
@@ -216,7 +233,8 @@ def _ways(
         Section(value, section.at("devices"), section.refusals, ["any_of"])
         ways = Section(value, section.at("devices"), [], ["any_of"]).each("any_of", 16)
         if not ways:
-            section.refuse("/devices/any_of", "any_of must be a list of 1 to 16 ways to run this stage", "not_a_list")
+            detail = _("any_of must be a list of 1 to 16 ways to run this stage")
+            section.refuse("/devices/any_of", detail, "not_a_list")
         places = [(f"/devices/any_of/{i}", way) for i, way in enumerate(ways)]
     return [_way(i, section, at, way, argv, env, host, known) for i, (at, way) in enumerate(places)]
 
@@ -236,13 +254,14 @@ def _way(
     known: Known,
 ) -> dict[str, Any]:
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
-    vendor = way.read("vendor", matching(_WORDS, "a vendor's name"), "")
-    model = way.read("model", matching(_WORDS, "a model's name, or a part of it"), "")
+    vendor = way.read("vendor", matching(_WORDS, gettext_noop("a vendor's name")), "")
+    model = way.read("model", matching(_WORDS, gettext_noop("a model's name, or a part of it")), "")
     partition = way.read("partition", _partition, "")
     kind = _kind(way, model, known, partition)
     own = command(way)
     if own is None and argv is None:
-        way.refuse("", 'says nothing to run: give "run" or "command" to the stage or to each of its devices', "missing")
+        detail = _('says nothing to run: give "run" or "command" to the stage or to each of its devices')
+        way.refuse("", detail, "missing")
     words, merged = own or argv or [], {**env, **environment(way, stage.values.get("secrets"))}
     image = way.read("image", _image, "")
     found = _device(index, way, kind, vendor, model, words, merged, host, partition)
@@ -262,11 +281,11 @@ def _device(
 ) -> dict[str, Any]:
     if kind == "cpu":
         if partition:
-            way.refuse("partition", "a CPU has no partitions; ask cores by cpus, or thousandths by milli", "exclusive")
+            detail = _("a CPU has no partitions; ask cores by cpus, or thousandths by milli")
+            way.refuse("partition", detail, "exclusive")
         if way.has("count") and way.values["count"] != 1:
-            way.refuse(
-                "count", "count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli", "exclusive"
-            )
+            detail = _("count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli")
+            way.refuse("count", detail, "exclusive")
         own_host = Host(
             way.read("milli", whole(10, 4_096_000), host.cpus_milli), way.read("memory", MEMORY, host.memory_bytes)
         )
@@ -288,12 +307,11 @@ def _milli(way: Section, kind: str, partition: str) -> int:
     """The share that is asked of each device. A partition has one of its own; the smallest has at least ``milli``."""
     tables = _tables_with(partition)
     if tables and kind not in {table.kind for table in tables}:
-        way.refuse("partition", f"{partition} is a partition of a {tables[0].kind}, not of a {kind}")
+        detail = _("{partition} is a partition of a {right}, not of a {kind}")
+        way.refuse("partition", detail.format(partition=partition, right=tables[0].kind, kind=kind))
     if tables and way.has("milli"):
-        way.refuse(
-            "milli", f"partition {partition} has a share of its own; leave milli out, or ask partition: {SMALLEST}",
-            "exclusive",
-        )  # fmt: skip
+        detail = _("partition {partition} has a share of its own; leave milli out, or ask partition: {smallest}")
+        way.refuse("milli", detail.format(partition=partition, smallest=SMALLEST), "exclusive")
         return 1000
     if tables:
         return max(table.profiles[partition].milli for table in tables)
@@ -302,15 +320,18 @@ def _milli(way: Section, kind: str, partition: str) -> int:
 
 def _kind(way: Section, model: str, known: Known, partition: str) -> str:
     if way.has("kind"):
-        kind = way.read("kind", matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), "a kind of device such as gpu"), "cpu")
+        named = matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), gettext_noop("a kind of device such as gpu"))
+        kind = way.read("kind", named, "cpu")
         if kind not in known.kinds:
-            way.refuse(
-                "kind", f"no kind of device is called {shown(kind)}; {nearest(kind, known.kinds)}", "unknown_value"
+            detail = _("no kind of device is called {kind}; {others}").format(
+                kind=shown(kind), others=nearest(kind, known.kinds)
             )
+            way.refuse("kind", detail, "unknown_value")
         return kind
     kind = known.kind_of(model) if model else next((table.kind for table in _tables_with(partition)), "")
     if not kind and isinstance(way.values, dict) and way.values:
-        way.refuse("kind", f"kind is missing: say which of {', '.join(sorted(known.kinds))} is asked", "missing")
+        detail = _("kind is missing: say which of {kinds} is asked").format(kinds=listed(sorted(known.kinds)))
+        way.refuse("kind", detail, "missing")
     return kind or "cpu"
 
 

@@ -6,17 +6,21 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Unacceptable, flag, matching, nearest, shown, text
 
 MOST: Final = 64
-_SHA256 = matching(re.compile(r"[0-9a-f]{64}"), "a SHA-256: 64 hexadecimal digits")
+_SHA256 = matching(re.compile(r"[0-9a-f]{64}"), gettext_noop("a SHA-256: 64 hexadecimal digits"))
 _OUTPUT = matching(
-    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"), "1 to 63 letters, digits, . _ - that begin with a letter or digit"
+    re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"),
+    gettext_noop("1 to 63 letters, digits, . _ - that begin with a letter or digit"),
 )
 _PATH = matching(
     re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*){0,7}"),
-    "a relative path such as raw/corpus.txt, of letters, digits and . _ -",
+    gettext_noop("a relative path such as raw/corpus.txt, of letters, digits and . _ -"),
 )
 
 
@@ -27,10 +31,11 @@ def outputs(section: Section) -> list[str]:
         try:
             name = _OUTPUT(each)
         except Unacceptable as error:
-            section.refuse(f"/outputs/{index}", f"an output's name {error}", error.code)
+            section.refuse(f"/outputs/{index}", _("an output's name {fault}").format(fault=error), error.code)
             continue
         if name in names:
-            section.refuse(f"/outputs/{index}", f"{shown(name)} is named twice; once is enough", "duplicate")
+            detail = _("{name} is named twice; once is enough").format(name=shown(name))
+            section.refuse(f"/outputs/{index}", detail, "duplicate")
         names.append(name)
     return names
 
@@ -49,7 +54,8 @@ def inputs(section: Section) -> list[dict[str, Any]]:
         if part.read("shard", flag, False):
             one["shard"] = True
         if any(one["name"] == other["name"] for other in found):
-            part.refuse("path", f"two inputs are called {shown(one['name'])}; give one another path", "duplicate")
+            detail = _("two inputs are called {name}; give one another path").format(name=shown(one["name"]))
+            part.refuse("path", detail, "duplicate")
         found.append(one)
     return found
 
@@ -57,10 +63,10 @@ def inputs(section: Section) -> list[dict[str, Any]]:
 def _of_stage(part: Section) -> dict[str, Any] | None:
     for key in ("source", "sha256"):
         if part.has(key):
-            part.refuse(key, f"give from (a stage's output) or {key}, not both", "exclusive")
+            part.refuse(key, _("give from (a stage's output) or {key}, not both").format(key=key), "exclusive")
     stage, output = part.read("from", text(63), ""), part.read("output", _OUTPUT, "")
     if not part.has("output"):
-        part.refuse("output", "output is missing: say which output of the stage", "missing")
+        part.refuse("output", _("output is missing: say which output of the stage"), "missing")
     if not stage or not output:
         return None
     return {"name": part.read("path", _PATH, f"{stage}/{output}"), "from": stage, "output": output}
@@ -69,17 +75,20 @@ def _of_stage(part: Section) -> dict[str, Any] | None:
 def _of_source(part: Section) -> dict[str, Any] | None:
     source = part.read("source", _source, "")
     if not part.has("source"):
-        part.refuse("source", "say from (a stage) and output, or source (a path or an address) and sha256", "missing")
+        detail = _("say from (a stage) and output, or source (a path or an address) and sha256")
+        part.refuse("source", detail, "missing")
     digest = part.read("sha256", _SHA256, "")
     if part.has("source") and not part.has("sha256"):
-        part.refuse("sha256", "sha256 is missing: by it a changed source is noticed and never served stale", "missing")
+        detail = _("sha256 is missing: by it a changed source is noticed and never served stale")
+        part.refuse("sha256", detail, "missing")
     base = source.rstrip("/").rpartition("/")[2].partition("?")[0]
     name = part.read("path", _PATH, base or "input")
     if source and not part.has("path"):
         try:
             _PATH(name)
         except Unacceptable:
-            part.refuse("path", f"path is missing: {shown(base)} cannot be the name of the input", "missing")
+            detail = _("path is missing: {name} cannot be the name of the input").format(name=shown(base))
+            part.refuse("path", detail, "missing")
     if not source or not digest:
         return None
     return {"name": name, "source": source, "digest": digest, "kind": "tree" if source.endswith("/") else "file"}
@@ -92,7 +101,9 @@ def _source(value: object) -> str:
     if re.fullmatch(r"https?://[^\s/]+/\S*[^\s/]", word):
         return word
     raise Unacceptable(
-        f"must be an absolute path (a folder ends with /) or the https:// address of a file, not {shown(word)}"
+        _("must be an absolute path (a folder ends with /) or the https:// address of a file, not {value}").format(
+            value=shown(word)
+        )
     )
 
 
@@ -105,10 +116,13 @@ def check(job: Section, stages: Sequence[Any]) -> None:
             if "from" not in one:
                 continue
             if source is None or one["from"] not in stage.needs:
-                where = nearest(one["from"], stage.needs)
-                detail = f"{shown(one['from'])} is not among the stages that it needs; {where}"
+                detail = _("{stage} is not among the stages that it needs; {others}").format(
+                    stage=shown(one["from"]), others=nearest(one["from"], stage.needs)
+                )
                 job.refuse(f"{at}/from", detail, "unknown_stage")
             elif one["output"] not in source.request.get("outputs", []):
-                where = nearest(one["output"], source.request.get("outputs", []))
-                detail = f"{source.name} has no output {shown(one['output'])}; {where}"
+                others = nearest(one["output"], source.request.get("outputs", []))
+                detail = _("{stage} has no output {output}; {others}").format(
+                    stage=source.name, output=shown(one["output"]), others=others
+                )
                 job.refuse(f"{at}/output", detail, "unknown_output")

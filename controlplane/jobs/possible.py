@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from django.utils.translation import gettext as _
+
 from controlplane.fleet import divisions, world
 from controlplane.fleet.models import Device as DeviceRow
 from controlplane.jobs import demand
+from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
+from controlplane.jobs.values import listed
 from scheduler.core.feasible import never_fits
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Device, Estimate, Node, Reason, Snapshot, Stage
@@ -75,19 +79,24 @@ def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> 
     pool = str(reason.params.get("pool", ""))
     inside = [device for node in nodes if pool in node.pools for device in node.devices]
     counts = Counter((device.kind, device.model) for device in inside)
-    has = ", ".join(f"{n} × {kind} {model}".strip() for (kind, model), n in sorted(counts.items())) or "no devices yet"
-    said = f"stage {stage.name} can never start: {sentence(reason)}; pool {pool} has {has}"
+    has = listed(f"{n} × {kind} {model}".strip() for (kind, model), n in sorted(counts.items()))
+    why = reason_text({"code": reason.code, "text": sentence(reason), "params": reason.params})
+    said = _("stage {stage} can never start: {why}; pool {pool} has {devices}").format(
+        stage=stage.name, why=why, pool=pool, devices=has or _("no devices yet")
+    )
     wanted = {ask["partition"] for way in stage.request["alternatives"] for ask in way["asks"] if ask.get("partition")}
-    return f"{said}; {_partitions(inside, wanted, pool)}" if wanted else said
+    return said + _("; {what}").format(what=_partitions(inside, wanted, pool)) if wanted else said
 
 
 def _partitions(inside: Sequence[Device], wanted: set[str], pool: str) -> str:
     """What there is of partitions, and whether more could be made if the pool allowed it."""
     made = Counter(part.profile for device in inside for part in device.made or ())
-    has = ", ".join(f"{n} × {profile}" for profile, n in sorted(made.items()))
-    text = f"of partitions it has {has}" if has else "no device of it is divided"
+    has = listed(f"{n} × {profile}" for profile, n in sorted(made.items()))
+    text = _("of partitions it has {partitions}").format(partitions=has) if has else _("no device of it is divided")
     ids = [device.id for device in inside if device.made == () and wanted & divisions.profiles_of(device.partitions)]
     able = DeviceRow.objects.filter(id__in=ids, division__makes=True).count()
     if not able:
         return text
-    return f"{text}; {able} could be divided so if an administrator allowed it (repartition of pool {pool})"
+    return _("{has}; {n} could be divided so if an administrator allowed it (repartition of pool {pool})").format(
+        has=text, n=able, pool=pool
+    )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django.utils.translation import gettext as _
+
 from controlplane.jobs.values import Reader, Unacceptable, nearest, shown
 
 T = TypeVar("T")
@@ -43,14 +45,18 @@ class Section:
         self.inherited: frozenset[str] = frozenset()
         self.values: Mapping[str, Any] = value if isinstance(value, dict) else {}
         if not isinstance(value, dict):
-            self.refuse("", f"must be a mapping, not {shown(value)}", "not_a_mapping")
+            self.refuse("", _("must be a mapping, not {value}").format(value=shown(value)), "not_a_mapping")
             return
         known, planned = set(keys), set(later)
         for key in value:
             if key in planned:
-                self.refuse(key, f"{key} is not supported by this version; leave it out", "unsupported")
+                detail = _("{key} is not supported by this version; leave it out").format(key=key)
+                self.refuse(key, detail, "unsupported")
             elif key not in known:
-                self.refuse(key, f"there is no key {shown(key)} here; {nearest(str(key), known)}", "unknown_key")
+                detail = _("there is no key {key} here; {others}").format(
+                    key=shown(key), others=nearest(str(key), known)
+                )
+                self.refuse(key, detail, "unknown_key")
 
     def has(self, key: str) -> bool:
         """Whether the key is there and not null."""
@@ -73,7 +79,8 @@ class Section:
         if value is None:
             return []
         if not isinstance(value, list) or len(value) > longest:
-            self.refuse(key, f"{key} must be a list of at most {longest} items", "not_a_list")
+            detail = _("{key} must be a list of at most {n} items").format(key=key, n=longest)
+            self.refuse(key, detail, "not_a_list")
             return []
         return value
 

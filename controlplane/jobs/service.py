@@ -309,20 +309,21 @@ def _submitted(job: Job, actor: str, at: datetime) -> Event:
     return Event(job=job, seq=1, at=at, kind="submitted", actor=actor, text=what.text, said=what.said)
 
 
-def _done(code: str, job: Job, actor: str, reason: str) -> Told:
-    """What somebody did with a job, and the reason in their own words."""
+def _done(code: str, job: Job, actor: str, reason: str | Told) -> Told:
+    """What somebody did with a job, and the reason, most often in their own words."""
     return told(clause(code, actor=actor, job=str(job)), *([clause("Because", why=reason)] if reason else []))
 
 
-def cancel(job: Job, actor: str, reason: str = "") -> Job:
+def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
     """Ends a job for good. Waiting stages end at once, active ones after their grace. Cancelling twice is once."""
     at = timezone.now()
+    why = reason if isinstance(reason, Told) else Told(reason)
     with transaction.atomic():
         locked = lock([job.id])[job.id]
         stages = list(locked.stages.all())
         waiting = [stage for stage in stages if State(stage.state) in WAITING]
         for stage in waiting:
-            stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, reason, []
+            stage.cause, stage.ended_at, stage.detail, stage.said = Cause.CANCELLED, at, why.text, why.said
         active = [stage for stage in stages if State(stage.state) in ACTIVE]
         notes: list[Note] = []
         if waiting or active:

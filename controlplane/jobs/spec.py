@@ -15,6 +15,9 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 from controlplane.access import permissions
 from controlplane.access.models import Project, User
 from controlplane.fleet.models import Device, Node
@@ -26,6 +29,7 @@ from controlplane.jobs.values import (
     choice,
     duration,
     flag,
+    listed,
     matching,
     moment,
     nearest,
@@ -62,13 +66,17 @@ YEAR_S: Final = 366 * 86_400.0
 # Stage names become folder names; job names are shown only, in any script, but never look like a path.
 _STAGE_NAME = matching(
     re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,62}(?<!\.)"),
-    "1 to 63 letters, digits, . _ - that begin with a letter or digit",
+    gettext_noop("1 to 63 letters, digits, . _ - that begin with a letter or digit"),
 )
 _JOB_NAME = matching(
     re.compile(r"\w[\w .,:;=+@#()\[\]~-]{0,99}(?<! )"),
-    "1 to 100 letters, digits, spaces and . , : ; = + @ # ( ) [ ] ~ _ - that begin with a letter or digit",
+    gettext_noop(
+        "1 to 100 letters, digits, spaces and . , : ; = + @ # ( ) [ ] ~ _ - that begin with a letter or digit"
+    ),
 )
-_SHA256 = matching(re.compile(r"[0-9a-f]{64}"), "the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
+_SHA256 = matching(
+    re.compile(r"[0-9a-f]{64}"), gettext_noop("the SHA-256 of an uploaded bundle: 64 hexadecimal digits")
+)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 
@@ -77,8 +85,9 @@ class InvalidSpec(ValueError):
 
     def __init__(self, errors: Sequence[Refusal]) -> None:
         first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        super().__init__(f"{first.pointer or 'the job file'}: {first.detail}{more}")
+        said = _("{where}: {fault} (and {n} more)") if len(errors) > 1 else _("{where}: {fault}")
+        where = first.pointer or _("the job file")
+        super().__init__(said.format(where=where, fault=first.detail, n=len(errors) - 1))
         self.errors = list(errors)
 
 
@@ -172,7 +181,7 @@ def rules_for(user: User) -> Rules:
         may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
-        known=Known(kinds.named() | {kind for kind, _ in devices}, models),
+        known=Known(kinds.named() | {kind for kind, _model in devices}, models),
     )
 
 
@@ -215,7 +224,7 @@ def resolve(spec: object, rules: Rules) -> Resolved:
     name, value, preemptible = _priority(job, rules, project)
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
-        job.refuse("bundle", "no such bundle was uploaded; POST it to /api/v1/bundles first", "unknown_bundle")
+        job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
     stages = _stages(job, rules, pool, preemptible)
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
@@ -227,7 +236,9 @@ def resolve(spec: object, rules: Rules) -> Resolved:
     warnings = [
         (
             f"{at}/{key}",
-            f"{key} is kept for those who read it; checkpoints are recognised in YARD_CHECKPOINT_DIR without it",
+            _(
+                "{key} is kept for those who read it; checkpoints are recognised in YARD_CHECKPOINT_DIR without it"
+            ).format(key=key),
         )
         for key in ("framework", "interval_hint")
         for at in _pointers(spec, "checkpoint", key)
@@ -247,16 +258,18 @@ def _project(job: Section, rules: Rules) -> Project | None:
     if name is None:
         name = rules.default_project
         if not name:
-            tail = (
-                f"name one of {', '.join(sorted(rules.projects))}"
+            said = (
+                _("no project is named and you have no default one; name one of {projects}")
                 if rules.projects
-                else "ask to become a member of one"
+                else _("no project is named and you have no default one; ask to become a member of one")
             )
-            job.refuse("project", f"no project is named and you have no default one; {tail}", "missing")
+            job.refuse("project", said.format(projects=listed(sorted(rules.projects))), "missing")
             return None
     if not isinstance(name, str) or name not in rules.projects:
-        where = nearest(str(name), rules.projects)
-        job.refuse("project", f"you cannot submit to a project {shown(name)}; {where}", "unknown_project")
+        detail = _("you cannot submit to a project {project}; {others}").format(
+            project=shown(name), others=nearest(str(name), rules.projects)
+        )
+        job.refuse("project", detail, "unknown_project")
         return None
     return rules.projects[name]
 
@@ -265,7 +278,8 @@ def _pool(job: Section, rules: Rules) -> Pool | None:
     name = job.values.get("pool")
     name = rules.default_pool if name is None else name
     if not isinstance(name, str) or name not in rules.pools:
-        job.refuse("pool", f"there is no pool {shown(name)}; {nearest(str(name), rules.pools)}", "unknown_pool")
+        detail = _("there is no pool {pool}; {others}").format(pool=shown(name), others=nearest(str(name), rules.pools))
+        job.refuse("pool", detail, "unknown_pool")
         return None
     return rules.pools[name]
 
@@ -277,20 +291,21 @@ def _priority(job: Section, rules: Rules, project: Project | None) -> tuple[str,
     if isinstance(given, int) and not isinstance(given, bool) and rules.may_number:
         return "custom", job.read("priority", whole(0, 10_000), 0), True
     if not isinstance(given, str) or given not in rules.classes:
-        numbers = " or a number from 0 to 10000" if rules.may_number else ""
-        job.refuse(
-            "priority", f"priority must be a class{numbers}, not {shown(given)}; {nearest(str(given), rules.classes)}",
-            "unknown_class",
-        )  # fmt: skip
+        said = (
+            _("priority must be a class or a number from 0 to 10000, not {value}; {others}")
+            if rules.may_number
+            else _("priority must be a class, not {value}; {others}")
+        )
+        others = nearest(str(given), rules.classes)
+        job.refuse("priority", said.format(value=shown(given), others=others), "unknown_class")
         return "", 0, True
     found = rules.classes[given]
     if found.staff_only and project is not None and not rules.may_use_staff_classes(project):
         open_to_all = [name for name, each in rules.classes.items() if not each.staff_only]
-        job.refuse(
-            "priority",
-            f"class {given} is for leads of the project and staff; there are {', '.join(open_to_all)}",
-            "denied",
+        detail = _("class {name} is for leads of the project and staff; there are {others}").format(
+            name=given, others=listed(open_to_all)
         )
+        job.refuse("priority", detail, "denied")
     return found.name, found.value, found.preemptible
 
 
@@ -299,17 +314,16 @@ def _labels(job: Section) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > 64:
-        job.refuse("labels", "labels must map at most 64 names to values", "not_a_mapping")
+        job.refuse("labels", _("labels must map at most 64 names to values"), "not_a_mapping")
         return {}
     labels: dict[str, str] = {}
     for name, word in value.items():
         at = "/labels/" + str(name).replace("~", "~0").replace("/", "~1")
         if not isinstance(name, str) or not _LABEL.fullmatch(name):
-            job.refuse(
-                at, f"{shown(name)} cannot name a label: use up to 63 letters, digits and . _ / -", "invalid_name"
-            )
+            detail = _("{name} cannot name a label: use up to 63 letters, digits and . _ / -").format(name=shown(name))
+            job.refuse(at, detail, "invalid_name")
         elif isinstance(word, dict | list) or word is None or len(str(word)) > 200:
-            job.refuse(at, f"label {name} must be a text of at most 200 characters")
+            job.refuse(at, _("label {name} must be a text of at most 200 characters").format(name=name))
         else:
             labels[name] = str(word).lower() if isinstance(word, bool) else str(word)
     return labels
@@ -320,22 +334,22 @@ def _stages(job: Section, rules: Rules, pool: Pool | None, preemptible: bool) ->
         return [_stage(job, "main", "generic", (), rules, pool, preemptible)]
     listed = job.each("stages", MAX_STAGES)
     if not listed and isinstance(job.values["stages"], list):
-        job.refuse(
-            "stages", f"stages must be a list of 1 to {MAX_STAGES} stages; leave it out for a job of one", "not_a_list"
-        )
+        detail = _("stages must be a list of 1 to {n} stages; leave it out for a job of one").format(n=MAX_STAGES)
+        job.refuse("stages", detail, "not_a_list")
     shared = {key: job.values[key] for key in STAGE_DEFAULTS if job.has(key)}
     resolved: list[ResolvedStage] = []
     for index, each in enumerate(listed):
         at = f"/stages/{index}"
         if not isinstance(each, dict):
-            job.refuse(at, f"must be a mapping with a name and what to run, not {shown(each)}", "not_a_mapping")
+            detail = _("must be a mapping with a name and what to run, not {value}").format(value=shown(each))
+            job.refuse(at, detail, "not_a_mapping")
             continue
         stage = Section(each, at, job.refusals, STAGE_KEYS, LATER)
         stage.values = _inherited(shared, each)
         stage.inherited = frozenset(key for key in shared if each.get(key) is None)
         name = stage.read("name", _STAGE_NAME, "")
         if not stage.has("name"):
-            stage.refuse("name", "name is missing: other stages and the logs refer to it", "missing")
+            stage.refuse("name", _("name is missing: other stages and the logs refer to it"), "missing")
         kind = stage.read("kind", choice(*AFFINITY), "generic")
         resolved.append(_stage(stage, name, kind, _needs(stage), rules, pool, preemptible))
     _check_graph(job, resolved)
@@ -364,9 +378,9 @@ def _needs(stage: Section) -> tuple[str, ...]:
             need.read("when", choice("afterok"), "afterok")
             each = each.get("stage")
         if not isinstance(each, str):
-            stage.refuse(at, f"must be the name of a stage, not {shown(each)}")
+            stage.refuse(at, _("must be the name of a stage, not {value}").format(value=shown(each)))
         elif each in names:
-            stage.refuse(at, f"{shown(each)} is named twice; once is enough", "duplicate")
+            stage.refuse(at, _("{name} is named twice; once is enough").format(name=shown(each)), "duplicate")
         else:
             names.append(each)
     return tuple(names)
@@ -377,19 +391,18 @@ def _check_graph(job: Section, stages: Sequence[ResolvedStage]) -> None:
     names: set[str] = set()
     for index, stage in enumerate(stages):
         if stage.name and stage.name.lower() in {name.lower() for name in names}:
-            job.refuse(
-                f"/stages/{index}/name", f"two stages are called {shown(stage.name)}; names must differ", "duplicate"
-            )
+            detail = _("two stages are called {name}; names must differ").format(name=shown(stage.name))
+            job.refuse(f"/stages/{index}/name", detail, "duplicate")
         names.add(stage.name)
     unknown = False
     for index, stage in enumerate(stages):
         for place, need in enumerate(stage.needs):
             if need not in names:
                 unknown = True
-                where = nearest(need, names - {stage.name, ""})
-                job.refuse(
-                    f"/stages/{index}/needs/{place}", f"there is no stage {shown(need)}; {where}", "unknown_stage"
+                detail = _("there is no stage {stage}; {others}").format(
+                    stage=shown(need), others=nearest(need, names - {stage.name, ""})
                 )
+                job.refuse(f"/stages/{index}/needs/{place}", detail, "unknown_stage")
     if unknown:
         return
     try:
@@ -397,7 +410,8 @@ def _check_graph(job: Section, stages: Sequence[ResolvedStage]) -> None:
     except CycleError as error:
         circle = list(reversed(error.args[1]))
         index = next(i for i, stage in enumerate(stages) if stage.name == circle[0])
-        job.refuse(f"/stages/{index}/needs", f"stages need each other in a circle: {' needs '.join(circle)}", "cycle")
+        detail = _("stages need each other in a circle: {circle}").format(circle=_(" needs ").join(circle))
+        job.refuse(f"/stages/{index}/needs", detail, "cycle")
 
 
 def _stage(
@@ -419,7 +433,7 @@ def _stage(
     secrets = demand.secrets(section, ways)
     launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
     ceiling = float(pool.max_limit_s) if pool else YEAR_S
-    bound = f"the limit of pool {pool.name}" if pool else ""
+    bound = _("the limit of pool {pool}").format(pool=pool.name) if pool else ""
     # A service runs until somebody ends it; anything else gets the pool's limit where the file gives none.
     fallback = None if kind == "serve" or pool is None else float(pool.default_limit_s)
     limit_s = section.read("time_limit", duration(1, ceiling, bound), 0.0) or fallback
@@ -456,9 +470,10 @@ def _topology(section: Section) -> dict[str, Any]:
     if not section.has("topology"):
         return {}
     part = Section(section.values["topology"], section.at("topology"), section.refusals, ("within", "mode"))
-    within = part.read("within", matching(_LABEL, "the name of a label of nodes, such as rack or nvlink-domain"), "")
+    label = gettext_noop("the name of a label of nodes, such as rack or nvlink-domain")
+    within = part.read("within", matching(_LABEL, label), "")
     if not part.has("within"):
-        part.refuse("within", "within is missing: name the label that the nodes should have alike", "missing")
+        part.refuse("within", _("within is missing: name the label that the nodes should have alike"), "missing")
     mode = part.read("mode", choice("required", "preferred"), "preferred")
     return {"within": within, **({"within_required": True} if mode == "required" else {})}
 
@@ -472,16 +487,22 @@ def _elsewhere(section: Section, rules: Rules) -> dict[str, Any]:
             ((label, value),) = each.items()
             known = isinstance(label, str) and bool(_LABEL.fullmatch(label)) and isinstance(value, str | int)
             if not known or isinstance(value, bool) or not str(value):
-                section.refuse(at, f"must be a label of nodes and its value, such as {{rack: r2}}, not {shown(each)}")
+                detail = _("must be a label of nodes and its value, such as {example}, not {value}")
+                section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
             else:
                 avoided.append(f"{label}={value}")
         elif not isinstance(each, str):
-            section.refuse(at, f"must name a node, or a label with its value such as {{rack: r2}}, not {shown(each)}")
+            detail = _("must name a node, or a label with its value such as {example}, not {value}")
+            section.refuse(at, detail.format(example="{rack: r2}", value=shown(each)))
         elif each not in rules.nodes():
-            section.refuse(at, f"there is no node {shown(each)}; {nearest(each, rules.nodes())}", "unknown_value")
+            detail = _("there is no node {node}; {others}").format(
+                node=shown(each), others=nearest(each, rules.nodes())
+            )
+            section.refuse(at, detail, "unknown_value")
         else:
             avoided.append(each)
-    site = section.read("site", matching(_LABEL, "the value of the label site of nodes, such as berlin"), "")
+    label = gettext_noop("the value of the label site of nodes, such as berlin")
+    site = section.read("site", matching(_LABEL, label), "")
     return {**({"avoid": sorted(set(avoided))} if avoided else {}), **({"site": site} if site else {})}
 
 
@@ -497,8 +518,10 @@ def _deadline(value: object) -> dict[str, float]:
         if error.code == "out_of_range":
             raise
         raise Unacceptable(
-            "must be a date and time with a zone, such as 2027-01-31T18:00:00Z, or a duration after the submit, such "
-            f"as 12h, not {shown(value)}"
+            _(
+                "must be a date and time with a zone, such as 2027-01-31T18:00:00Z, or a duration after the submit, "
+                "such as 12h, not {value}"
+            ).format(value=shown(value))
         ) from None
 
 
@@ -509,9 +532,11 @@ def _nodes(section: Section) -> dict[str, int]:
     part = Section(section.values["nodes"], section.at("nodes"), section.refusals, ("min", "max"))
     least, most = part.read("min", whole(1, MAX_NODES), 1), part.read("max", whole(1, MAX_NODES), 0)
     if not part.has("max"):
-        part.refuse("max", "max is missing: say on how many nodes it runs at most (min is 1 if left out)", "missing")
+        detail = _("max is missing: say on how many nodes it runs at most (min is 1 if left out)")
+        part.refuse("max", detail, "missing")
     elif 0 < most < least:
-        part.refuse("max", f"max must be at least min, {least}, not {most}", "out_of_range")
+        detail = _("max must be at least min, {least}, not {most}").format(least=least, most=most)
+        part.refuse("max", detail, "out_of_range")
     return {"nodes": most, "least_nodes": least} if most > least else {"nodes": max(most, 1)}
 
 
@@ -519,7 +544,9 @@ def _size(value: object) -> int:
     """Reads a number of nodes."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
         raise Unacceptable(
-            f"must be a whole number from 1 to {MAX_NODES}, or a range such as {{min: 1, max: 4}}, not {shown(value)}",
+            _("must be a whole number from 1 to {high}, or a range such as {example}, not {value}").format(
+                high=MAX_NODES, example="{min: 1, max: 4}", value=shown(value)
+            ),
             "out_of_range",
         )
     return value
@@ -549,12 +576,14 @@ def _causes(known: set[str]) -> Callable[[object], list[str]]:
     def read(value: object) -> list[str]:
         if not isinstance(value, list):
             raise Unacceptable(
-                f"must be a list of causes such as [node_fail, device_error], not {shown(value)}", "not_a_list"
+                _("must be a list of causes such as [node_fail, device_error], not {value}").format(value=shown(value)),
+                "not_a_list",
             )
         words = [str(word).lower() for word in value]
         for word in words:
             if word not in known:
-                raise Unacceptable(f"names no cause {shown(word)}; {nearest(word, known)}", "unknown_value")
+                detail = _("names no cause {cause}; {others}").format(cause=shown(word), others=nearest(word, known))
+                raise Unacceptable(detail, "unknown_value")
         return sorted(set(words))
 
     return read

@@ -1,4 +1,7 @@
-"""Readers of single values of a job file: each returns the value, or raises with what it would accept instead."""
+"""Readers of single values of a job file: each returns the value, or raises with what it would accept instead.
+
+What they say is in the language of whoever asks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
-from controlplane.wellformed import fault_of
+from django.utils.translation import gettext as _
+
+from controlplane.wellformed import EARLIEST, LATEST
 
 SIZE_UNITS: Final = {
     **{prefix + "b": 1000**power for power, prefix in enumerate(("", "k", "m", "g", "t", "p"))},
@@ -45,12 +50,17 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def listed(words: Iterable[str]) -> str:
+    """The words one after the other, with what stands between two of a list."""
+    return _("{one}, {other}").format(one="", other="").join(words)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """A clause that names the nearest of the valid words, or lists them all."""
     known = sorted(words)
     if close := get_close_matches(word, known, n=1, cutoff=0.6):
-        return f"did you mean {close[0]}?"
-    return f"there are {', '.join(known)}" if known else "there are none"
+        return _("did you mean {word}?").format(word=close[0])
+    return _("there are {words}").format(words=listed(known)) if known else _("there are none")
 
 
 def whole(low: int, high: int) -> Reader[int]:
@@ -59,7 +69,9 @@ def whole(low: int, high: int) -> Reader[int]:
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise Unacceptable(
-                f"must be a whole number from {low} to {high}, not {shown(value)}",
+                _("must be a whole number from {low} to {high}, not {value}").format(
+                    low=low, high=high, value=shown(value)
+                ),
                 "out_of_range",
             )
         return value
@@ -73,7 +85,9 @@ def number(low: float, high: float) -> Reader[float]:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise Unacceptable(
-                f"must be a number from {low:g} to {high:g}, not {shown(value)}",
+                _("must be a number from {low} to {high}, not {value}").format(
+                    low=f"{low:g}", high=f"{high:g}", value=shown(value)
+                ),
                 "out_of_range",
             )
         return float(value)
@@ -84,7 +98,7 @@ def number(low: float, high: float) -> Reader[float]:
 def flag(value: object) -> bool:
     """Reads true or false."""
     if not isinstance(value, bool):
-        raise Unacceptable(f"must be true or false, not {shown(value)}")
+        raise Unacceptable(_("must be true or false, not {value}").format(value=shown(value)))
     return value
 
 
@@ -94,7 +108,7 @@ def choice(*words: str) -> Reader[str]:
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
             raise Unacceptable(
-                f"must be one of {', '.join(words)}, not {shown(value)}",
+                _("must be one of {words}, not {value}").format(words=listed(words), value=shown(value)),
                 "unknown_value",
             )
         return value
@@ -103,11 +117,12 @@ def choice(*words: str) -> Reader[str]:
 
 
 def matching(pattern: re.Pattern[str], allowed: str) -> Reader[str]:
-    """Reads a text that the pattern matches as a whole; ``allowed`` says in words what that is."""
+    """Reads a text that the pattern matches as a whole; ``allowed`` says in words, marked for the translators, what
+    that is."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise Unacceptable(f"must be {allowed}, not {shown(value)}")
+            raise Unacceptable(_("must be {what}, not {value}").format(what=_(allowed), value=shown(value)))
         return value
 
     return read
@@ -118,9 +133,9 @@ def text(longest: int) -> Reader[str]:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not value.strip():
-            raise Unacceptable(f"must be a text, not {shown(value) or 'an empty one'}")
+            raise Unacceptable(_("must be a text, not {value}").format(value=shown(value)))
         if len(value) > longest or "\0" in value:
-            raise Unacceptable(f"must have at most {longest} characters and no NUL", "too_long")
+            raise Unacceptable(_("must have at most {n} characters and no NUL").format(n=longest), "too_long")
         return value
 
     return read
@@ -133,7 +148,9 @@ def size(low: int, high: int) -> Reader[int]:
         count = parse_size(value)
         if not low <= count <= high:
             raise Unacceptable(
-                f"must lie between {binary(low)} and {binary(high)}, not {shown(value)}",
+                _("must lie between {low} and {high}, not {value}").format(
+                    low=binary(low), high=binary(high), value=shown(value)
+                ),
                 "out_of_range",
             )
         return count
@@ -148,7 +165,9 @@ def parse_size(value: object) -> int:
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= 40 else None
     unit = SIZE_UNITS.get((match[2] or "b").lower()) if match else None
     if not match or unit is None:
-        raise Unacceptable(f"must be a size such as 8GiB, 512MB or a number of bytes, not {shown(value)}")
+        raise Unacceptable(
+            _("must be a size such as 8GiB, 512MB or a number of bytes, not {value}").format(value=shown(value))
+        )
     return math.ceil(float(match[1]) * unit)
 
 
@@ -171,10 +190,13 @@ def duration(low: float, high: float, bound: str = "") -> Reader[float]:
     def read(value: object) -> float:
         span = parse_duration(value)
         if not low <= span <= high:
-            raise Unacceptable(
-                f"must lie between {spoken(low)} and {spoken(high)}{bound and f' ({bound})'}, not {shown(value)}",
-                "out_of_range",
+            said = (
+                _("must lie between {low} and {high} ({bound}), not {value}")
+                if bound
+                else _("must lie between {low} and {high}, not {value}")
             )
+            given = said.format(low=spoken(low), high=spoken(high), bound=bound, value=shown(value))
+            raise Unacceptable(given, "out_of_range")
         return span
 
     return read
@@ -199,7 +221,9 @@ def parse_duration(value: object) -> float:
     except ValueError:
         pass
     raise Unacceptable(
-        f"must be a duration such as 90s, 12h, 1-02:00:00, PT1H or a number of seconds, not {shown(value)}"
+        _("must be a duration such as 90s, 12h, 1-02:00:00, PT1H or a number of seconds, not {value}").format(
+            value=shown(value)
+        )
     )
 
 
@@ -221,7 +245,16 @@ def moment(value: object) -> datetime:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise Unacceptable(f"must be a date and time with a zone, such as 2027-01-31T18:00:00Z, not {shown(value)}")
-    if fault := fault_of(at):
-        raise Unacceptable(f"{fault}, not {shown(value)}", "out_of_range")
+        raise Unacceptable(
+            _("must be a date and time with a zone, such as 2027-01-31T18:00:00Z, not {value}").format(
+                value=shown(value)
+            )
+        )
+    if not EARLIEST <= at <= LATEST:
+        raise Unacceptable(
+            _("must lie between {low} and {high}, not {value}").format(
+                low=EARLIEST.year, high=LATEST.year, value=shown(value)
+            ),
+            "out_of_range",
+        )
     return at.astimezone(UTC)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
-from controlplane.jobs.clauses import hidden_in_words, in_words, shown
+from controlplane.jobs.clauses import Shown, in_words, shown
+from controlplane.jobs.reasons import asks_text as asks_text
+from controlplane.jobs.reasons import phrase_text as phrase_text
+from controlplane.jobs.reasons import reason_text as reason_text
 from scheduler.core.counterfactual import SENTENCES
-from scheduler.core.reasons import CATALOGUE
 
 SCRIPT = (
     _("{n} s"),
@@ -229,9 +231,6 @@ REPLANNED = (
 # Who can do something about a reason for waiting.
 ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin"))
 
-# What stands in a reason and comes from the snapshot.
-DETAILS = (_("it is no longer kept; upload it again"),)
-
 # What agents note of their hosts, devices and parts; what is between the braces are names, numbers and others' words.
 NOTES = (
     _("all tasks waited for {resource} in more than {n} % of the last ten seconds"),
@@ -282,20 +281,6 @@ NOTES = (
     _("queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"),
 )
 
-# What a stage asks, between its dots; models, kinds and units stay as they are.
-ASKS = (
-    _("{n} nodes x {rest}"),
-    _("{n} nodes with {rest}"),
-    _("1 core"),
-    _("{n} cores"),
-    _("1 core {rest}"),
-    _("{n} cores {rest}"),
-    _("{rest} of one model"),
-    _("{rest} inside one {domain}"),
-    _("not all of it on one node"),
-)
-EITHER = _("{one} or {other}")
-
 
 @lru_cache(maxsize=8)
 def script_words(language: str) -> Mapping[str, str]:
@@ -306,63 +291,17 @@ def script_words(language: str) -> Mapping[str, str]:
         return {text: gettext(text) for text in SCRIPT}
 
 
-_TEMPLATES = {entry.code: entry.template for entry in CATALOGUE}
-
-
-class _Shown(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return "?"
-
-
-def reason_text(reason: Mapping[str, Any] | None) -> str:
-    """A reason in the reader's language; the server's own sentence where there is no translation."""
-    if not reason:
-        return ""
-    text = str(reason.get("text") or reason.get("code") or "")
-    template = _TEMPLATES.get(str(reason.get("code")))
-    if template is None or (get_language() or "en").startswith("en"):
-        return text
-    translated = gettext(template)
-    if translated == template:
-        return text
-    given = reason.get("params") or {}
-    params = shown(given)
-    params |= {key: asks_text(params[key]) for key in ("asks", "free") if key in params and f"{key}_said" not in given}
-    if "detail" in params:
-        params["detail"] = phrase_text(params["detail"], DETAILS)
-    return hidden_in_words(translated.format_map(_Shown(params)))
-
-
 def change_text(change: Mapping[str, Any]) -> str:
     """A change of a counterfactual in the reader's language."""
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
-    return gettext(known[0]).format_map(_Shown(shown(change.get("params") or {})))
+    return gettext(known[0]).format_map(Shown(shown(change.get("params") or {})))
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:
     """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
     return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
-
-
-@lru_cache(maxsize=64)
-def _pattern(template: str) -> re.Pattern[str]:
-    """Finds the parts of a template again in a text that it made: ``n`` is a number or a range, all else any words."""
-    pieces = re.split(r"\{(\w+)\}", template)
-    inside = {name: r"[0-9.]+(?:-[0-9]+)?" if name == "n" else r".+" for name in pieces[1::2]}
-    named = (f"(?P<{piece}>{inside[piece]})" if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
-    return re.compile("".join(named))
-
-
-def phrase_text(text: str, templates: Iterable[str]) -> str:
-    """A text that one of these templates made, in the reader's language; any other as it is."""
-    if (get_language() or "en").startswith("en"):
-        return text
-    for template in templates:
-        if found := _pattern(template).fullmatch(text):
-            return gettext(template).format_map(found.groupdict())
-    return text
 
 
 def trace_text(note: str) -> str:
@@ -379,24 +318,6 @@ def note_text(note: str) -> str:
         return f"{code} {note_text(rest)}"
     whole = phrase_text(note, NOTES)
     return whole if whole != note else "; ".join(phrase_text(one, NOTES) for one in note.split("; "))
-
-
-def asks_text(asks: str) -> str:
-    """A demand such as ``2 nodes x 8 H100 or 4 npu · 1 core`` in the reader's language."""
-    if (get_language() or "en").startswith("en"):
-        return asks
-    return " · ".join(_part(part) for part in asks.split(" · "))
-
-
-def _part(part: str) -> str:
-    one, word, other = part.partition(", or " if ", or " in part else " or ")
-    if word:
-        return gettext(EITHER).format(one=_part(one), other=_part(other))
-    for template in ASKS:
-        if found := _pattern(template).fullmatch(part):
-            named = found.groupdict()
-            return gettext(template).format_map(named | ({"rest": _part(named["rest"])} if "rest" in named else {}))
-    return part
 
 
 def partition_text(profile: str, slot: int | None, device: str = "") -> str:

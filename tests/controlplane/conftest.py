@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from tests.controlplane.people import Town
 
 
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    """No test leaves the language of its last request to the next one."""
+    from django.utils import translation
+
+    yield
+    translation.deactivate()
+
+
 @pytest.fixture
 def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.

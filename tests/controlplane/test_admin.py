@@ -139,7 +139,9 @@ def test_nodes_are_drained_and_jobs_cancelled_the_usual_way(root: Client, town: 
     root.post(address(Job, "changelist"), {"action": "cancel", "_selected_action": [job.pk]})
     job.refresh_from_db()
     assert job.state == "STOPPING"
-    assert job.events.filter(kind="cancel").exists()
+    event = job.events.get(kind="cancel")
+    assert event.text.endswith(": from the administration")
+    assert event.said[-1]["params"]["why"]["said"] == [{"code": "InAdministration", "params": {}}]
 
 
 def test_rules_are_edited(root: Client, town: Town) -> None:

@@ -19,21 +19,17 @@ from controlplane.access.models import User
 from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
+from controlplane.jobs.reasons import ASKS, DETAILS, EITHER, asks_text, phrase_text
 from controlplane.pages.shell import PLACES
 from controlplane.pages.words import (
     ACTS,
-    ASKS,
     BASES,
     CHANGES,
-    DETAILS,
-    EITHER,
     FUNNEL,
     NOTES,
     REASONS,
     REPLANNED,
     SCRIPT,
-    asks_text,
-    phrase_text,
 )
 from scheduler.core.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town, write_log
