@@ -24,8 +24,9 @@ from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
+from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
-from controlplane.pages.words import note_text, reason_text
+from controlplane.pages.words import note_text
 from scheduler.core.lifecycle import NodeState
 
 MOST_SIGNS = 7

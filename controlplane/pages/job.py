@@ -17,13 +17,14 @@ from django.utils.translation import gettext as _
 from controlplane.access.permissions import may_end, visible_jobs
 from controlplane.jobs import masked
 from controlplane.jobs.models import Attempt, Checkpoint, Job, LogChunk, Part
+from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
 from controlplane.pages.reading import API, Answer, cursor_of, read, whole
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import reason_text, told_text
+from controlplane.pages.words import told_text
 
 EVENTS = 100
 # Of more attempts or checkpoints than this a page would be too long; the API walks them all.

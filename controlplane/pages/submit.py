@@ -16,10 +16,11 @@ from controlplane.access.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
+from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.spec import STAGE_DEFAULTS
 from controlplane.pages.reading import dry_run, read
 from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import reason_text, told_text
+from controlplane.pages.words import told_text
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}

@@ -15,9 +15,7 @@ from django.utils.translation import get_language, gettext, override
 from django.utils.translation import gettext_noop as _
 
 from controlplane.jobs.clauses import Shown, in_words, shown
-from controlplane.jobs.reasons import asks_text as asks_text
-from controlplane.jobs.reasons import phrase_text as phrase_text
-from controlplane.jobs.reasons import reason_text as reason_text
+from controlplane.jobs.reasons import phrase_text
 from scheduler.core.counterfactual import SENTENCES
 
 SCRIPT = (

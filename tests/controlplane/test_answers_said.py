@@ -178,10 +178,7 @@ def test_dangerous_json(in_chinese: None, text: str | bytes) -> None:
     judged(str(caught.value))
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [row[:2] for row in rows(test_api_body.test_bad_bodies_become_problems) if len(row[0]) > 10 or row[2] != 422],
-)
+@pytest.mark.parametrize(("body", "kind"), [row[:2] for row in rows(test_api_body.test_bad_bodies_become_problems)])
 def test_bad_bodies(town: Town, body: bytes, kind: str) -> None:
     refused(Reader(town.owner).post("/jobs", body, kind=kind))
 

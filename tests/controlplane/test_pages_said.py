@@ -22,10 +22,11 @@ from controlplane.fleet.models import Node
 from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
+from controlplane.jobs.reasons import reason_text
 from controlplane.live import questions
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
-from controlplane.pages.words import reason_text, trace_text
+from controlplane.pages.words import trace_text
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
 from scheduler.sim.traces import FORMATS

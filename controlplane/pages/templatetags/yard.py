@@ -16,6 +16,7 @@ from django.utils.translation import ngettext
 
 from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import Known
+from controlplane.jobs.reasons import asks_text, phrase_text, reason_text
 from controlplane.pages.words import (
     ACTORS,
     ACTS,
@@ -23,13 +24,10 @@ from controlplane.pages.words import (
     FAULTS,
     FUNNEL,
     REPLANNED,
-    asks_text,
     change_text,
     division_text,
     note_text,
     partition_text,
-    phrase_text,
-    reason_text,
     told_text,
     trace_text,
 )
