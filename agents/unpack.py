@@ -153,21 +153,21 @@ class Unpacking:
         name = "/".join(steps)[:200]
         if not target or "\0" in target or target.startswith("/") or len(target) > _MAX_PATH:
             raise Refused(f"{name!r} links to {target[:200]!r}, which is no path from where it lies")
-        self._check(name, steps[:-1], target)
+        checked = self._checked(name, steps[:-1], target)
         folder = self._folder(steps[:-1])
         try:
-            os.symlink(target, steps[-1], dir_fd=folder)
+            os.symlink(checked, steps[-1], dir_fd=folder)
         except FileExistsError:
             raise Refused(f"{name!r} is there twice, once as a link") from None
         finally:
             os.close(folder)
 
-    def _check(self, name: str, start: Steps, target: str) -> None:
-        """Raise Refused where a link leads out. It may go up through real folders only, never from behind a link."""
+    def _checked(self, name: str, start: Steps, target: str) -> str:
+        """The target, of the steps that were looked at and nothing else. Raises Refused where the link leads out: it may
+        go up through real folders only, never from behind a link."""
         here, beyond_link = list(start), False
-        for step in target.split("/"):
-            if step in ("", "."):
-                continue
+        taken = [step for step in target.split("/") if step not in ("", ".")]
+        for step in taken:
             if step == "..":
                 if beyond_link or not here:
                     raise Refused(f"{name!r} links to {target[:200]!r}, which leads out of the folder")
@@ -175,6 +175,7 @@ class Unpacking:
                 continue
             here.append(step)
             beyond_link = beyond_link or tuple(here) in self.links
+        return "/".join(taken) or "."
 
 
 def main(folder: int, uid: str, gid: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from django.core.exceptions import BadRequest, ValidationError
+from django.core.exceptions import BadRequest, FieldDoesNotExist, ValidationError
 from django.db import DataError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -137,7 +137,7 @@ class WellFormed(MiddlewareMixin):
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
         """A value of the right form that a column or a field cannot hold: the administration finds out by trying."""
-        odd_choice = isinstance(exception, ValueError) and request.path_info.startswith("/admin/")
+        odd_choice = isinstance(exception, ValueError | FieldDoesNotExist) and request.path_info.startswith("/admin/")
         if odd_choice or isinstance(exception, DataError | ValidationError):
             # Most often somebody tries; where it is a fault of this server, the log must have it.
             log.warning("%s %s was refused", request.method, request.path_info[:200], exc_info=exception)

@@ -63,13 +63,14 @@ def test_files_folders_and_links_inside_arrive(unpack: Unpack, mode: str) -> Non
         entry("pkg/", tarfile.DIRTYPE, mode=0o777),
         entry("pkg/run.sh", mode=0o4777),
         entry("latest", tarfile.SYMTYPE, "pkg/run.sh"),
-        entry("pkg/up", tarfile.SYMTYPE, "../latest"),
+        entry("pkg/up", tarfile.SYMTYPE, "..//./latest"),
         entry("pkg/same.sh", tarfile.LNKTYPE, "pkg/run.sh", mode=0o6755),
         entry("deep/er/without/entries", mode=0),
     )
     folder = unpack(content=packed(*members, mode=mode))
     assert (folder / "latest").read_bytes() == b"code"
     assert (folder / "pkg" / "up").read_bytes() == b"code"
+    assert os.readlink(folder / "pkg" / "up") == "../latest"
     assert (folder / "pkg" / "same.sh").read_bytes() == b"code"
     assert (folder / "pkg" / "run.sh").stat().st_mode & 0o7777 == 0o755
     assert (folder / "pkg").stat().st_mode & 0o7777 == 0o755

@@ -180,3 +180,9 @@ def test_a_named_kind_may_stand_in_a_job_file_too(town: Town, settings: Any) -> 
     assert "no kind of device is called" in town.owner.post("/jobs?dry_run=validate", body).content.decode()
     settings.DEVICE_KINDS = frozenset({"tpu"})
     assert town.owner.post("/jobs?dry_run=validate", body).status_code == 200
+
+
+@pytest.mark.parametrize("field", ["", "nothing", "password"])
+def test_a_row_by_a_field_that_names_none_is_refused_in_words(root: Client, field: str) -> None:
+    answer = root.get(address(Pool, "change", 1), {"_to_field": field})
+    assert answer.status_code == 400

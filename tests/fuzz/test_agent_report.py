@@ -15,6 +15,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels import consumer
 from channels.generic import websocket
+from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,7 @@ ASKED = shaped(protocol.AskSources, {"digest": st.just("a" * 64), "failed": st.j
 JOIN = shaped(protocol.Enrol, {"token": TEXTS, "name": WORDS})
 
 # Hypothesis runs all examples in one test: each begins with the world as it was left, as a live server would.
+PATIENCE_S = 60  # only bounds a failure
 law = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -272,6 +274,9 @@ def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
     monkeypatch.setattr(loop, "recorder", by_hand())
     monkeypatch.setattr(loop, "_last_s", 0.0)
+    # Thousands of examples in one transaction leave much to be checked at its end.
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")
     # All in the test's own transaction, which no other thread could see.
     monkeypatch.setattr(link, "_in_thread", lambda call, *args: sync_to_async(call, thread_sensitive=True)(*args))
     monkeypatch.setattr(consumer, "aclose_old_connections", _keep)
@@ -291,9 +296,9 @@ def tell(world: World, raw: bytes) -> protocol.Desired | None:
         }
         socket = ApplicationCommunicator(AgentLink.as_asgi(), scope)
         await socket.send_input({"type": "websocket.connect"})
-        assert (await socket.receive_output())["type"] == "websocket.accept"
+        assert (await socket.receive_output(PATIENCE_S))["type"] == "websocket.accept"
         await socket.send_input({"type": "websocket.receive", "bytes": raw})
-        answer = await socket.receive_output()
+        answer = await socket.receive_output(PATIENCE_S)
         if answer["type"] == "websocket.close":
             assert answer["code"] in {protocol.CLOSE_PROTOCOL, protocol.CLOSE_SECOND_INCARNATION}
             assert answer["code"] != protocol.CLOSE_PROTOCOL or answer["reason"]
@@ -301,7 +306,7 @@ def tell(world: World, raw: bytes) -> protocol.Desired | None:
         else:
             orders = msgspec.json.decode(answer["text"], type=protocol.Desired)
         await socket.send_input({"type": "websocket.disconnect", "code": 1000})
-        await socket.wait()
+        await socket.wait(PATIENCE_S)
         return orders
 
     orders = async_to_sync(talk)()
