@@ -163,8 +163,8 @@ class Unpacking:
             os.close(folder)
 
     def _checked(self, name: str, start: Steps, target: str) -> str:
-        """The target, of the steps that were looked at and nothing else. Raises Refused where the link leads out: it may
-        go up through real folders only, never from behind a link."""
+        """The target, made of the steps that were looked at. Raises Refused where the link leads out: it may go up
+        through real folders only, never from behind a link."""
         here, beyond_link = list(start), False
         taken = [step for step in target.split("/") if step not in ("", ".")]
         for step in taken:

@@ -14,15 +14,15 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents import protocol
 from controlplane.access import permissions
 from controlplane.access.models import User
+from controlplane.api.action import Why, action
 from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import Why
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
@@ -268,20 +268,14 @@ class DeviceAction(Resource):
 _DEEDS = {"cordon": gettext_noop("cordon a device"), "uncordon": gettext_noop("uncordon a device")}
 
 
-def _action(word: str, promise: str) -> type[DeviceAction]:
-    described = extend_schema(
-        operation_id=f"devices_{word}",
-        request=Why,
-        responses={200: Device, 403: Problem, 404: Problem, 409: Problem},
-        description=promise,
-    )
-    return extend_schema_view(post=described)(
-        type(f"Device{word.capitalize()}", (DeviceAction,), {"action": word, "__doc__": promise})
-    )
-
-
-DeviceCordon = _action("cordon", "Takes a device out of service: what holds it goes on. A reason is required.")
-DeviceUncordon = _action("uncordon", "Puts a cordoned device back in service.")
+DeviceCordon = action(
+    DeviceAction,
+    "device",
+    "cordon",
+    Device,
+    "Takes a device out of service: what holds it goes on. A reason is required.",
+)
+DeviceUncordon = action(DeviceAction, "device", "uncordon", Device, "Puts a cordoned device back in service.")
 
 
 class OneDevice(Resource):

@@ -12,13 +12,14 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
 from controlplane.api import job_rows
+from controlplane.api.action import Why, action
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
 from controlplane.api.idempotency import idempotent
 from controlplane.api.job_rows import Job, WaitReason
@@ -86,12 +87,6 @@ class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Job files that are accepted all together, or not at all."""
 
     jobs: list[Any]
-
-
-class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The reason of an action, for the job's history."""
-
-    reason: str = ""
 
 
 class ResolvedDemand(msgspec.Struct, frozen=True):
@@ -307,22 +302,9 @@ _MAY_NOT = {
 }
 
 
-def _action(word: str, promise: str) -> type[JobAction]:
-    described = extend_schema(
-        operation_id=f"jobs_{word}",
-        request=Why,
-        responses={200: Job, 403: Problem, 404: Problem, 409: Problem},
-        description=promise,
-        parameters=[KEY],
-    )
-    return extend_schema_view(post=described)(
-        type(f"Job{word.capitalize()}", (JobAction,), {"action": word, "__doc__": promise})
-    )
-
-
-JobCancel = _action("cancel", "Ends the job for good; doing it twice is the same as once.")
-JobHold = _action("hold", "Keeps the waiting stages of the job from starting.")
-JobRelease = _action("release", "Lets held stages start again.")
+JobCancel = action(JobAction, "job", "cancel", Job, "Ends the job for good; doing it twice is the same as once.", [KEY])
+JobHold = action(JobAction, "job", "hold", Job, "Keeps the waiting stages of the job from starting.", [KEY])
+JobRelease = action(JobAction, "job", "release", Job, "Lets held stages start again.", [KEY])
 
 
 class JobSpec(Resource):

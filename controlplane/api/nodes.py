@@ -13,15 +13,15 @@ from django.db.models import Prefetch, Q, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema, extend_schema_view
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access.models import User
 from controlplane.api import devices, hosts, maintenance
+from controlplane.api.action import Why, action
 from controlplane.api.devices import Device
 from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import Why
 from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
@@ -193,17 +193,11 @@ class NodeAction(Resource):
 _DEEDS = {"drain": gettext_noop("drain a node"), "resume": gettext_noop("resume a node")}
 
 
-def _action(word: str, promise: str) -> type[NodeAction]:
-    described = extend_schema(
-        operation_id=f"nodes_{word}",
-        request=Why,
-        responses={200: Node, 403: Problem, 404: Problem, 409: Problem},
-        description=promise,
-    )
-    return extend_schema_view(post=described)(
-        type(f"Node{word.capitalize()}", (NodeAction,), {"action": word, "__doc__": promise})
-    )
-
-
-NodeDrain = _action("drain", "Lets what runs finish and places nothing new. A reason is required.")
-NodeResume = _action("resume", "Gives a drained node work again.")
+NodeDrain = action(
+    NodeAction,
+    "node",
+    "drain",
+    Node,
+    "Lets what runs finish and places nothing new. A reason is required.",
+)
+NodeResume = action(NodeAction, "node", "resume", Node, "Gives a drained node work again.")
