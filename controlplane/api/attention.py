@@ -26,7 +26,7 @@ from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
-from controlplane.pages.words import note_text
+from controlplane.pages.words import alarm_text, note_text
 from scheduler.core.lifecycle import NodeState
 
 MOST_SIGNS = 7
@@ -189,7 +189,7 @@ def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
     for node in nodes:
         href = f"/nodes/{node.name}"
         if code := codes.get(NodeState(node.state)):
-            yield _sign(code, href, {"node": node.name}, node.reason)
+            yield _sign(code, href, {"node": node.name}, note_text(node.reason))
         if node.conditions.get("disk_pressure"):
             yield _sign("DiskPressure", href, {"node": node.name})
 
@@ -215,7 +215,7 @@ def _of_alarms(user: User) -> _Signs:
     for alarm in found[:MOST_SIGNS]:
         code, name, href = _ALARMS[alarm.kind]
         params = {name: alarm.subject, "times": alarm.times, "since": alarm.since.isoformat(timespec="seconds")}
-        signs.append(_sign(code, href.format(subject=alarm.subject), params, alarm.says))
+        signs.append(_sign(code, href.format(subject=alarm.subject), params, alarm_text(alarm.says)))
     return _Signs(signs, found.count() - len(signs) if len(signs) == MOST_SIGNS else 0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -61,13 +61,16 @@ def _pattern(template: str) -> re.Pattern[str]:
     return re.compile("".join(named))
 
 
-def phrase_text(text: str, templates: Iterable[str]) -> str:
-    """A text that one of these templates made, in the reader's language; any other as it is."""
+def phrase_text(text: str, templates: Sequence[str], inner: Collection[str] = ()) -> str:
+    """A text that one of these templates made, in the reader's language; any other as it is. What stands in a field
+    that ``inner`` names may be such a text itself."""
     if (get_language() or "en").startswith("en"):
         return text
     for template in templates:
         if found := _pattern(template).fullmatch(text):
-            return gettext(template).format_map(found.groupdict())
+            fields = found.groupdict()
+            fields |= {name: phrase_text(fields[name], templates, inner) for name in inner if name in fields}
+            return gettext(template).format_map(fields)
     return text
 
 

@@ -174,6 +174,45 @@ FUNNEL = (
     _("without delaying a promise"),
 )
 
+# What alarms say; a fault may be one of these in its turn, or the words of a library or of Python.
+ALARMED = (
+    _("it cannot be planned: {fault}"),
+    _("{stage} runs here and cannot be planned: {fault}"),
+    _("no cycle comes through: {fault}"),
+    _("there is no profile {name}"),
+    _("nothing is learned from it: {fault}"),
+    _("why it waits cannot be written: {fault}"),
+    _("a decision has no row: {fault}"),
+    _("its inputs: {fault}"),
+    _("inventory refused: {fault}"),
+    _("report refused: it could not be recorded: {fault}"),
+    _("report refused: {fault}"),
+    _("this is no report: it has more than {n} values"),
+    _("inventory: device {device} is listed twice; the second is left out"),
+    _("it is nested too deeply"),
+    _("device {device} {field} is {value}; {fault}"),
+    _("device {device} {field}; {fault}"),
+    _("device {device} {field}: {fault}"),
+    _("{rule}; broken by {rows}"),
+    _("at most {most} long"),
+    _("at most {most}"),
+    _("at least {least}"),
+    _("no NUL may be in it"),
+    _("this is no report: it has {n} bytes; {fault}"),
+    _("{field} is {value}; {fault}"),
+)
+RULES = (
+    _("a stage has at most one live attempt, and has one exactly while it is active"),
+    _("no device is claimed beyond what it has, and its sums are those of its open claims"),
+    _("a final job has one final event, and only final stages"),
+    _("the chunks of a log stream follow each other without gap or overlap"),
+    _("an ended part holds nothing, an open claim belongs to a part that lives"),
+    _("an attempt has ended exactly when all its parts have"),
+    _("no claim ends before it begins, and no attempt either"),
+    _("the events of a job are numbered from 1 without a gap"),
+    _("no slot of a device is in two open claims"),
+)
+
 # What the readers of traces note of a workload, and why they leave rows out.
 TRACES = (
     _("made up: no trace of a real cluster"),
@@ -239,6 +278,9 @@ NOTES = (
     _("{source} cannot be read: {reason}"),
     _("{n} cards of {vendor} tell the same uuid {uuid}; place tells them"),
     _("card {n} of {vendor} cannot be used: {reason}"),
+    _("no report since {time} UTC"),
+    _("devices {devices} belong to another node already; they are left out"),
+    _("from the administration ({who})"),
     _("nothing on this host tells of it any more"),
     _("it is not listed any more"),
     _("killed {n} min ago and still there: {who}"),
@@ -307,6 +349,13 @@ def trace_text(note: str) -> str:
     for why in LEFT_OUT:
         note = note.replace(f": {why} (", f": {gettext(why)} (")
     return phrase_text(note, TRACES)
+
+
+def alarm_text(says: str) -> str:
+    """What an alarm says, in the reader's language, and in it what is wrong or which rule is broken."""
+    for rule in RULES:
+        says = says.replace(f"{rule}; broken by", f"{gettext(rule)}; broken by")
+    return phrase_text(says, ALARMED, inner=("fault",))
 
 
 def note_text(note: str) -> str:

@@ -18,12 +18,15 @@ from agents import ends, verdict, xid
 from agents.ends import clause
 from agents.machine import Machine
 from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Phase, Released
+from controlplane.fleet import alarms
+from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.live import questions
+from controlplane.live.invariants import INVARIANTS
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
 from controlplane.pages.words import trace_text
@@ -504,3 +507,44 @@ def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, mon
     path = f"/simulations/{body['id']}"
     assert "the first 40 of 41 nodes" in browser(town.owner).get(path).content.decode()
     check(town.owner, path, "41 个节点中的前 40 个")
+
+
+def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: Town) -> None:
+    town.machine("n1")
+    town.machine("n2")
+    Node.objects.filter(name="n1").update(last_report_at=timezone.now() - timedelta(minutes=1))
+    fleet.silent_nodes(30, 3600, amnesty=True)
+    fleet.drain(Node.objects.get(name="n2"), "root", "from the administration")
+    for path in ("/", "/nodes", "/nodes/n1"):
+        check(town.owner, path, "UTC 起没有报告")
+    check(town.owner, "/nodes/n2", "来自管理后台（root）")
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "device gpu-0 memory_bytes is 9223372036854775807; at most 2^50",
+        "device gpu-3 features: at most 1000000000.0",
+        "device gpu-0 features; at most 1000000000.0",
+        "device gpu-0 model is x; at most 120 long",
+        "it cannot be planned: OverflowError: node",
+        "#7 main runs here and cannot be planned: KeyError",
+        "no cycle comes through: KeyError: 'preemptible'",
+        "there is no profile of-last-year",
+        "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50",
+        "inventory refused: hostname is x; no NUL may be in it",
+        "inventory: device GPU-1 is listed twice; the second is left out",
+        "report refused: this is no report: it has more than 1000000 values",
+        "report refused: this is no report: it has 9999999 bytes; at most 8388608",
+        "report refused: it is nested too deeply",
+        "a decision has no row: DataError",
+        *(f"{one.says}; broken by GPU-1, GPU-2" for one in INVARIANTS),
+    ],
+)
+def test_what_an_alarm_says_is_told_in_the_readers_language(town: Town, says: str) -> None:
+    town.machine("n1")
+    kind = alarms.INVARIANT if "broken by" in says else alarms.NODE
+    alarms.raised(kind, {"n1": says})
+    page = check(town.staff, "/")
+    assert says not in page
+    check(town.staff, "/nodes/n1")

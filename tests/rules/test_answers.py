@@ -34,8 +34,6 @@ PASSED_ON = [
         "sim/cluster.py", "sim/traces/__init__.py", "sim/traces/generic.py", "sim/traces/table.py",
     )
 ]  # fmt: skip
-# The administration's own words are Django's to translate; they are shown to staff only.
-OWN_WORDS = {"admin.py", "models.py"}
 
 
 def named(path: Path) -> str:
@@ -125,7 +123,7 @@ def marked() -> Iterator[tuple[str, str]]:
     """Each template that some line marks for the translators: where, and what it is."""
     for room in ("controlplane", "scheduler"):
         for path in sorted((ROOT / room).rglob("*.py")):
-            if {"migrations", "management"} & set(path.parts) or path.name in OWN_WORDS:
+            if {"migrations", "management"} & set(path.parts):
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and called(node.func) in MARKS and node.args:

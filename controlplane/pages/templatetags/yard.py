@@ -24,6 +24,7 @@ from controlplane.pages.words import (
     FAULTS,
     FUNNEL,
     REPLANNED,
+    alarm_text,
     change_text,
     division_text,
     note_text,
@@ -271,6 +272,12 @@ def partition(claim: Mapping[str, Any]) -> str:
 def phrase(text: Any) -> str:
     """A step of a search, the basis of a forecast or how a simulation failed, in the reader's language."""
     return phrase_text(str(text), (*FUNNEL, *BASES, *FAULTS))
+
+
+@register.filter
+def alarm(says: str) -> str:
+    """What an alarm says, in the reader's language."""
+    return alarm_text(says)
 
 
 @register.filter
