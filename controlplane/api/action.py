@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
+from django.utils.translation import gettext
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_view
+from rest_framework.request import Request
+from rest_framework.response import Response
 
+from controlplane.access.models import User
+from controlplane.api.idempotency import idempotent
 from controlplane.api.problem import Problem
-from controlplane.api.resource import Resource
+from controlplane.api.resource import Resource, staff, taken
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,3 +41,31 @@ def action(
     )
     name = f"{noun.capitalize()}{word.capitalize()}"
     return extend_schema_view(post=described)(type(name, (base,), {"action": word, "__doc__": promise}))
+
+
+def staff_action(
+    noun: str,
+    word: str,
+    shape: type[msgspec.Struct],
+    promise: str,
+    *,
+    deed: str,
+    act: Callable[[Any, str, str], object],
+    found: Callable[[str], Any],
+    shown: Callable[[Sequence[Any], User], Sequence[Any]],
+) -> type[Resource]:
+    """The view of a verb that only staff may say. ``deed``, marked for the translators, says to anybody else what they
+    may not do; ``act`` takes the row, who asks and why."""
+
+    class StaffAction(Resource):
+        scope = "admin"
+
+        @idempotent
+        def post(self, request: Request, name: str) -> Response:
+            """Acts on the row and answers with how it stands then."""
+            why = taken(request, Why)
+            user = staff(request, gettext(deed))
+            act(found(name), user.get_username(), why.reason.strip()[:200])
+            return Response(shown([found(name)], user)[0])
+
+    return action(StaffAction, noun, word, shape, promise)

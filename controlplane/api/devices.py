@@ -12,8 +12,8 @@ import msgspec
 from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,11 +21,10 @@ from rest_framework.response import Response
 from agents import protocol
 from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api.action import Why, action
-from controlplane.api.idempotency import idempotent
+from controlplane.api.action import staff_action
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
+from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
 from controlplane.jobs.models import Claim
@@ -249,33 +248,26 @@ def found(name: str) -> rows.Device:
     return device
 
 
-class DeviceAction(Resource):
-    """Cordon or uncordon a device. Only staff."""
-
-    scope = "admin"
-    action = ""
-
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
-        """Acts on the device and answers with how it stands then."""
-        why = taken(request, Why)
-        user = staff(request, gettext(_DEEDS[self.action]))
-        act = {"cordon": service.cordon, "uncordon": service.uncordon}[self.action]
-        act(found(name), user.get_username(), why.reason.strip()[:200])
-        return Response(shown([found(name)], user)[0])
-
-
-_DEEDS = {"cordon": gettext_noop("cordon a device"), "uncordon": gettext_noop("uncordon a device")}
-
-
-DeviceCordon = action(
-    DeviceAction,
+DeviceCordon = staff_action(
     "device",
     "cordon",
     Device,
     "Takes a device out of service: what holds it goes on. A reason is required.",
+    deed=gettext_noop("cordon a device"),
+    act=service.cordon,
+    found=found,
+    shown=shown,
 )
-DeviceUncordon = action(DeviceAction, "device", "uncordon", Device, "Puts a cordoned device back in service.")
+DeviceUncordon = staff_action(
+    "device",
+    "uncordon",
+    Device,
+    "Puts a cordoned device back in service.",
+    deed=gettext_noop("uncordon a device"),
+    act=service.uncordon,
+    found=found,
+    shown=shown,
+)
 
 
 class OneDevice(Resource):

@@ -11,21 +11,20 @@ from typing import Any
 import msgspec
 from django.db.models import Prefetch, Q, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access.models import User
 from controlplane.api import devices, hosts, maintenance
-from controlplane.api.action import Why, action
+from controlplane.api.action import staff_action
 from controlplane.api.devices import Device
-from controlplane.api.idempotency import idempotent
 from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
+from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet import alarms, service
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
@@ -172,32 +171,23 @@ class OneNode(Resource):
         return Response(NodeDetail(**msgspec.structs.asdict(told), host=hosts.shown(node)))
 
 
-class NodeAction(Resource):
-    """Drain or resume a node. Only staff."""
-
-    scope = "admin"
-    action = ""
-
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
-        """Acts on the node and answers with how it stands then."""
-        why = taken(request, Why)
-        user = staff(request, gettext(_DEEDS[self.action]))
-        node = found(name)
-        {"drain": service.drain, "resume": service.resume}[self.action](
-            node, user.get_username(), why.reason.strip()[:200]
-        )
-        return Response(shown([found(node.name)], user)[0])
-
-
-_DEEDS = {"drain": gettext_noop("drain a node"), "resume": gettext_noop("resume a node")}
-
-
-NodeDrain = action(
-    NodeAction,
+NodeDrain = staff_action(
     "node",
     "drain",
     Node,
     "Lets what runs finish and places nothing new. A reason is required.",
+    deed=gettext_noop("drain a node"),
+    act=service.drain,
+    found=found,
+    shown=shown,
 )
-NodeResume = action(NodeAction, "node", "resume", Node, "Gives a drained node work again.")
+NodeResume = staff_action(
+    "node",
+    "resume",
+    Node,
+    "Gives a drained node work again.",
+    deed=gettext_noop("resume a node"),
+    act=service.resume,
+    found=found,
+    shown=shown,
+)

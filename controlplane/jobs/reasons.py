@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from django.utils.translation import get_language, gettext
@@ -52,7 +52,7 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     return hidden_in_words(translated.format_map(Shown(params)))
 
 
-@lru_cache(maxsize=64)
+@cache
 def _pattern(template: str) -> re.Pattern[str]:
     """Finds the parts of a template again in a text that it made: ``n`` is a number or a range, all else any words."""
     pieces = re.split(r"\{(\w+)\}", template)

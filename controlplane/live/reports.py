@@ -97,14 +97,16 @@ class Reports:
 
     def set_aside(self, stages: Mapping[str, int], now: float) -> None:
         """Writes of stages that no cycle can take up that they are set aside; the numbers of their jobs by stage."""
-        news = [stage for stage in stages if stage not in self._aside]
-        self._aside = set(stages)
+        self._aside.intersection_update(stages)
+        news = [stage for stage in stages if stage not in self._aside][:WRITES_PER_CYCLE]
+        if not news:
+            return
+        why = json.dumps([_reason(Reason("SetAside"))])
+        _write([(stage, why, "[]", *["null"] * 5) for stage in news], now)
+        self._aside.update(news)
         for stage in news:
             self._written.pop(stage, None)
-        if news:
-            why = json.dumps([_reason(Reason("SetAside"))])
-            _write([(stage, why, "[]", *["null"] * 5) for stage in news], now)
-            changes.announce("jobs", "timeline", *sorted(f"job:{stages[stage]}" for stage in news)[:50])
+        changes.announce("jobs", "timeline", *sorted({f"job:{stages[stage]}" for stage in news})[:50])
 
 
 def shown(expected: Expected | None) -> dict[str, Any] | None:

@@ -223,6 +223,7 @@ TRACES = (
     _('1 row came after later ones; all were sorted by "{column}"'),
     _('{count} rows came after later ones; all were sorted by "{column}"'),
     _("{count} ran longer than their limit"),
+    _("the first {count} stages of the trace"),
     _("{count} rows lie outside the days that were asked for"),
     _("{count} rows need stages that are not in the file before them; they do not wait for those"),
 )
@@ -346,16 +347,12 @@ def told_text(one: Mapping[str, Any], name: str) -> str:
 
 def trace_text(note: str) -> str:
     """A note on a trace in the reader's language, and in it why rows were left out."""
-    for why in LEFT_OUT:
-        note = note.replace(f": {why} (", f": {gettext(why)} (")
-    return phrase_text(note, TRACES)
+    return phrase_text(note, (*TRACES, *LEFT_OUT), inner=("why",))
 
 
 def alarm_text(says: str) -> str:
     """What an alarm says, in the reader's language, and in it what is wrong or which rule is broken."""
-    for rule in RULES:
-        says = says.replace(f"{rule}; broken by", f"{gettext(rule)}; broken by")
-    return phrase_text(says, ALARMED, inner=("fault",))
+    return phrase_text(says, (*ALARMED, *RULES), inner=("fault", "rule"))
 
 
 def note_text(note: str) -> str:

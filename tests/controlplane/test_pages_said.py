@@ -498,7 +498,7 @@ def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str
 def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulations, "launch", lambda _: None)
     asked = {
-        "trace": {"generate": {"jobs": 5, "per_hour": 60, "median_s": 300}},
+        "trace": {"generate": {"jobs": 5, "per_hour": 60, "median_s": 300}, "first": 3},
         "world": {"nodes": "41x8"},
         "profiles": ["fifo"],
     }
@@ -506,7 +506,7 @@ def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, mon
     worker.run(body["id"])
     path = f"/simulations/{body['id']}"
     assert "the first 40 of 41 nodes" in browser(town.owner).get(path).content.decode()
-    check(town.owner, path, "41 个节点中的前 40 个")
+    check(town.owner, path, "41 个节点中的前 40 个", "轨迹的前 3 个阶段")
 
 
 def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: Town) -> None:
