@@ -12,8 +12,13 @@ from scheduler.core.profile import Profile
 from scheduler.core.sentences import _, said
 from scheduler.core.types import Pool
 
-# Fair share may lift a stage by at most two hundred points: less than one class. So may a deadline that comes near.
-_ORDER: Final[dict[str, Any]] = {"priority": {}, "fair_share": {"weight": 200.0}, "deadline": {"weight": 200.0}}
+# Within a class, fair share moves a stage by at most two hundred points, and so does a deadline that comes near; the
+# least step between two classes is a thousand.
+_ORDER: Final[dict[str, Any]] = {
+    "priority": {"weight": 1000.0},
+    "fair_share": {"weight": 200.0},
+    "deadline": {"weight": 200.0},
+}
 # To pack, a free GPU counts 10 and a core 0.1. Data that lie on a node are worth two GPUs more left there, devices side
 # by side half a one; no packing is worth a device that is about to fail.
 _WHERE: Final[dict[str, Any]] = {
@@ -41,7 +46,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # A timetable that is kept true while the world moves.
     "hybrid": {
-        "policies": {**_ORDER, "firm": {"weight": 200.0}, **_PLACE, "backfill": {}, **_EVICT},
+        "policies": {**_ORDER, **_PLACE, "backfill": {}, **_EVICT},
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,
@@ -66,7 +71,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     # alone for five minutes, and nobody is stopped unless that gains what it costs.
     "turns": {
         "policies": {
-            "priority": {"step": 0.0, "weight": 1e9},
+            "priority": {"guarantee": 0.0, "weight": 1e9},
             "attained_service": {"thresholds": (3_600.0, 28_800.0)},
             **_PLACE,
             "min_runtime": {"least_s": 300.0},

@@ -21,6 +21,7 @@ from scheduler.core import explain, topology
 from scheduler.core.fleet import Rates, Rows
 from scheduler.core.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.leave import leave
+from scheduler.core.line import Column
 from scheduler.core.match import Candidate, grant
 from scheduler.core.profile import Profile
 from scheduler.core.queue import Queue, line_up
@@ -34,6 +35,8 @@ from scheduler.core.view import Booking, Option, Outcome, View
 ASKED_AGAIN = 16
 # Entries that would move by less than this stay where they are: people read them.
 STILL_S = 1.0
+# So many entries of a class are looked at again in one cycle because shares have drifted.
+YIELDS = 32
 
 
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
@@ -114,6 +117,7 @@ def decide(view: View) -> Queue:
     """Settle every waiting stage; returns the queue in its order."""
     queue = line_up(view)
     lift_overtaken(view)
+    yield_promises(view)
     for stage in _in_order(view, view.owners, queue):
         settle(view, stage, queue)  # what was freed for it is its own before anybody looks
     view.close_fences()
@@ -181,6 +185,69 @@ def walk(view: View, queue: Queue) -> None:
             _settle_later(view, name, later, queue)
     for name in list(later):
         _settle_later(view, name, later, queue, finally_=True)
+
+
+def yield_promises(view: View) -> None:
+    """Take out entries of projects that have drifted too far ahead of others of their class, and those of whom they keep
+    waiting. All are settled when their turn comes; one that nobody takes the place of stays where it was promised."""
+    for pool, (slots, due) in view.due.items():
+        profile = view.profile(pool)
+        booked = [one for one in view.booked.values() if one.stage.pool == pool and one.stage.id not in view.owners]
+        if profile.timetable != "repair" or not booked:
+            continue
+        drift = min(policy.hysteresis(pool, view) for policy, _ in profile.levels)
+        starts_at = np.full(len(view.line.priority), np.inf)
+        starts_at[[view.line.slot[one.stage.id] for one in booked]] = [one.option.start_at for one in booked]
+        for priority in {one.stage.priority for one in booked}:
+            ahead, behind = _drifted(view, priority, slots, due, starts_at, drift)
+            for name, project in ahead.items():
+                lift(view, name)
+                view.yielded[name] = project
+            for name in behind:
+                if name in view.booked:
+                    lift(view, name)
+                view.owed.add(name)
+
+
+def _drifted(
+    view: View, priority: int, slots: Column, due: Column, starts_at: Column, drift: float
+) -> tuple[dict[str, str], list[str]]:
+    """Of one class: whose entries are in the way of a project that is owed more, each with that project; and who would
+    start sooner without them. ``due`` is what the project of each slot will have received before it."""
+    line = view.line
+    inside = line.priority[slots] == priority
+    entered = np.flatnonzero(inside & np.isfinite(starts_at[slots]))
+    entered = entered[np.argsort(starts_at[slots[entered]], kind="stable")]
+    others = np.flatnonzero(inside & ~line.is_gated[slots])
+    if not len(entered) or not len(others):
+        return {}, []
+    others = others[due[others] + drift < due[entered].max()]
+    others = others[np.argsort(due[others], kind="stable")][:YIELDS]
+    ahead: dict[str, str] = {}
+    behind: dict[str, None] = {}
+    meets: dict[tuple[Shape, str], bool] = {}
+    for at in entered:
+        booking = view.booked.get(line.stages[slots[at]].id)
+        later = starts_at[slots[others]] > starts_at[slots[at]] + STILL_S
+        owed = others[later & (due[others] + drift < due[at]) & (line.project[slots[others]] != line.project[slots[at]])]
+        if booking is None or booking.stage.id in view.owners:
+            continue
+        for other in (line.stages[slot] for slot in slots[owed]):
+            key = (view.shape(other), booking.stage.id)
+            if key not in meets:
+                meets[key] = _meets(view, key[0], booking)
+            if meets[key]:
+                ahead.setdefault(booking.stage.id, other.project)
+                behind[other.id] = None
+        if len(ahead) >= YIELDS:
+            break
+    return ahead, list(behind)
+
+
+def _meets(view: View, shape: Shape, booking: Booking) -> bool:
+    """Whether stages of this shape could use what an entry holds."""
+    rows = [view.fleet.node_row[node] for node in booking.option.placement.nodes]
+    return any(way.line_of(row) is not None for way in shape.ways for row in rows)
 
 
 def _not_yet_seen(view: View, stage: Stage) -> str:
@@ -256,7 +323,8 @@ def settle(view: View, stage: Stage, queue: Queue) -> None:
         early = stage.id in view.owners and profile.start_early and earliest <= view.now
         if early and start_now(view, outcome, ways):
             return  # what was freed for it is free: it does not wait for the hour that was once foreseen
-        if stage.promise and profile.timetable != "none" and keep(view, outcome, stage.promise, earliest):
+        stays = stage.promise and profile.timetable != "none" and stage.id not in view.owed
+        if stays and stage.promise and keep(view, outcome, stage.promise, earliest):
             pass
         else:
             find(view, outcome, ways, earliest, queue)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.speed import worth
+from scheduler.core.speed import charge, worth
 from scheduler.core.types import Device, Mode, Node
 
 Rows = npt.NDArray[np.int64]
@@ -49,6 +49,8 @@ class Fleet:
         )
         # Worth of a thousandth of each device; the last one stands for "no such device".
         self.worth: Rates = np.array([worth(device, 1) for device in self.devices] + [0.0])
+        # What a project is charged for a second of a whole device.
+        self.charge: Rates = np.array([charge(device) for device in self.devices] + [0.0])
         most = max((len(node.devices) for node in self.nodes), default=0)
         counts = np.array([len(node.devices) for node in self.nodes], dtype=np.int64)[:, None]
         steps = np.arange(most)[None, :]

@@ -21,7 +21,8 @@ class Holders:
 
     Columns: ``node`` (row; -1 for a spare slot), ``priority``, ``weight`` (devices times importance), ``saved_at``
     (what was done since then would be lost; infinite where nothing would be), ``again_s`` (what starting again takes),
-    ``safe_until`` (the end of a minimum run time that ``began`` with the stage; -inf without one) and ``preemptions``;
+    ``safe_until`` (the end of a minimum run time that ``began`` with the stage; -inf without one), ``preemptions`` and
+    ``waited_s`` (how long after it could have it began);
     ``gives`` are the milli of accelerators that it would give back on that node,
     or of cores where it has none, ``project`` is whose it is (a code).
     """
@@ -38,6 +39,7 @@ class Holders:
         self.safe_until: Column = np.zeros(_START)
         self.preemptions: Column = np.zeros(_START)
         self.gives: Column = np.zeros(_START)
+        self.waited_s: Column = np.zeros(_START)
         self.project: Column = np.zeros(_START, dtype=np.int64)
         self._projects: dict[str, int] = {}
         self._slots: dict[str, list[int]] = {}
@@ -79,6 +81,9 @@ class Holders:
             stage.started_at + stage.min_runtime_s if stage.min_runtime_s else -np.inf for stage in stages
         ]
         self.preemptions[at] = [stage.preemptions for stage in stages]
+        self.waited_s[at] = [
+            stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at) for stage in stages
+        ]
         self.project[at] = [self._projects.setdefault(stage.project, len(self._projects)) for stage in stages]
 
     def leave(self, stage_id: str) -> None:

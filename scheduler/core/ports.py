@@ -15,6 +15,7 @@ from scheduler.core.types import Alternative, Device, Grant, News, Node, Plan, R
 
 if TYPE_CHECKING:
     from scheduler.core.fleet import Rates, Rows
+    from scheduler.core.line import Column
     from scheduler.core.shape import Way
     from scheduler.core.view import Option, View
 
@@ -50,6 +51,23 @@ class Remembers(Protocol):
 class Orders(Protocol):
     def order(self, stage: Stage, view: View) -> float:
         """How urgent the stage is; the weighted sum over all policies decides, bigger goes first."""
+
+
+@runtime_checkable
+class Levels(Protocol):
+    def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
+        """What each stage has on top of its score for how much is owed to its project. ``order`` are slots of the line,
+        of one pool, as all other policies line them up; ``due`` is what the project of each will have received before
+        it, in device-seconds for each unit of its weight."""
+
+    def hysteresis(self, pool: str, view: View) -> float:
+        """By how much more a project must be due than another before a promise to it yields, in the unit of ``due``."""
+
+
+@runtime_checkable
+class Guarantees(Protocol):
+    def guarantees(self, pool: str, view: View) -> set[str]:
+        """Stages, waiting or running, that are served from a part of the pool which is kept for whoever waits too long."""
 
 
 @runtime_checkable
@@ -160,6 +178,8 @@ class Eviction:
 
 ABILITIES: Final[dict[str, type]] = {
     "order": Orders,
+    "levels": Levels,
+    "guarantees": Guarantees,
     "admit": Admits,
     "groups": Groups,
     "fits": Fits,

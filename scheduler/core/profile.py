@@ -43,6 +43,14 @@ class Profile:
         return self._with("order")
 
     @cached_property
+    def levels(self) -> tuple[tuple[Any, float], ...]:
+        return self._with("levels")
+
+    @cached_property
+    def guarantees(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("guarantees"))
+
+    @cached_property
     def scores(self) -> tuple[tuple[Any, float], ...]:
         return tuple(one for one in self.policies if hasattr(one[0], "score") or hasattr(one[0], "scores"))
 

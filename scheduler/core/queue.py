@@ -1,8 +1,9 @@
 """The order of the queue: who is looked at first.
 
-Policies give each stage a score; more goes first, then who came first, then the smaller number, then the smaller id.
-From one cycle to the next hardly anything changes places, so the last order is checked and mended before it is made
-anew.
+Policies give each stage a score; more goes first, then, where projects share, who has a promise, then who came first, then
+the smaller number, then the smaller id. From one cycle to the next hardly anything changes places, so the last order
+is checked and mended before it is made anew. Where projects share, what those before it in that order will
+have received moves each stage once more.
 """
 
 from __future__ import annotations
@@ -46,8 +47,15 @@ def line_up(view: View) -> Queue:
         line.keep_order(slots)
         return Queue(line, slots)
     used = [line.pools[code] for code in np.flatnonzero(np.bincount(line.pool[slots]))]
+    for pool in used:
+        for policy in view.profile(pool).guarantees:
+            view.guaranteed |= policy.guarantees(pool, view)
+    view.lifted |= view.guaranteed & view.waiting.keys()
     score = np.round(_scores(view, line, slots, used), 6)
+    shared = [pool for pool in used if view.profile(pool).levels]
     keys: tuple[Column, ...] = (-score, line.submitted_at, line.number)
+    if shared:
+        keys = (-score, _is_unpromised(line, shared), line.submitted_at, line.number)
     if len(used) > 1:
         rank = {code: i for i, code in enumerate(sorted(range(len(line.pools)), key=lambda code: line.pools[code]))}
         keys = (np.array([rank[code] for code in range(len(line.pools))])[line.pool], *keys)
@@ -55,10 +63,51 @@ def line_up(view: View) -> Queue:
     if order is None:
         order = _sorted(line, slots, keys)
     line.keep_order(order)
+    for pool in shared:
+        order = _shared(view, order, score, pool)
     keeping = [pool for pool in used if view.profile(pool).timetable == "keep"]
     if keeping:
         order = _kept_first(line, order, keeping, keys[0] if len(used) > 1 else line.pool)
     return Queue(line, order)
+
+
+def _is_unpromised(line: Line, pools: list[str]) -> Column:
+    """Whether each stage of these pools has no promise; those of others count as if they had."""
+    found: Column = ~np.isfinite(line.promised_at)
+    if len(pools) < len(line.pools):
+        found &= np.isin(line.pool, [line.pools.index(pool) for pool in pools])
+    return found
+
+
+def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
+    """The order with the stages of one pool moved by what their projects receive before them."""
+    at = np.flatnonzero(view.line.pool[order] == view.line.pools.index(pool))
+    mine = order[at]
+    total, due = score[mine], _due(view, mine)
+    view.due[pool] = (mine, due)
+    for policy, weight in view.profile(pool).levels:
+        total = total + weight * policy.levels(pool, mine, due, view)
+    found = order.copy()
+    found[at] = mine[np.argsort(-np.round(total, 6), kind="stable")]
+    return found
+
+
+def _due(view: View, order: Column) -> Column:
+    """What the project of each stage will have received before it, in device-seconds for each unit of its weight: what
+    it used, what it holds up to its predicted end, and what its stages before this one in ``order`` ask for."""
+    line = view.line
+    project = line.project[order]
+    together = np.argsort(project.astype(np.uint16) if len(line.projects) < 2**16 else project, kind="stable")
+    project = project[together]
+    charges = view.charges(order[together])
+    before = np.cumsum(charges) - charges
+    first = np.flatnonzero(np.r_[True, project[1:] != project[:-1]])
+    before -= np.repeat(before[first], np.diff(np.r_[first, len(order)]))
+    taken = np.array([view.taken(name) for name in line.projects])
+    weight = np.array([view.weight(name) for name in line.projects])
+    found = np.empty(len(order))
+    found[together] = (taken[project] + before) / weight[project]
+    return found
 
 
 def _scores(view: View, line: Line, slots: Column, used: list[str]) -> Column:
@@ -66,6 +115,8 @@ def _scores(view: View, line: Line, slots: Column, used: list[str]) -> Column:
     for pool in used:
         inside: Column | slice = slice(None) if len(used) == 1 else slots[line.pool[slots] == line.pools.index(pool)]
         for policy, weight in view.profile(pool).orders:
+            if hasattr(policy, "levels"):
+                continue
             if hasattr(policy, "orders"):
                 score[inside] += weight * policy.orders(line, view)[inside]
             else:

@@ -114,6 +114,7 @@ def as_running(
         site=stage.site,
         within=stage.within,
         within_required=stage.within_required,
+        eligible_at=stage.eligible_at,
     )
 
 

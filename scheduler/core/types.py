@@ -226,6 +226,8 @@ class Running:
     it was told to stop, if for another. ``min_runtime_s`` protects it from eviction for that long after its start.
     ``restart_s`` is how long it will take from the next time that it is given devices until it runs.
 
+    ``eligible_at`` is since when it could have run.
+
     For profiles that rotate: ``submitted_at`` and ``alternatives`` are those of the stage (without alternatives it
     cannot be placed anew), ``attained_device_s``, ``received_s`` and ``truth_s`` mean what they mean there, as of
     ``counted_at`` (the start where that is ``None``). One that ``saves_on_stop`` loses no work when it is told to stop.
@@ -284,6 +286,7 @@ class Running:
     keeps: int = 0
     scaling: float = SCALING
     gave_back_at: tuple[float, ...] = ()
+    eligible_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

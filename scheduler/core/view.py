@@ -17,6 +17,7 @@ import numpy as np
 from scheduler.core import lateness, speed
 from scheduler.core import shape as shapes
 from scheduler.core.clauses import clause, say
+from scheduler.core.commitments import Commitments
 from scheduler.core.elastic import faster
 from scheduler.core.fleet import Fleet
 from scheduler.core.holders import Holders
@@ -58,6 +59,7 @@ FENCE_S = 120.0
 # A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
 # must end before, and is never narrower than this.
 SLACK, LEAST_SLACK_S = 0.05, 60.0
+LEAST_WEIGHT = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +131,51 @@ class View:
         return profiles if isinstance(profiles, Profile) else profiles[pool]
 
     def share(self, project: str) -> float:
-        """The project's part of all decayed use, beside its part of all weights: 1 is its fair share."""
+        """The project's part of all that was received and is committed, beside its part of all weights: 1 is its fair
+        share."""
         if self._shares is None:
-            used = sum(one.used_device_s for one in self.projects.values())
-            weights = sum(one.weight for one in self.projects.values())
+            taken = {one.id: self.taken(one.id) for one in self.projects.values()}
+            whole, weights = sum(taken.values()), sum(one.weight for one in self.projects.values())
             self._shares = {
-                one.id: (one.used_device_s / used) / (one.weight / weights) if used > 0 and one.weight > 0 else 0.0
+                one.id: (taken[one.id] / whole) / (one.weight / weights) if whole > 0 and one.weight > 0 else 0.0
                 for one in self.projects.values()
             }
         return self._shares.get(project, 0.0)
+
+    def taken(self, project: str) -> float:
+        """What the project has received, decayed, and will by what it holds: device-seconds weighted by worth."""
+        known = self.projects.get(project)
+        return (known.used_device_s if known else 0.0) + self.commitments.of(project, self.now)
+
+    def weight(self, project: str) -> float:
+        """The weight of a project in fair share; never nothing."""
+        known = self.projects.get(project)
+        return max(known.weight, LEAST_WEIGHT) if known else 1.0
+
+    def charge(self, grants: Iterable[Grant]) -> float:
+        """What a second of these counts in the use of their project."""
+        row, charge = self.fleet.row, self.fleet.charge
+        return sum(float(charge[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
+
+    def charges(self, slots: Column) -> Column:
+        """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as long
+        as predicted where it is fastest; nothing for one that is held or needs what is not done."""
+        line = self.line
+        self._kin_charges += [_charge_of(shape, self.fleet) for shape, _ in line.kins[len(self._kin_charges) :]]
+        rates = np.array(self._kin_charges)[line.kin[slots]]
+        return np.where(line.is_blocked[slots], 0.0, rates * line.length_s[slots])
+
+    def charge_of(self, stage: Stage) -> float:
+        """What a second of the stage counts in the use of its project, where it is fastest."""
+        return _charge_of(self.shape(stage), self.fleet)
+
+    def size(self, pool: str) -> float:
+        """What a second of all devices of a pool counts in the use of projects."""
+        if pool not in self._sizes:
+            inside = np.array([pool in node.pools for node in self.fleet.nodes], dtype=np.bool_)
+            each = self.fleet.charge[:-1] * self.fleet.capacity / 1000
+            self._sizes[pool] = float(each[inside[self.fleet.owner]].sum()) if len(each) else 0.0
+        return self._sizes[pool]
 
     @property
     def least_priority(self) -> int:
@@ -254,6 +292,14 @@ class View:
         for name in self.evicting:
             if name in self.booked:
                 self._expect(self.waiting[name].project, self.booked[name].option.grants, 1)
+        # Who is served from the guaranteed part of a pool; those that wait come first in the queue.
+        self.guaranteed: set[str] = set()
+        # Whose promise is looked at again because another project is owed more, with that project.
+        self.yielded: dict[str, str] = {}
+        # Who starts sooner if they do.
+        self.owed: set[str] = set()
+        # By pool: slots of the line, and what the project of each will have received before it.
+        self.due: dict[str, tuple[Column, Column]] = {}
         self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
 
     def _is_akin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> bool:
@@ -289,6 +335,10 @@ class View:
         self._close(snapshot.maintenance)
         self.line = Line()
         self.holders = Holders(self.fleet)
+        self.commitments = Commitments()
+        # By kin of the line, and by pool.
+        self._kin_charges: list[float] = []
+        self._sizes: dict[str, float] = {}
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Stage] = {}
         self.held: dict[tuple[str, str], int] = {}
@@ -361,6 +411,7 @@ class View:
         self._begun = self.starts
         for name, option in self.starts.items():
             self._count(self.waiting[name].project, option.grants, -1)
+            self.commitments.forget(name)
             self.finish.pop(name, None)
         for name in self.doomed:
             self._undone[name] = stage = self.running.pop(name)
@@ -433,6 +484,7 @@ class View:
 
     def _expect_end(self, stage: Running, end: float) -> None:
         self.finish[stage.id] = end
+        self.commitments.expect(stage.id, stage.project, self.charge(grants_of(stage)), end)
         if self._drifts(stage):
             self._drifting.add(stage.id)
         else:
@@ -480,6 +532,7 @@ class View:
         self.ledger.release(grants)
         self._vacate(stage.id)
         self.holders.leave(stage.id)
+        self.commitments.forget(stage.id)
         self._count(stage.project, grants, -1)
         if stage.preemptible:
             self._preemptible[stage.priority] -= 1
@@ -654,6 +707,8 @@ class View:
         self._tentative.append(stage.id)
         self.starts[stage.id] = option
         self.finish[stage.id] = option.end_at
+        self.commitments.expect(stage.id, stage.project, self.charge(option.grants), option.end_at)
+        self._shares = None
         self._count(stage.project, option.grants, 1)
 
     def reserve(self, stage: Stage, option: Option, promise: Promise | None = None, *, keeps: bool = False) -> None:
@@ -751,6 +806,7 @@ class View:
         self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
         self.starts[stage.id] = option
         self.finish[stage.id] = option.end_at
+        self.commitments.expect(stage.id, stage.project, self.charge(option.grants), option.end_at)
         self._count(stage.project, more, 1)
 
     def wake(self, at: float) -> None:
@@ -810,6 +866,16 @@ def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | Non
     found: dict[str, T | None] = {name: None for name in before if name not in here}
     found.update((name, one) for name, one in here.items() if before.get(name) is not one)
     return found
+
+
+def _charge_of(shape: Shape, fleet: Fleet) -> float:
+    """What a second of a stage of this shape counts in the use of its project, where it is fastest."""
+    way = shape.fastest
+    if way is None:
+        return 0.0
+    rows = [int(rows[rows >= 0][0]) for rows in way.rows]
+    each = [fleet.charge[row] * ask.count * ask.milli for ask, row in zip(way.alternative.asks, rows, strict=True)]
+    return float(sum(each)) * shape.nodes / 1000
 
 
 def grants_of(stage: Running) -> tuple[Grant, ...]:

@@ -1,35 +1,51 @@
-"""Fair share: who has used less than their part goes first."""
+"""Fair share: who has received least for the weight of their project goes first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduler.core.lifecycle import State
-from scheduler.core.line import Column, Line
+from scheduler.core.line import Column
 from scheduler.core.types import Alternative, Reason, Stage
 from scheduler.core.view import View
 
 
 @dataclass(frozen=True)
 class FairShare:
-    """Half for each fair share that the project has used: 1 for none, 0.5 for exactly its share, 0.25 for twice.
+    """A stage is due when its project will have received no more than others: what the project used (decayed), what it
+    holds up to its predicted end, and what its stages before this one ask for, all for its weight.
 
-    Its weight in the profile says how many points of priority the whole range is worth. Slurm's classic formula.
+    So projects of equal weight take turns, within a cycle as from one to the next. The points run from 1 for a project
+    that has had nothing down to 0, one half for each fair share; the weight in the profile says what the range is worth.
 
-    With ``defer_above`` a project beyond so many fair shares starts nothing while a project below that has a stage
-    that could be looked at: devices may then stay idle for somebody who is owed them. 0 defers nobody.
+    A promise stands until shares have drifted beyond ``hysteresis_s``: that many seconds of the whole pool. Then it
+    yields to who is owed more. With ``defer_above`` a project beyond so many fair shares starts nothing while a project
+    below that has a stage that could be looked at: devices may then stay idle for somebody who is owed them. 0 defers
+    nobody.
     """
 
+    hysteresis_s: float = 900.0
     defer_above: float = 0.0
 
     def order(self, stage: Stage, view: View) -> float:
-        return self._value(view.share(stage.project))
+        return float(2.0 ** -view.share(stage.project))
 
-    def orders(self, line: Line, view: View) -> Column:
-        return line.by_project((name, self._value(view.share(name))) for name in line.projects)
+    def hysteresis(self, pool: str, view: View) -> float:
+        """By how much more a project must be due than another for a promise to yield, in device-seconds for
+        each unit of weight."""
+        weights = [view.weight(name) for name in view.line.projects]
+        return self.hysteresis_s * view.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
-    def _value(self, share: float) -> float:
-        return float(2.0**-share)
+    def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
+        line = view.line
+        whole = sum(view.taken(name) for name in line.projects) + float(view.charges(order).sum())
+        drift = self.hysteresis(pool, view)
+        # One fair share of all that is spoken of; a promise is never worth more than one.
+        unit = max(whole / sum(view.weight(name) for name in line.projects), drift, 1.0)
+        points: Column = 2.0 ** -((due - drift * np.isfinite(line.promised_at[order])) / unit)
+        return points
 
     def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
         if self.defer_above <= 0.0 or view.share(stage.project) <= self.defer_above:

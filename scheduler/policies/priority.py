@@ -2,30 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from scheduler.core.line import Column, Line
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.types import Running, Stage
+from scheduler.core.view import View, grants_of
 
 
 @dataclass(frozen=True)
 class Priority:
-    """The number of the stage's class, and one class step more for each ``step_s`` that it has waited.
+    """The number of the stage's class. The same number says who may stop whom: waiting lifts nobody to another class.
 
-    Waiting never lifts a stage to ``cap``, the class *urgent*; a stage that starts above it stays where it is.
+    What keeps a low class from starving is a part of the pool, the ``guarantee``: while those that began after waiting
+    for more than ``patience_s`` hold less than this part, the one that has waited longest comes right after *urgent*
+    (``cap``), one at least, and whoever began so is not stopped for another.
     """
 
-    step: float = 250.0
-    step_s: float = 86_400.0
+    patience_s: float = 3 * 86_400.0
+    guarantee: float = field(default=0.05, metadata={"range": (0.0, 1.0)})
     cap: float = 1000.0
 
     def order(self, stage: Stage, view: View) -> float:
-        waited_s = max(0.0, view.now - stage.eligible_at)
-        return max(float(stage.priority), min(stage.priority + self.step * waited_s / self.step_s, self.cap - 1.0))
+        return max(float(stage.priority), self.cap - 1.0) if stage.id in view.guaranteed else float(stage.priority)
 
     def orders(self, line: Line, view: View) -> Column:
-        aged = line.priority + self.step * np.maximum(view.now - line.eligible_at, 0.0) / self.step_s
-        return np.maximum(line.priority, np.minimum(aged, self.cap - 1.0))
+        found = line.priority.astype(np.float64)
+        at = [line.slot[name] for name in view.guaranteed if name in line.slot]
+        found[at] = np.maximum(found[at], self.cap - 1.0)
+        return found
+
+    def guarantees(self, pool: str, view: View) -> set[str]:
+        """Who is served from the guaranteed part of the pool: those that run so, and those next in turn."""
+        left, found = self.guarantee * view.size(pool), set[str]()
+        if left <= 0.0:
+            return found
+        holders, line = view.holders, view.line
+        began = holders.stages[(holders.node >= 0) & (holders.waited_s > self.patience_s)].tolist()
+        inside = {one.id: one for one in began if one.pool == pool and one.priority < self.cap}
+        for one in sorted(inside.values(), key=lambda one: (one.started_at, one.id)):
+            if left > 0.0:
+                found.add(one.id)
+                left -= view.charge(grants_of(one))
+        slots = line.slots()
+        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]] if len(slots) else slots
+        top = min(float(line.priority[slots].max()), self.cap) if len(slots) else 0.0
+        slots = slots[(line.priority[slots] < top) & (line.eligible_at[slots] < view.now - self.patience_s)]
+        for slot in slots[np.lexsort((line.number[slots], line.eligible_at[slots]))].tolist():
+            stage: Stage = line.stages[slot]
+            if left <= 0.0 and found:
+                break
+            if view.shape(stage).impossible is None:
+                found.add(stage.id)
+                left -= view.charge_of(stage)
+        return found
+
+    def protects(self, running: Running, view: View) -> bool:
+        return running.id in view.guaranteed

@@ -13,7 +13,6 @@ from scheduler.policies.cycle_guard import CycleGuard
 from scheduler.policies.elastic import Elastic
 from scheduler.policies.fair_share import FairShare
 from scheduler.policies.fifo import Fifo
-from scheduler.policies.firm import Firm
 from scheduler.policies.gang import Gang
 from scheduler.policies.pack import Pack
 from scheduler.policies.preempt import Preempt
