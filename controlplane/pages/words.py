@@ -123,6 +123,7 @@ REASONS = (
     _("may run for {lasts} and would overlap the maintenance at {time}"),
     _("{nodes} matching nodes are down, draining or out of contact"),
     _("{victims} make room; up to {seconds} s left"),
+    _("its earlier start was given to project {project}, which is owed more"),
     _("its time was {time}, but {devices} of its devices are still busy"),
     _("the timetable lets it start at {time}"),
     _("enough is free, but not inside one {domain}"),

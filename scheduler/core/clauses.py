@@ -34,6 +34,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "HereEach": _("{devices} on each of {count} nodes ({nodes})"),
     "BestFit": _(", the best fit of {among} nodes"),
     "SizeWithin": _(", {size} of {least} to {most} nodes"),
+    "WaitedLong": _(", guaranteed after waiting for {waited_s}"),
     "RunsFor": _("; predicted to run {lasts_s}"),
     "RunTimeUnknown": _("; how long it will run is unknown"),
     "OtherWays": _("; {others} other ways would end later"),

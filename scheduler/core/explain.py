@@ -173,7 +173,8 @@ def _wait(
         full, funnel, fitting = capacity[id(shape)]
         if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
             full = full if fitting < shape.nodes else _though_free(view, outcome, full)
-            reasons = [*reasons, *(_by_timetable(view, outcome) if keeps else ()), *full]
+            yielded = _yielded(view, stage)
+            reasons = [*reasons, *yielded, *(_by_timetable(view, outcome) if keeps else ()), *full]
             if passed and outcome.ahead:
                 reasons.append(Reason("FairShareDeferred", {"project": stage.project}))
             if outcome.ahead:
@@ -187,6 +188,13 @@ def _wait(
         expected = expects(view, view.booked[stage.id])
     # What was added after the gates is in order already.
     return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
+
+
+def _yielded(view: View, stage: Stage) -> tuple[Reason, ...]:
+    """That a promise to the stage was not kept, because another project is owed more."""
+    booking = view.booked.get(stage.id)
+    project = booking.promise.yielded_to if booking else stage.promise and view.yielded.get(stage.id)
+    return (Reason("PromiseYielded", {"project": project}),) if project else ()
 
 
 def _promised(view: View, stage: Stage) -> Promise | None:
@@ -348,6 +356,8 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
         said = [clause("HereEach", devices=got, count=len(names), nodes=few)]
     if option.among > len(names):
         said.append(clause("BestFit", among=option.among))
+    if stage.id in view.guaranteed:
+        said.append(clause("WaitedLong", waited_s=round(view.now - stage.eligible_at)))
     if stage.most_nodes:
         said.append(clause("SizeWithin", size=len(names), least=stage.nodes, most=stage.most_nodes))
     if stage.estimate.known:

@@ -41,6 +41,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
     Entry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
     Entry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
+    Entry("PromiseYielded", "its earlier start was given to project {project}, which is owed more", "nobody"),
     Entry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),
     Entry("PlannedLater", "the timetable lets it start at {time}", "nobody"),
     Entry("TopologyUnsatisfied", "enough is free, but not inside one {domain}", "user"),

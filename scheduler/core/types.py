@@ -145,7 +145,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A timetable entry that was shown to people. ``late_at`` is the end of the promised range."""
+    """A timetable entry that was shown to people. ``late_at`` is the end of the promised range. ``yielded_to`` names the
+    project that an earlier one was given to, because it was owed more."""
 
     stage: str
     start_at: float
@@ -153,6 +154,7 @@ class Promise:
     late_at: float
     placement: Placement
     made_at: float
+    yielded_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -731,6 +731,7 @@ class View:
                 late_at=max(late_at, option.start_at),
                 placement=option.placement,
                 made_at=promise.made_at if promise else self.now,
+                yielded_to=promise.yielded_to if promise else self.yielded.get(stage.id, ""),
             )
         self._book(Booking(stage, promise, option))
 

@@ -97,6 +97,14 @@ def unfair() -> Snapshot:
     return world(stage(1), stage(2, gpus=8, project="other"), gpus=4, projects=projects)
 
 
+def drifted() -> Snapshot:
+    """A project was promised the next GPU; then one comes that is owed much more."""
+    projects = (Project("lab", 1.0, 9000.0), Project("other", 1.0, 0.0))
+    before = world(stage(1), projects=projects, gpus=1, running=(running(7, {"a": ["gpu0"]}, since=0, project="third"),))
+    before = begun(before, think(before), NOW)
+    return replace(before, waiting=(*before.waiting, stage(2, project="other")))
+
+
 def two_owed() -> Snapshot:
     """Two stages of the project that is owed; one GPU is free: the stage of the other project is deferred."""
     projects = (Project("lab", 1.0, 900.0), Project("other", 1.0, 100.0))
@@ -144,6 +152,7 @@ CASES = (
     ),
     Case("NodesUnavailable", sick, "mend-devices"),
     Case("WaitingForPreemption", evicting),
+    Case("PromiseYielded", drifted, now=NOW + 1),
     Case("PlannedDeviceBusy", lambda: kept(NOW + 160), profile="static", now=NOW + 160),
     Case("PlannedLater", lambda: kept(NOW + 50), profile="static", now=NOW + 50),
     Case("TopologyUnsatisfied", lambda: racks(free=1), "domain"),

@@ -30,12 +30,28 @@ def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -
     )
 
 
-def test_priority_lets_the_urgent_go_first_and_waiting_lifts() -> None:
+def test_priority_lets_the_urgent_go_first_and_waiting_lifts_nobody() -> None:
     world = Snapshot((node("a", 1),), (stage(1), stage(2, priority=750)))
     there, gone = with_and_without(world, Priority())
     assert (set(starts(there)), set(starts(gone))) == ({"s002"}, {"s001"})
-    patient = replace(world.waiting[0], eligible_at=NOW - 25 * 3600)
-    assert set(starts(think(replace(world, waiting=(patient, world.waiting[1])), "dynamic"))) == {"s001"}
+    patient = replace(world.waiting[0], eligible_at=NOW - 48 * 3600)
+    assert set(starts(think(replace(world, waiting=(patient, world.waiting[1])), "dynamic"))) == {"s002"}
+
+
+def test_who_waited_too_long_gets_a_part_of_the_pool_and_is_not_stopped_there() -> None:
+    low = tuple(stage(i, priority=250, eligible_at=NOW - 4 * 86_400 + i) for i in range(1, 9))
+    high = tuple(stage(i, priority=750) for i in range(11, 19))
+    world = Snapshot((node("a", 4),), (*low, *high))
+    first = think(world, "hybrid")
+    served = {name for name in starts(first) if name < "s010"}
+    assert served == {"s001"}, "a twentieth of four devices is one stage at a time, the one that has waited longest"
+    assert "guaranteed after waiting" in starts(first)["s001"].why
+    later = begun(world, first, NOW)
+    later = replace(later, running=tuple(replace(one, eligible_at=NOW - 4 * 86_400) for one in later.running))
+    urgent = replace(later, waiting=tuple(stage(i, 1, priority=750, p50=9e4) for i in range(21, 23)))
+    assert "s001" not in {one.victim for one in think(urgent, "hybrid", NOW + 1).preempts}
+    beside = replace(urgent, running=tuple(replace(one, eligible_at=one.started_at) for one in urgent.running))
+    assert "s001" in {one.victim for one in think(beside, "hybrid", NOW + 1).preempts}, "only the guarantee saves it"
 
 
 def test_priority_never_lifts_to_urgent() -> None:
@@ -53,19 +69,22 @@ def test_fair_share_lets_those_go_first_who_used_less() -> None:
     assert set(starts(think(replace(world, projects=heavier), Profile("w", ((FairShare(), 1.0),))))) == {"s001"}
 
 
-def test_firm_holds_a_near_promise_against_fair_share_but_not_against_a_higher_class() -> None:
-    projects = (Project("lab", 1, 9000), Project("shop", 1, 1000))
-    snap = Snapshot(
-        (node("a", 1),), (stage(1),), (running(7, {"a": ["gpu0"]}, since=0, preemptible=False),), projects=projects
-    )
-    snap = begun(snap, think(snap), NOW)
-    rival = ended(replace(snap, waiting=(*snap.waiting, stage(2, project="shop"))), "r007")
-    fair = ((FairShare(), 200.0), (Priority(), 1.0))
-    there = think(rival, Profile("with", (*fair, (Firm(), 200.0)), timetable="repair"), NOW + 100)
-    gone = think(rival, Profile("without", fair, timetable="repair"), NOW + 100)
-    assert (set(starts(there)), set(starts(gone))) == ({"s001"}, {"s002"})
-    urgent = replace(snap, waiting=(*snap.waiting, stage(2, priority=1000)))
-    assert waits(think(urgent, "hybrid", NOW + 1))["s002"].planned.start_at == NOW + 100
+def test_a_promise_stands_against_a_little_more_fairness_and_yields_to_much_more() -> None:
+    def plan_with(used: float) -> Plan:
+        projects = (Project("lab", 1, 0.0), Project("shop", 1, 0.0))
+        busy = (running(7, {"a": ["gpu0"]}, since=0, preemptible=False, project="else"),)
+        snap = Snapshot((node("a", 1),), (stage(1),), busy, projects=projects)
+        snap = begun(snap, think(snap), NOW)
+        lab = Project("lab", 1, used)
+        later = replace(snap, waiting=(*snap.waiting, stage(2, project="shop")), projects=(lab, projects[1]))
+        return think(later, "hybrid", NOW + 1)
+
+    near, far = plan_with(60.0), plan_with(9000.0)
+    assert waits(near)["s001"].planned.start_at == NOW + 100, "a minute of the pool is less than the hysteresis"
+    assert waits(far)["s002"].planned.start_at == NOW + 100
+    assert waits(far)["s001"].planned.yielded_to == "shop"
+    assert primary(far, "s001") == "PromiseYielded"
+    assert "s001" in far.replanned or "#1" in far.replanned
 
 
 def test_fifo_lets_nobody_pass() -> None:

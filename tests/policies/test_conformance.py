@@ -75,7 +75,7 @@ def test_it_changes_nothing_that_it_sees(policy: object) -> None:
 def test_an_unknown_policy_or_parameter_is_refused_with_what_exists() -> None:
     with pytest.raises(ValueError, match=r"there are alternatives, .*backfill, "):
         policies.build("wishes", {})
-    with pytest.raises(ValueError, match='no parameter "speed"; it takes step'):
+    with pytest.raises(ValueError, match='no parameter "speed"; it takes patience_s'):
         policies.build("priority", {"speed": 1})
 
 
