@@ -24,7 +24,8 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.label
              FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id))
             ORDER BY n.id), '[]')::text FROM fleet_node n),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
-            mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division)
+            mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division,
+            extract(epoch FROM fenced_until)::float8)
             ORDER BY id), '[]')::text
         FROM fleet_device WHERE present)
 """
@@ -37,11 +38,11 @@ def parsed(value: Any) -> Any:
 
 _DEVICE = (
     "id", "node", "kind", "vendor", "model", "index", "memory_bytes", "capacity_milli", "mode", "health", "numa",
-    "features", "fenced_for", "division",
+    "features", "fenced_for", "division", "fenced_until",
 )  # fmt: skip
 _DeviceRow = tuple[
     str, str, str, str, str, int, protocol.Bytes, protocol.Milli, Mode, Health, int | None, dict[str, protocol.Rate],
-    str | None, dict[str, Any] | None,
+    str | None, dict[str, Any] | None, float | None,
 ]  # fmt: skip
 _NodeRow = tuple[str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]]]
 _read_devices = msgspec.json.Decoder(list[_DeviceRow]).decode
@@ -92,7 +93,7 @@ def look() -> tuple[tuple[Node, ...], Aside]:
 
 
 def _device(row: _DeviceRow, may_divide: bool) -> Device:
-    i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division = row
+    i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division, until = row
     table, made, whole = "", None, True
     if division is not None:
         table, made, whole = divisions.for_engine(vendor, model, division, may_divide=may_divide)
@@ -110,6 +111,7 @@ def _device(row: _DeviceRow, may_divide: bool) -> Device:
         numa=numa,
         features=features,
         fenced_for=fenced,
+        fenced_until=until if fenced else None,
         warned=health == Health.DEGRADED,
         partitions=table,
         made=made,

@@ -28,7 +28,7 @@ from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine,
 from controlplane.jobs.curves import Reported, append
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
-from scheduler.core import retry
+from scheduler.core import fences, retry
 from scheduler.core.lifecycle import Cause, State, sources
 from scheduler.core.lifecycle import Event as What
 from scheduler.profiles import takes_turns
@@ -325,17 +325,25 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
 
 
 def _fence(attempt: Attempt, at: datetime) -> None:
-    """Keeps what an eviction freed for the stage for which it was done, for half a minute; what a resized stage did not
-    give back is kept for itself."""
+    """Keeps what an eviction freed for the stage for which it was done, with all that was freed for it before; what a
+    resized stage did not give back is kept for itself."""
     devices = Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu")
-    until = at + timedelta(seconds=30)
+    until = _fenced_until(at, ())
     if attempt.resized_to is not None and attempt.stop_why == Cause.RESIZE:
         own = devices.filter(claims__part__attempt=attempt, claims__part__rank__lt=attempt.resized_to)
         Device.objects.filter(id__in=list(own.values_list("id", flat=True))).update(
             fenced_for=attempt.stage_id, fenced_until=until
         )
     if attempt.stop_for and Stage.objects.filter(id=attempt.stop_for, state=State.PENDING).exists():
-        devices.update(fenced_for=attempt.stop_for, fenced_until=until)
+        stopping = Attempt.objects.filter(stop_for=attempt.stop_for, ended_at=None).select_related("stage")
+        grace = [(one.stop_at, timedelta(seconds=one.stage.request["grace_s"])) for one in stopping]
+        until = _fenced_until(at, [told_at + grace_s for told_at, grace_s in grace if told_at])
+        devices.update(fenced_for=attempt.stop_for)
+        Device.objects.filter(fenced_for=attempt.stop_for).update(fenced_until=until)
+
+
+def _fenced_until(at: datetime, stop_by: Iterable[datetime]) -> datetime:
+    return datetime.fromtimestamp(fences.until(at.timestamp(), (one.timestamp() for one in stop_by)), at.tzinfo)
 
 
 def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) -> tuple[What, Note]:

@@ -32,7 +32,8 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
            WHERE b.stage_id = s.id AND b.cause = 'RESIZE' AND b.stop_for <> s.id
              AND b.ended_at > now() - interval '1 day') END,
        o.min_runtime_s::float8,
-       CASE WHEN a.number > 1 THEN extract(epoch FROM a.started_at - a.created_at)::float8 END
+       CASE WHEN a.number > 1 THEN extract(epoch FROM a.started_at - a.created_at)::float8 END,
+       extract(epoch FROM s.eligible_at)::float8
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
@@ -135,6 +136,7 @@ class Holders:
             gave_back_at,
             min_runtime_s,
             began_in_s,
+            eligible_at,
         ) = row[12:]
         request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
         least, most = demand.least_nodes(request), demand.most_nodes(request)
@@ -187,6 +189,7 @@ class Holders:
             restart_s=restart_s(had.restarts_s if began_in_s is None else (*had.restarts_s, began_in_s)),
             grace_s=request["grace_s"],
             submitted_at=submitted,
+            eligible_at=eligible_at,
             alternatives=self._known.ways(request),
             attained_device_s=had.device_s,
             received_s=had.by_model_s,

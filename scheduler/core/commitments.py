@@ -1,4 +1,4 @@
-"""What projects are going to receive: device time of what runs, and of what begins in this cycle, up to its predicted end.
+"""What projects are going to receive: device time of what runs, and of what begins in this cycle, up to its end.
 
 A project pays for a stage when it begins, not second by second: who holds every device for an hour has had that hour,
 and the next to be served is somebody else. As a stage runs, what is committed becomes what was used.

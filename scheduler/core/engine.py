@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,8 @@ from scheduler.core.view import Booking, Option, Outcome, View
 
 # For so many stages with an entry it is asked again whom to stop or to shrink.
 ASKED_AGAIN = 16
+# For so many when others were entered behind them.
+HEADS, FOLLOWERS = 4, 64
 # Entries that would move by less than this stay where they are: people read them.
 STILL_S = 1.0
 # So many entries of a class are looked at again in one cycle because shares have drifted.
@@ -124,6 +127,7 @@ def decide(view: View) -> Queue:
     if view.booked and (view.elastic or view.holders.some_became_unsafe(view.now)):
         ask_again(view, queue)
     walk(view, queue)
+    ask_for_followers(view, queue)
     for pool in sorted(view.pools):
         move_forward(view, pool)
     stretch(view, now_slot)
@@ -188,8 +192,8 @@ def walk(view: View, queue: Queue) -> None:
 
 
 def yield_promises(view: View) -> None:
-    """Take out entries of projects that have drifted too far ahead of others of their class, and those of whom they keep
-    waiting. All are settled when their turn comes; one that nobody takes the place of stays where it was promised."""
+    """Take out entries of projects that have drifted too far ahead of others of their class, and those of whom they
+    keep waiting. All are settled when their turn comes; one whose place nobody takes stays where it was promised."""
     for pool, (slots, due) in view.due.items():
         profile = view.profile(pool)
         booked = [one for one in view.booked.values() if one.stage.pool == pool and one.stage.id not in view.owners]
@@ -229,7 +233,9 @@ def _drifted(
     for at in entered:
         booking = view.booked.get(line.stages[slots[at]].id)
         later = starts_at[slots[others]] > starts_at[slots[at]] + STILL_S
-        owed = others[later & (due[others] + drift < due[at]) & (line.project[slots[others]] != line.project[slots[at]])]
+        owed = others[
+            later & (due[others] + drift < due[at]) & (line.project[slots[others]] != line.project[slots[at]])
+        ]
         if booking is None or booking.stage.id in view.owners:
             continue
         for other in (line.stages[slot] for slot in slots[owed]):
@@ -539,6 +545,9 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     profile = view.profile(stage.pool)
     if shape is None or not could_evict(view, profile, shape, stage):
         return
+    if booking and (head := _head_of(view, booking, queue)):
+        view.followers[stage.id] = head
+        return
     wait_s = profile.horizon_s
     if booking:
         wait_s = min(wait_s, booking.option.start_at - view.now)
@@ -576,21 +585,54 @@ def ask_again(view: View, queue: Queue) -> None:
         before = queue.slots[: at[slot]]
         if is_new[: at[slot]][line.pool[before] == line.pool[slot]].any():
             continue
-        outcome = Outcome(stage, shape=view.shape(stage))
-        if gate(view, outcome) != view.now or not outcome.shape:
+        _ask(view, stage, policies, queue)
+
+
+def ask_for_followers(view: View, queue: Queue) -> None:
+    """Ask whom to stop for those that were entered behind others of their class: first for the others, as what a stop
+    gains counts all who follow, then for themselves."""
+    heads = _in_order(view, set(view.followers.values()), queue)[:HEADS]
+    for stage in (*heads, *_in_order(view, view.followers, queue)[:FOLLOWERS]):
+        if stage.id not in view.booked or stage.id in view.owners:
             continue
-        wait_s = view.booked[stage.id].option.start_at - view.now
-        for policy in policies:
-            if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
-                continue
-            eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
-            if eviction is not None and not view.may_meet(stage, eviction.option):
-                view.unbook(stage.id)
-                view.evict(stage, eviction)
-                _lift_behind(view, stage, queue)
-                outcome.reasons.append(explain.preempting(view, eviction.victims))
-                view.outcomes[stage.id] = outcome
-                break
+        before = set(view.booked)
+        _ask(view, stage, view.profile(stage.pool).evicts, queue)
+        for other in _in_order(view, before - view.booked.keys() - {stage.id}, queue):
+            settle(view, other, queue)
+
+
+def _head_of(view: View, booking: Booking, queue: Queue) -> str:
+    """Who of the same class has the first entry on a device of ``booking``, and stands before it in the queue."""
+    held, at = {one.device for one in booking.option.grants}, view.positions(queue.slots)
+    slot, stage = view.line.slot, booking.stage
+    before = [
+        one
+        for one in view.booked.values()
+        if one.option.start_at < booking.option.start_at
+        and one.stage.priority == stage.priority
+        and at[slot[one.stage.id]] < at[slot[stage.id]]
+        and any(grant.device in held for grant in one.option.grants)
+    ]
+    return min(before, key=lambda one: (one.option.start_at, one.stage.id)).stage.id if before else ""
+
+
+def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> None:
+    """Stop others for a stage that has an entry, where one of the policies finds that worth its price."""
+    outcome = Outcome(stage, shape=view.shape(stage))
+    if gate(view, outcome) != view.now or not outcome.shape:
+        return
+    wait_s = view.booked[stage.id].option.start_at - view.now
+    for policy in policies:
+        if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
+            continue
+        eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
+        if eviction is not None and not view.may_meet(stage, eviction.option):
+            view.unbook(stage.id)
+            view.evict(stage, eviction)
+            _lift_behind(view, stage, queue)
+            outcome.reasons.append(explain.preempting(view, eviction.victims))
+            view.outcomes[stage.id] = outcome
+            return
 
 
 def _lift_behind(view: View, stage: Stage, queue: Queue) -> None:

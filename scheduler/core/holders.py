@@ -82,7 +82,8 @@ class Holders:
         ]
         self.preemptions[at] = [stage.preemptions for stage in stages]
         self.waited_s[at] = [
-            stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at) for stage in stages
+            stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at)
+            for stage in stages
         ]
         self.project[at] = [self._projects.setdefault(stage.project, len(self._projects)) for stage in stages]
 

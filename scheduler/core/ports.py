@@ -67,7 +67,7 @@ class Levels(Protocol):
 @runtime_checkable
 class Guarantees(Protocol):
     def guarantees(self, pool: str, view: View) -> set[str]:
-        """Stages, waiting or running, that are served from a part of the pool which is kept for whoever waits too long."""
+        """Stages, waiting or not, that are served from a part of the pool that is kept for whoever waits too long."""
 
 
 @runtime_checkable

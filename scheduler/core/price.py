@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
-from scheduler.core.types import Alternative, Running
+from scheduler.core.types import Alternative, Grant, Running, Stage
+
+if TYPE_CHECKING:
+    from scheduler.core.view import Booking, View
 
 # Weights are priorities in units of the class "medium".
 UNIT: Final = 500.0
@@ -38,10 +43,42 @@ def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:
     return weight(priority) * devices * max(0.0, wait_s - delay_s)
 
 
+def relief(view: View, stage: Stage, above: int, sooner_s: float) -> float:
+    """What is won for those promised behind ``stage`` when that starts ``sooner_s`` before its entry: they may follow
+    by as much, though by no more than it would have held their devices. Who is not of a class ``above`` that of the
+    victims wins nothing, for those come back before it."""
+    followers = [one for one in behind(view, stage) if one.stage.priority > above]
+    if not followers:
+        return 0.0
+    entry = view.booked[stage.id].option
+    most_s = min(sooner_s, entry.end_at - entry.start_at)
+    each = (
+        gain(one.stage.priority, _held(one.option.grants), min(most_s, one.option.start_at - view.now), 0.0)
+        for one in followers
+    )
+    return math.fsum(each)
+
+
+def behind(view: View, stage: Stage) -> list[Booking]:
+    """The entries that follow that of ``stage`` on one of its devices; none where it has no entry."""
+    entry = view.booked.get(stage.id)
+    if entry is None:
+        return []
+    held = {one.device for one in entry.option.grants}
+    return [
+        one
+        for one in view.booked.values()
+        if one.option.start_at >= entry.option.end_at and any(grant.device in held for grant in one.option.grants)
+    ]
+
+
 def width(victim: Running) -> float:
     """How many devices it holds: accelerators where it has any, else CPU cores. A share counts as a share."""
-    shares = [one.milli for rank in victim.placement.grants for one in rank]
-    return max(sum(shares) / 1000, 0.01)
+    return _held(one for rank in victim.placement.grants for one in rank)
+
+
+def _held(grants: Iterable[Grant]) -> float:
+    return max(sum(one.milli for one in grants) / 1000, 0.01)
 
 
 def breadth(alternative: Alternative, nodes: int) -> float:

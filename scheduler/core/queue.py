@@ -1,9 +1,9 @@
 """The order of the queue: who is looked at first.
 
-Policies give each stage a score; more goes first, then, where projects share, who has a promise, then who came first, then
-the smaller number, then the smaller id. From one cycle to the next hardly anything changes places, so the last order
-is checked and mended before it is made anew. Where projects share, what those before it in that order will
-have received moves each stage once more.
+Policies give each stage a score; more goes first, then, where projects share, who has a promise, then who came first,
+then the smaller number, then the smaller id. From one cycle to the next hardly anything changes places, so the last
+order is checked and mended before it is made anew. Where projects share, what those before it in that order will have
+received moves each stage once more.
 """
 
 from __future__ import annotations

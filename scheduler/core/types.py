@@ -33,8 +33,9 @@ class Mode(StrEnum):
 class Device:
     """One schedulable unit. A CPU device is one NUMA node with cores x 1000 milli; any other has 1000 milli.
 
-    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it. A ``warned`` device
-    works, but something about it warns: pending row remaps, rising corrected errors, a link below its width.
+    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it until
+    ``fenced_until`` (:mod:`scheduler.core.fences`). A ``warned`` device works, but something about it warns: pending
+    row remaps, rising corrected errors, a link below its width.
     ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
     who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
     parts are granted and nothing else.
@@ -57,6 +58,7 @@ class Device:
     partitions: str = ""
     made: tuple[Part, ...] | None = None
     whole: bool = True
+    fenced_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,8 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A timetable entry that was shown to people. ``late_at`` is the end of the promised range. ``yielded_to`` names the
-    project that an earlier one was given to, because it was owed more."""
+    """A timetable entry that was shown to people. ``late_at`` is the end of the promised range. ``yielded_to`` names
+    the project that an earlier one was given to, because it was owed more."""
 
     stage: str
     start_at: float

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from scheduler.core import lateness, speed
+from scheduler.core import fences, lateness, speed
 from scheduler.core import shape as shapes
 from scheduler.core.clauses import clause, say
 from scheduler.core.commitments import Commitments
@@ -55,7 +55,6 @@ T = TypeVar("T", Stage, Running)
 OVERRUN = 1.25
 # Of more newcomers than this the columns of the queue are written as columns.
 FEW = 32
-FENCE_S = 120.0
 # A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
 # must end before, and is never narrower than this.
 SLACK, LEAST_SLACK_S = 0.05, 60.0
@@ -158,8 +157,8 @@ class View:
         return sum(float(charge[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
 
     def charges(self, slots: Column) -> Column:
-        """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as long
-        as predicted where it is fastest; nothing for one that is held or needs what is not done."""
+        """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as
+        long as predicted where it is fastest; nothing for one that is held or needs what is not done."""
         line = self.line
         self._kin_charges += [_charge_of(shape, self.fleet) for shape, _ in line.kins[len(self._kin_charges) :]]
         rates = np.array(self._kin_charges)[line.kin[slots]]
@@ -283,6 +282,12 @@ class View:
             for device in node.devices
             if device.fenced_for is not None and device.fenced_for in self.waiting
         }
+        self.fence_ends = {
+            device.id: device.fenced_until or fences.until(now, ())
+            for node in self._fenced
+            for device in node.devices
+            if device.id in self.fences
+        }
         self.evicting: dict[str, list[Running]] = {}
         for name in sorted(self._told_to_stop):
             stage = self.running[name]
@@ -296,6 +301,8 @@ class View:
         self.guaranteed: set[str] = set()
         # Whose promise is looked at again because another project is owed more, with that project.
         self.yielded: dict[str, str] = {}
+        # Who was entered behind whom of their class.
+        self.followers: dict[str, str] = {}
         # Who starts sooner if they do.
         self.owed: set[str] = set()
         # By pool: slots of the line, and what the project of each will have received before it.
@@ -828,7 +835,7 @@ class View:
             milli, memory = self.ledger.free(device)
             if milli > 0 or memory > 0:
                 self.ledger.close(device)
-                until = self.now + FENCE_S
+                until = self.fence_ends[device]
                 self.table.take(f"fence {device}", [Grant(device, milli, memory)], ALWAYS, until, until)
                 self._tentative.append(f"fence {device}")
 
@@ -889,6 +896,6 @@ def _is_same_but_fences(old: Node, new: Node) -> bool:
     if len(old.devices) != len(new.devices) or replace(old, devices=new.devices) != new:
         return False
     return all(
-        before is now or replace(before, fenced_for=now.fenced_for) == now
+        before is now or replace(before, fenced_for=now.fenced_for, fenced_until=now.fenced_until) == now
         for before, now in zip(old.devices, new.devices, strict=True)
     )

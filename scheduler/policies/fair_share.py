@@ -18,7 +18,7 @@ class FairShare:
     holds up to its predicted end, and what its stages before this one ask for, all for its weight.
 
     So projects of equal weight take turns, within a cycle as from one to the next. The points run from 1 for a project
-    that has had nothing down to 0, one half for each fair share; the weight in the profile says what the range is worth.
+    that has had nothing down to 0, one half for each fair share; the weight in the profile says what that is worth.
 
     A promise stands until shares have drifted beyond ``hysteresis_s``: that many seconds of the whole pool. Then it
     yields to who is owed more. With ``defer_above`` a project beyond so many fair shares starts nothing while a project

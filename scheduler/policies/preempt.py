@@ -44,15 +44,17 @@ class Preempt:
         if len(view.doomed) >= self.per_cycle:
             return None
         for way in ways:
-            most = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, 0.0) / self.factor
-            found = self._on(stage, way, most, view)
+            devices = price.breadth(way.alternative, stage.nodes)
+            most = price.gain(stage.priority, devices, wait_s, 0.0) + price.relief(view, stage, 0, wait_s)
+            found = self._on(stage, way, most / self.factor, view)
             if found is None:
                 continue
             placement, victims = found
             prices = tuple(price.price(victim, view.now) for victim in victims)
             delay_s = max(victim.grace_s for victim in victims)
-            devices = price.breadth(way.alternative, stage.nodes)
             gain = price.gain(stage.priority, devices, wait_s, delay_s)
+            above = max(victim.priority for victim in victims)
+            gain += price.relief(view, stage, above, max(wait_s - delay_s, 0.0))
             if gain < self.factor * sum(prices) or len(victims) + len(view.doomed) > self.per_cycle:
                 continue
             start = view.now + delay_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scheduler.core import price
+from scheduler.core import fences, price
 from scheduler.core.announced import of_promise
 from scheduler.core.cycles import in_circles
 from scheduler.core.elastic import hastened
@@ -33,8 +33,6 @@ from scheduler.core.types import (
 )
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
-
-FENCE_S = 120.0
 
 
 @dataclass(slots=True)
@@ -84,12 +82,12 @@ class MemoryStore:
         self._used: dict[str, float] = {}
         self._rate: dict[str, float] = {}
         self._seen: tuple[Node, ...] = ()
-        self._seen_fences: dict[str, str] = {}
+        self._seen_fences: dict[str, tuple[str, float]] = {}
         self._charged_at = 0.0
         self._fences: dict[str, tuple[str, float]] = {}
         self._stops: dict[str, set[str]] = {}
         self._circles: frozenset[str] = frozenset()
-        self._fenced: dict[str, tuple[Node, tuple[str | None, ...], Node]] = {}
+        self._fenced: dict[str, tuple[Node, tuple[tuple[str | None, float | None], ...], Node]] = {}
         self._waiting: dict[str, Stage] = {}
         self._running: dict[str, Running] = {}
         self._came: dict[str, Stage | None] = {}
@@ -167,12 +165,19 @@ class MemoryStore:
         told = replace(entry.running, state=entry.state, evicted_for=whom, stop_by_at=stop_by, keeps=keeps)
         self._set(entry, told)
         if whom is not None:
-            self._fences.update(dict.fromkeys(stop.devices, (whom, stop_by + FENCE_S)))
+            self._fence(stop.devices, whom, now)
             if isinstance(stop, Resize):
                 entry.gave_back_at += (now,)
             else:
                 self._remember(stop.victim, whom)
         return True
+
+    def _fence(self, devices: Iterable[str], whom: str, now: float) -> None:
+        """Keep these, and what was freed for the same stage before, until the last that stops for it is gone."""
+        stopping = (one.stop_by_at for one in self._running.values() if one.evicted_for == whom)
+        until = fences.until(now, (at for at in stopping if at is not None))
+        own = {device for device, (owner, _) in self._fences.items() if owner == whom}
+        self._fences.update(dict.fromkeys([*sorted(own), *devices], (whom, until)))
 
     def swap(self, starts: Iterable[Start], now: float) -> list[str]:
         """Begin the swaps of a plan whose victims are gone already; returns the stages that began."""
@@ -362,11 +367,10 @@ class MemoryStore:
 
     def _nodes(self) -> tuple[Node, ...]:
         """All nodes; the same object as long as nothing about them changes."""
-        owners = {device: owner for device, (owner, _) in self._fences.items()}
-        if owners != self._seen_fences or not self._seen:
-            fenced = {self.devices[device].node for device in owners}
+        if self._fences != self._seen_fences or not self._seen:
+            fenced = {self.devices[device].node for device in self._fences}
             self._seen = tuple(self._with_fences(one) if name in fenced else one for name, one in self.nodes.items())
-            self._seen_fences = owners
+            self._seen_fences = dict(self._fences)
         return self._seen
 
     def _put(self, node: Node) -> None:
@@ -435,12 +439,12 @@ class MemoryStore:
 
     def _with_fences(self, node: Node) -> Node:
         """The node with its fences; the same object as long as both are the same."""
-        owners = tuple(self._fences[one.id][0] if one.id in self._fences else None for one in node.devices)
+        owners = tuple(self._fences.get(one.id, (None, None)) for one in node.devices)
         known = self._fenced.get(node.id)
         if known is None or known[0] is not node or known[1] != owners:
             devices = tuple(
-                one if owner is None else replace(one, fenced_for=owner)
-                for one, owner in zip(node.devices, owners, strict=True)
+                one if owner is None else replace(one, fenced_for=owner, fenced_until=until)
+                for one, (owner, until) in zip(node.devices, owners, strict=True)
             )
             known = self._fenced[node.id] = (node, owners, replace(node, devices=devices))
         return known[2]

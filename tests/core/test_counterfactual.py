@@ -100,7 +100,9 @@ def unfair() -> Snapshot:
 def drifted() -> Snapshot:
     """A project was promised the next GPU; then one comes that is owed much more."""
     projects = (Project("lab", 1.0, 9000.0), Project("other", 1.0, 0.0))
-    before = world(stage(1), projects=projects, gpus=1, running=(running(7, {"a": ["gpu0"]}, since=0, project="third"),))
+    before = world(
+        stage(1), projects=projects, gpus=1, running=(running(7, {"a": ["gpu0"]}, since=0, project="third"),)
+    )
     before = begun(before, think(before), NOW)
     return replace(before, waiting=(*before.waiting, stage(2, project="other")))
 

@@ -20,7 +20,7 @@ from scheduler.policies.priority import Priority
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim
 from scheduler.profiles import named
-from tests.core.worlds import NOW, begun, ended, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
 
 
 def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -> tuple[Plan, Plan]:
@@ -223,3 +223,17 @@ def test_the_cycle_guard_ends_what_priority_and_quota_take_from_each_other() -> 
     policies = ((Priority(), 1.0), (Preempt(), 1.0))
     assert [one.victim for one in think(world, Profile("without", policies)).preempts] == ["r007"]
     assert think(world, Profile("with", (*policies, (CycleGuard(), 1.0)))).preempts == ()
+
+
+def test_the_gain_of_an_eviction_counts_those_promised_behind_it() -> None:
+    """One stage alone is not worth what is lost; with the queue that waits behind it, it is."""
+    busy = (running(7, {"a": ["gpu0"]}, since=3000, p50=4000.0, priority=250),)
+    first = stage(1, priority=500, p50=600.0)
+    behind = tuple(stage(i, priority=500, p50=600.0) for i in range(2, 12))
+    alone = think(Snapshot((node("a", 1),), (first,), busy), "hybrid")
+    assert alone.preempts == ()
+    world = begun(Snapshot((node("a", 1),), (first,), busy), alone, NOW)
+    assert think(world, "hybrid", NOW + 1).preempts == ()
+    followed = think(replace(world, waiting=(*world.waiting, *behind)), "hybrid", NOW + 1)
+    assert [(one.victim, one.stage) for one in followed.preempts] == [("r007", "s001")]
+    assert followed.preempts[0].gain > followed.preempts[0].price

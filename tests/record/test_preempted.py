@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.utils import timezone
 
+from controlplane.fleet.models import Device
 from controlplane.jobs.models import Attempt, Stage
 from scheduler.core.lifecycle import Cause
-from tests.record.yard import Yard, stage, states
+from tests.record.yard import Yard, cpu, gpu, stage, states
 
 
 def test_the_pause_grows_with_each_preemption_and_costs_no_retry(yard: Yard) -> None:
@@ -28,3 +29,28 @@ def test_the_pause_grows_with_each_preemption_and_costs_no_retry(yard: Yard) -> 
         assert agent.start() == []
         assert stage(job).reasons[0]["code"] == "BackoffAfterFailure"
     assert pauses == [5, 10, 20]
+
+
+def test_what_the_first_victim_frees_is_kept_until_the_last_one_is_gone(yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a"), gpu("a", 0), gpu("a", 1))
+    quick, slow = (
+        yard.submit(devices={"kind": "gpu"}, priority="low", preemption={"grace": grace}) for grace in ("5s", "10m")
+    )
+    yard.cycle()
+    agent.start()
+    gang = yard.submit(devices={"kind": "gpu", "count": 2}, priority="urgent", expected="5h", time_limit="20h")
+    yard.cycle()
+    assert {states(job)["main"] for job in (quick, slow)} == {"STOPPING"}
+    agent.end(stage(quick), stopped=True)
+    rival = yard.submit(devices={"kind": "gpu"}, priority="low")
+    freed = Device.objects.get(fenced_for=stage(gang).id)
+    told_at = stage(slow).attempts.get().stop_at
+    assert freed.fenced_until is not None
+    assert told_at is not None
+    assert (freed.fenced_until - told_at).total_seconds() > 600, "the other may take ten minutes to save its work"
+    yard.cycle()
+    assert states(rival)["main"] == "PENDING"
+    agent.end(stage(slow), stopped=True)
+    yard.cycle()
+    assert agent.start() == ["main"]
+    assert states(gang)["main"] == "RUNNING"
