@@ -45,6 +45,7 @@ def line_up(view: View) -> Queue:
     slots = line.slots()
     if not len(slots):
         line.keep_order(slots)
+        view.heads.see(view, slots, None)
         return Queue(line, slots)
     used = [line.pools[code] for code in np.flatnonzero(np.bincount(line.pool[slots]))]
     for pool in used:
@@ -59,10 +60,9 @@ def line_up(view: View) -> Queue:
     if len(used) > 1:
         rank = {code: i for i, code in enumerate(sorted(range(len(line.pools)), key=lambda code: line.pools[code]))}
         keys = (np.array([rank[code] for code in range(len(line.pools))])[line.pool], *keys)
-    order = _mended(line, keys)
-    if order is None:
-        order = _sorted(line, slots, keys)
+    order, changed = _mended(line, keys) or (_sorted(line, slots, keys), None)
     line.keep_order(order)
+    view.heads.see(view, order, changed)
     for pool in shared:
         order = _shared(view, order, score, pool)
     keeping = [pool for pool in used if view.profile(pool).timetable == "keep"]
@@ -80,33 +80,31 @@ def _is_unpromised(line: Line, pools: list[str]) -> Column:
 
 
 def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
-    """The order with the stages of one pool moved by what their projects receive before them."""
-    at = np.flatnonzero(view.line.pool[order] == view.line.pools.index(pool))
-    mine = order[at]
-    total, due = score[mine], _due(view, mine)
-    view.due[pool] = (mine, due)
+    """The order with the stages of one pool moved by what their projects receive before them.
+
+    Of each project and class only its head is moved; those behind them come after these, as they stood.
+    """
+    line, shares = view.line, view.heads
+    owners = sorted(
+        (-line.owners[code][1], line.owners[code][2], code) for code in shares.of if line.owners[code][0] == pool
+    )
+    heads, spoken = list[tuple[Column, Column]](), dict[str, float]()
+    for _, project, code in owners:  # what the stages of a higher class ask for comes first
+        one, before = shares.of[code], spoken.get(project, view.taken(project))
+        heads.append((one.slots, (before + one.along) / view.weight(project)))
+        spoken[project] = before + one.whole
+    slots, due = (np.concatenate(some) for some in zip(*heads, strict=True))
+    view.due[pool] = (slots, due)
+    view.spoken[pool] = sum(spoken.values())
+    total = score[slots]
     for policy, weight in view.profile(pool).levels:
-        total = total + weight * policy.levels(pool, mine, due, view)
+        total = total + weight * policy.levels(pool, slots, due, view)
+    first = np.lexsort((line.number[slots], -np.round(total, 6)))
+    at = np.flatnonzero(line.pool[order] == line.pools.index(pool)) if len(line.pools) > 1 else slice(None)
+    tails = order[at][~shares.is_head[order[at]]]
+    places = np.searchsorted(-score[tails], -total[first], side="left")
     found = order.copy()
-    found[at] = mine[np.argsort(-np.round(total, 6), kind="stable")]
-    return found
-
-
-def _due(view: View, order: Column) -> Column:
-    """What the project of each stage will have received before it, in device-seconds for each unit of its weight: what
-    it used, what it holds up to its predicted end, and what its stages before this one in ``order`` ask for."""
-    line = view.line
-    project = line.project[order]
-    together = np.argsort(project.astype(np.uint16) if len(line.projects) < 2**16 else project, kind="stable")
-    project = project[together]
-    charges = view.charges(order[together])
-    before = np.cumsum(charges) - charges
-    first = np.flatnonzero(np.r_[True, project[1:] != project[:-1]])
-    before -= np.repeat(before[first], np.diff(np.r_[first, len(order)]))
-    taken = np.array([view.taken(name) for name in line.projects])
-    weight = np.array([view.weight(name) for name in line.projects])
-    found = np.empty(len(order))
-    found[together] = (taken[project] + before) / weight[project]
+    found[at] = np.insert(tails, places, slots[first])
     return found
 
 
@@ -152,8 +150,9 @@ def _sorted(line: Line, slots: Column, keys: tuple[Column, ...]) -> Column:
     return np.array(found, dtype=np.int64)
 
 
-def _mended(line: Line, keys: tuple[Column, ...]) -> Column | None:
-    """The last order with those taken out who left and those put in who came, if the others stand as they stood."""
+def _mended(line: Line, keys: tuple[Column, ...]) -> tuple[Column, set[int]] | None:
+    """The last order with those taken out who left and those put in who came, and the slots that changed places, if the
+    others stand as they stood."""
     if line.order is None or len(line.changed) > FEW:
         return None
     changed = set(line.changed)
@@ -169,7 +168,7 @@ def _mended(line: Line, keys: tuple[Column, ...]) -> Column | None:
     newcomers = [slot for slot in changed if line.is_used[slot]]
     for slot in sorted(newcomers, key=lambda one: _id(line, one)):
         order = np.insert(order, _place(line, order, slot, keys), slot)
-    return order
+    return order, changed
 
 
 def _without(line: Line, gone: set[int]) -> Column:

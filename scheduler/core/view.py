@@ -20,6 +20,7 @@ from scheduler.core.clauses import clause, say
 from scheduler.core.commitments import Commitments
 from scheduler.core.elastic import faster
 from scheduler.core.fleet import Fleet
+from scheduler.core.heads import Heads
 from scheduler.core.holders import Holders
 from scheduler.core.ledger import Ledger
 from scheduler.core.lifecycle import State
@@ -307,6 +308,8 @@ class View:
         self.owed: set[str] = set()
         # By pool: slots of the line, and what the project of each will have received before it.
         self.due: dict[str, tuple[Column, Column]] = {}
+        # By pool: what its projects have received, and will if all that waits runs.
+        self.spoken: dict[str, float] = {}
         self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
 
     def _is_akin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> bool:
@@ -343,6 +346,7 @@ class View:
         self.line = Line()
         self.holders = Holders(self.fleet)
         self.commitments = Commitments()
+        self.heads = Heads()
         # By kin of the line, and by pool.
         self._kin_charges: list[float] = []
         self._sizes: dict[str, float] = {}

@@ -39,12 +39,12 @@ class FairShare:
         return self.hysteresis_s * view.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
     def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
-        line = view.line
-        whole = sum(view.taken(name) for name in line.projects) + float(view.charges(order).sum())
         drift = self.hysteresis(pool, view)
+        weights = sum(view.weight(name) for name in view.line.projects)
         # One fair share of all that is spoken of; a promise is never worth more than one.
-        unit = max(whole / sum(view.weight(name) for name in line.projects), drift, 1.0)
-        points: Column = 2.0 ** -((due - drift * np.isfinite(line.promised_at[order])) / unit)
+        unit = max(view.spoken[pool] / weights, drift, 1.0)
+        is_promised = np.isfinite(view.line.promised_at[order])
+        points: Column = 2.0 ** -((due - drift * is_promised) / unit)
         return points
 
     def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:

@@ -40,15 +40,17 @@ class Priority:
             return found
         holders, line = view.holders, view.line
         began = holders.stages[(holders.node >= 0) & (holders.waited_s > self.patience_s)].tolist()
-        inside = {one.id: one for one in began if one.pool == pool and one.priority < self.cap}
-        for one in sorted(inside.values(), key=lambda one: (one.started_at, one.id)):
+        mine = {one.id: one for one in began if one.pool == pool and one.priority < self.cap}
+        for one in sorted(mine.values(), key=lambda one: (one.started_at, one.id)):
             if left > 0.0:
                 found.add(one.id)
                 left -= view.charge(grants_of(one))
-        slots = line.slots()
-        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]] if len(slots) else slots
-        top = min(float(line.priority[slots].max()), self.cap) if len(slots) else 0.0
-        slots = slots[(line.priority[slots] < top) & (line.eligible_at[slots] < view.now - self.patience_s)]
+        slots = np.flatnonzero(line.is_used & (line.eligible_at < view.now - self.patience_s))
+        if not len(slots):
+            return found
+        inside = line.is_used & (line.pool == line.pools.index(pool)) & ~line.is_gated
+        top = min(float(line.priority[inside].max(initial=0.0)), self.cap)
+        slots = slots[inside[slots] & (line.priority[slots] < top)]
         for slot in slots[np.lexsort((line.number[slots], line.eligible_at[slots]))].tolist():
             stage: Stage = line.stages[slot]
             if left <= 0.0 and found:
