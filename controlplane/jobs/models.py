@@ -249,6 +249,8 @@ class Claim(models.Model):
         indexes = [
             models.Index(fields=["device", "opened_at"]),
             models.Index(fields=["device"], name="claim_open", condition=Q(closed_at=None)),
+            models.Index(fields=["opened_at"], name="claim_opened_at"),
+            models.Index(fields=["closed_at"], name="claim_closed_at"),
         ]
 
 

@@ -21,12 +21,8 @@ from scheduler.predict.finished import Asked, Finished
 REREAD_S = 20.0
 # What was read once is asked for again for so long, for a row that was written before but seen only after it.
 OVERLAP_S = 120.0
-REREAD_USAGE_S = 60.0
 RECORDS = 2_000
 WITHIN = 200
-HALF_LIFE_S = 7 * 86_400.0
-# A core beside an accelerator: fair share counts what is scarce.
-CORE_WEIGHT = 1 / 32
 
 _FINISHED = """
 SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request,
@@ -54,15 +50,6 @@ SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id WHERE s.id = ANY(%s::uuid[])
 """
-_USAGE = """
-SELECT p.name, sum(c.milli / 1000.0 * CASE WHEN d.kind = 'cpu' THEN %s ELSE 1 END
-       * extract(epoch FROM coalesce(c.closed_at, now()) - c.opened_at)
-       * exp(-ln(2) * extract(epoch FROM now() - coalesce(c.closed_at, now())) / %s))::float8
-FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id JOIN jobs_part t ON t.id = c.part_id
-     JOIN jobs_attempt a ON a.id = t.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
-     JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
-WHERE c.opened_at > now() - make_interval(secs => %s) GROUP BY p.name
-"""
 
 
 class History:
@@ -76,8 +63,7 @@ class History:
         # Many stages ask the same; cleared with every reading.
         self._estimates: dict[Asked, Estimate] = {}
         self._speeds: Mapping[tuple[str, str], float] = {}
-        self._read_at = self._usage_at = float("-inf")
-        self._usage: dict[str, float] = {}
+        self._read_at = float("-inf")
         # Of the newest stages of each pool that were predicted, whether they ended by their P90.
         self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
         # Finished stages from which nothing can be learned, with the reason.
@@ -110,15 +96,6 @@ class History:
         """Measured relative speeds by (stage kind, device model)."""
         self.refreshed(now)
         return self._speeds
-
-    def usage(self, now: float) -> Mapping[str, float]:
-        """Decayed device-seconds by project."""
-        if now - self._usage_at > REREAD_USAGE_S:
-            with connection.cursor() as cursor:
-                cursor.execute(_USAGE, [CORE_WEIGHT, HALF_LIFE_S, 4 * HALF_LIFE_S])
-                self._usage = dict(cursor.fetchall())
-            self._usage_at = now
-        return self._usage
 
     @staticmethod
     def as_estimate(stored: Mapping[str, Any]) -> Estimate:

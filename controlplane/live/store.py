@@ -21,6 +21,7 @@ from controlplane.live.reports import Reports
 from controlplane.live.running import Holders
 from controlplane.live.scaling import Scaling
 from controlplane.live.starts import Starts
+from controlplane.live.usage import Ledger
 from controlplane.live.usual import Usual
 from scheduler.core.ports import Applied
 from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
@@ -53,6 +54,7 @@ class LiveStore:
         self.lateness = Lateness()
         self.starts = Starts()
         self.usual = Usual()
+        self.ledger = Ledger()
         known = Known()
         self._queue = Queue(known, self.history, self.scaling)
         self._holders = Holders(known, self.history, self.scaling)
@@ -77,7 +79,7 @@ class LiveStore:
             alarms.STAGE: {**self.history.aside, **self._holders.aside, **self._queue.aside},
             alarms.POOL: unknown,
         }
-        used = self.history.usage(now)
+        used = self.ledger.used(now)
         return Snapshot(
             nodes=self._nodes.of(nodes),
             waiting=self._waiting.of(waiting),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.speed import charge, worth
+from scheduler.core.charges import charge
+from scheduler.core.speed import worth
 from scheduler.core.types import Device, Mode, Node
 
 Rows = npt.NDArray[np.int64]

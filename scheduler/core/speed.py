@@ -42,9 +42,6 @@ PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
 # What a whole device is worth beside another; a CPU core counts a tenth. It breaks ties between equal finishes.
 WORTH: Final[Mapping[str, float]] = {"cpu": 0.1, "gpu": 10.0, "npu": 8.0}
 
-# A second of a core in the use of a project, beside a second of an accelerator.
-CORE_CHARGE: Final = 1 / 32
-
 
 def speed(
     kind: str, precision: str, device: Device, measured: Mapping[tuple[str, str], float], partition: str = ""
@@ -95,11 +92,6 @@ def speed_of(
 def worth(device: Device, milli: int) -> float:
     """The value of a share of a device."""
     return WORTH.get(device.kind, 5.0) * milli / 1000
-
-
-def charge(device: Device) -> float:
-    """What a second of the whole device counts in the use of a project."""
-    return CORE_CHARGE if device.kind == "cpu" else 1.0
 
 
 def deciding(asks: tuple[Ask, ...]) -> int:

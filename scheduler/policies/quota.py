@@ -43,10 +43,13 @@ class Quota:
         )
 
     def _lent(self, right: Right, view: View) -> int:
-        """What the others of the cohort leave unused and lend, less what others have borrowed of it already."""
+        """What the others of the cohort leave unused and lend, less what others have borrowed of it already. Who has no
+        limit lends nothing, for there is no telling what it leaves, and has borrowed nothing."""
         free, held = 0, view.held
         for other in view.rights.others(right.cohort, right.project, right.kind):
-            unused = (other.nominal_milli or 0) - held.get((other.project, other.kind), 0)
+            if other.nominal_milli is None:
+                continue
+            unused = other.nominal_milli - held.get((other.project, other.kind), 0)
             if unused > 0 and other.lending_limit_milli is not None:
                 unused = min(unused, other.lending_limit_milli)
             free += unused  # where it is less than nothing, so much was borrowed

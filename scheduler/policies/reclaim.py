@@ -76,11 +76,13 @@ class Reclaim:
         return False
 
     def _borrowers(self, stage: Stage, kind: str, view: View) -> dict[str, int]:
-        """By project of the same cohort, what it holds beyond its nominal quota."""
+        """By project of the same cohort, what it holds beyond its nominal quota; nothing for one without a limit."""
         right = view.rights.to(stage.project, kind)
         beyond = {}
         for one in view.rights.others(right.cohort, stage.project, kind) if right and right.cohort else ():
-            more = view.held.get((one.project, kind), 0) - (one.nominal_milli or 0)
+            if one.nominal_milli is None:
+                continue
+            more = view.held.get((one.project, kind), 0) - one.nominal_milli
             if more > 0:
                 beyond[one.project] = more
         return beyond

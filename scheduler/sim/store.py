@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from scheduler.core import fences, price
 from scheduler.core.announced import of_promise
+from scheduler.core.charges import charge
 from scheduler.core.cycles import in_circles
 from scheduler.core.elastic import hastened
 from scheduler.core.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
@@ -31,6 +32,7 @@ from scheduler.core.types import (
     Start,
     Stop,
 )
+from scheduler.core.usage import HALF_LIFE_S, Usage
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
 
@@ -65,7 +67,7 @@ class MemoryStore:
         quotas: tuple[Quota, ...] = (),
         weights: dict[str, float] | None = None,
         speeds: dict[tuple[str, str], float] | None = None,
-        half_life_s: float = 7 * 86_400.0,
+        half_life_s: float = HALF_LIFE_S,
         saves_on_stop: bool = False,
     ) -> None:
         self.saves_on_stop = saves_on_stop
@@ -79,11 +81,9 @@ class MemoryStore:
         self.starts: Starts | None = None
         self._pools, self._quotas, self._weights = pools, quotas, weights or {}
         self._half_life_s = half_life_s
-        self._used: dict[str, float] = {}
-        self._rate: dict[str, float] = {}
+        self._usage: dict[str, Usage] = {}
         self._seen: tuple[Node, ...] = ()
         self._seen_fences: dict[str, tuple[str, float]] = {}
-        self._charged_at = 0.0
         self._fences: dict[str, tuple[str, float]] = {}
         self._stops: dict[str, set[str]] = {}
         self._circles: frozenset[str] = frozenset()
@@ -100,14 +100,14 @@ class MemoryStore:
     def load(self, now: float) -> Snapshot:
         self._news = News(self._news.serial + 1, self._came, self._began)
         self._came, self._began = {}, {}
-        self._charge(now)
         self._fences = {device: one for device, one in self._fences.items() if one[1] > now and one[0] in self._waiting}
-        projects = sorted(set(self._used) | set(self._weights))
+        used = {name: account.at(now) for name, account in self._usage.items()}
+        projects = sorted(set(self._usage) | set(self._weights))
         return Snapshot(
             nodes=self._nodes(),
             waiting=tuple(self._waiting.values()),
             running=tuple(self._running.values()),
-            projects=tuple(Project(name, self._weights.get(name, 1.0), self._used.get(name, 0.0)) for name in projects),
+            projects=tuple(Project(name, self._weights.get(name, 1.0), used.get(name, 0.0)) for name in projects),
             quotas=self._quotas,
             pools=self._pools,
             speeds=self.speeds,
@@ -360,7 +360,7 @@ class MemoryStore:
         )
         running = entry.running
         assert running is not None, "it was just set"
-        self._rate[running.project] = self._rate.get(running.project, 0.0) + self.width(running)
+        self._hold(running, 1, now)
 
     def _wait(self, entry: Entry, stage: Stage) -> None:
         entry.stage = self._waiting[stage.id] = self._came[stage.id] = stage
@@ -398,7 +398,7 @@ class MemoryStore:
     def _give_back(self, entry: Entry, now: float) -> None:
         running = self._running.pop(entry.stage.id)
         self._began[running.id] = None
-        self._charge(now)
+        self._hold(running, -1, now)
         entry.running = None
         for rank in running.placement.grants:
             for one in rank:
@@ -406,24 +406,20 @@ class MemoryStore:
                 self.free[one.device][1] += one.memory_bytes
         width = self.width(running)
         entry.busy_device_s += width * (now - running.started_at)
-        self._rate[running.project] -= width
 
     def width(self, running: Running) -> float:
         """How many accelerators a stage holds."""
         grants = [one for rank in running.placement.grants for one in rank]
         return sum(one.milli for one in grants if self.devices[one.device].kind != "cpu") / 1000
 
-    def _charge(self, now: float) -> None:
-        """Bring each project's decayed use up to now."""
-        span = now - self._charged_at
-        if span <= 0:
-            return
-        fade = 2.0 ** (-span / self._half_life_s)
-        self._used = {name: used * fade for name, used in self._used.items()}
-        for name, width in self._rate.items():
-            if width:
-                self._used[name] = self._used.get(name, 0.0) + width * span
-        self._charged_at = now
+    def _held(self, running: Running) -> float:
+        """What a second of what a stage holds counts in the use of its project."""
+        grants = (one for rank in running.placement.grants for one in rank)
+        return sum(charge(self.devices[one.device]) * one.milli for one in grants) / 1000
+
+    def _hold(self, running: Running, sign: int, now: float) -> None:
+        account = self._usage.get(running.project, Usage(as_of=now, half_life_s=self._half_life_s))
+        self._usage[running.project] = account.changed(now, sign * self._held(running))
 
     def _fail_from(self, entry: Entry, now: float) -> None:
         if self._waiting.pop(entry.stage.id, None) is not None:

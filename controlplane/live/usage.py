@@ -1,0 +1,76 @@
+"""What projects have used, from the claims: read once in full, then only what was opened or closed since."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any
+
+from django.db import connection
+
+from controlplane.fleet.world import parsed
+from scheduler.core import charges
+from scheduler.core.usage import HALF_LIFE_S, Usage
+
+REREAD_S = 5.0
+# What was read once is asked for again for so long, for a row that was written before but seen only after it.
+OVERLAP_S = 120.0
+# What is older counts less than a sixteenth.
+REMEMBERED_S = 4 * HALF_LIFE_S
+
+_CLAIMS = """
+SELECT c.id, p.name, d.kind, d.features::text, c.milli, extract(epoch FROM c.opened_at)::float8,
+       extract(epoch FROM c.closed_at)::float8
+FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id JOIN jobs_part t ON t.id = c.part_id
+     JOIN jobs_attempt a ON a.id = t.attempt_id
+     JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_job j ON j.id = s.job_id
+     JOIN access_project p ON p.id = j.project_id
+WHERE {which}
+"""
+_ALL = "c.closed_at IS NULL OR c.closed_at > to_timestamp(%s)"
+_NEWS = "c.opened_at > to_timestamp(%s)", "c.closed_at > to_timestamp(%s)"
+
+
+class Ledger:
+    """The accounts of all projects, by name."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Usage] = {}
+        self._open: dict[int, tuple[str, float]] = {}
+        # Those seen to be closed of late, with when: rows of the overlap are read again.
+        self._closed: dict[int, float] = {}
+        self._read_at = float("-inf")
+
+    def used(self, now: float) -> Mapping[str, float]:
+        """By project, device-seconds weighted by the charge of the devices, decayed."""
+        if now - self._read_at > REREAD_S:
+            self._read(now)
+        return {project: account.at(now) for project, account in self._accounts.items()}
+
+    def _read(self, now: float) -> None:
+        is_first = self._read_at == float("-inf")
+        since = now - REMEMBERED_S if is_first else self._read_at - OVERLAP_S
+        rows: list[Any] = []
+        with connection.cursor() as cursor:
+            for which in (_ALL,) if is_first else _NEWS:
+                cursor.execute(_CLAIMS.format(which=which), [since])
+                rows += cursor.fetchall()
+        for claim, project, kind, features, milli, opened_at, closed_at in sorted(rows, key=itemgetter(5, 0)):
+            if claim in self._closed:
+                continue
+            rate = milli * _charge(kind, features) / 1000
+            account = self._accounts.get(project, Usage())
+            if claim not in self._open:
+                account, self._open[claim] = account.changed(opened_at, rate), (project, rate)
+            if closed_at is not None:
+                account = account.changed(closed_at, -self._open.pop(claim)[1])
+                self._closed[claim] = now
+            self._accounts[project] = account
+        self._closed = {claim: at for claim, at in self._closed.items() if at > now - 2 * OVERLAP_S}
+        self._read_at = now
+
+
+@lru_cache(maxsize=256)
+def _charge(kind: str, features: str) -> float:
+    return charges.of(kind, parsed(features))
