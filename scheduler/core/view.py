@@ -55,6 +55,8 @@ OVERRUN = 1.25
 # Of more newcomers than this the columns of the queue are written as columns.
 FEW = 32
 FENCE_S = 120.0
+# What the first ranks of a stage that gives others back are entered under, after its id.
+GOES_ON = " goes on"
 # A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
 # must end before, and is never narrower than this.
 SLACK, LEAST_SLACK_S = 0.05, 60.0
@@ -98,6 +100,24 @@ class Outcome:
     busy: int = 0
     searched: bool = False
     refused: bool = False
+
+
+@dataclass(slots=True)
+class Again:
+    """Whom it concerns that something is not what it was: ``nodes`` that a request can tell from before, ``pools`` with
+    another profile, ``kinds`` of stages with another speed, and stages that are entered anew; ``stirred`` are those
+    whose entry may move for another reason, and ``is_usual_other`` says that other requests are typical."""
+
+    nodes: set[str] = field(default_factory=set)
+    pools: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    stirred: set[str] = field(default_factory=set)
+    is_usual_other: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.pools or self.kinds or self.is_usual_other)
 
 
 class View:
@@ -192,13 +212,21 @@ class View:
     ) -> None:
         """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
         last look was at the snapshot before."""
-        follows = False
-        if self._is_new or now < self.now or not self._is_akin(snapshot, profiles):
+        follows, again = False, Again()
+        nodes: dict[str, Node | None] = {}
+        if self._is_new or now < self.now:
             self._begin(snapshot, profiles)
             self._is_new = False
         else:
             self._undo()
             follows = news is not None and news.serial == self._serial + 1
+            if news is not None and follows:
+                nodes = {name: one for name, one in news.nodes.items() if self.nodes.get(name) is not one}
+            elif snapshot.nodes is not self.snapshot.nodes:
+                nodes = _differences(self.nodes, snapshot.nodes)
+            nodes = {name: one for name, one in nodes.items() if self.nodes.get(name) != one}
+            again = self._concerned(snapshot, profiles, nodes)
+        windows = self.snapshot.maintenance
         self.snapshot, self.now, self._profiles = snapshot, now, profiles
         self.pools: dict[str, Pool] = {pool.name: pool for pool in snapshot.pools}
         self.projects = {project.id: project for project in snapshot.projects}
@@ -215,7 +243,7 @@ class View:
         self.ahead: dict[str, int] = {}
         self.broken: list[Stage] = []
         self.lifted: set[str] = set()
-        self.stirred: set[str] = set(snapshot.stirred)
+        self.stirred: set[str] = set(snapshot.stirred) | again.stirred
         self.evictable: dict[object, bool] = {}
         self._positions: Column | None = None
         self.refusals: dict[object, list[Reason]] = {}
@@ -232,6 +260,12 @@ class View:
         self._undone = {}
         self._serial = news.serial if news is not None else -2
         begun = self._begun
+        running = {**{name: self.running[name] for name in again.running if name in self.running}, **running}
+        for name in running:
+            if name in self.running:
+                self._leave(self.running.pop(name))
+        again.waiting |= self._see_nodes(nodes, again, windows)
+        waiting = {**{name: self.waiting[name] for name in again.waiting if name in self.waiting}, **waiting}
         self._see_running(running)
         for name, option in begun.items():
             if name not in self.running:
@@ -241,7 +275,7 @@ class View:
         self._see_promises()
         self.fences = {
             device.id: device.fenced_for
-            for node in self._fenced
+            for node in self._fenced.values()
             for device in node.devices
             if device.fenced_for is not None and device.fenced_for in self.waiting
         }
@@ -256,33 +290,115 @@ class View:
                 self._expect(self.waiting[name].project, self.booked[name].option.grants, 1)
         self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
 
-    def _is_akin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> bool:
-        """Whether what was learned about the machines still holds: only fences may have changed."""
-        before = self.snapshot
+    def _concerned(
+        self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], nodes: Mapping[str, Node | None]
+    ) -> Again:
+        """Whom it concerns that these nodes, the pools, their profiles and the measured speeds are not what they were.
+        What stood on the nodes is taken out of the timetable."""
+        before, found = self.snapshot, Again()
+        names = {one.name for one in snapshot.pools} | {one.name for one in before.pools}
+        if snapshot.pools != before.pools:
+            known, now = {one.name: one for one in before.pools}, {one.name: one for one in snapshot.pools}
+            found.stirred = {
+                name for name, one in self.booked.items() if known.get(one.stage.pool) != now.get(one.stage.pool)
+            }
+            found.is_usual_other = [one.typical for one in before.pools] != [one.typical for one in snapshot.pools]
         if profiles is not self._profiles and profiles != self._profiles:
-            return False
-        if snapshot.pools != before.pools or snapshot.speeds != before.speeds:
-            return False
-        if snapshot.maintenance != before.maintenance:
-            return False
-        if snapshot.nodes is before.nodes:
-            return True
-        if len(snapshot.nodes) != len(before.nodes):
-            return False
-        for old, new in zip(before.nodes, snapshot.nodes, strict=True):
-            if old is not new and not _is_same_but_fences(old, new):
-                return False
-        self._see_fences(snapshot)
-        return True
+            found.pools = {name for name in names if _profile_of(profiles, name) != _profile_of(self._profiles, name)}
+        if snapshot.speeds != before.speeds:
+            keys = {*snapshot.speeds, *before.speeds}
+            found.kinds = {key[0] for key in keys if snapshot.speeds.get(key) != before.speeds.get(key)}
+        if found.pools or found.kinds:
+            self._speeds.clear()
+            for name, run in self.running.items():
+                if run.pool in found.pools or run.kind in found.kinds:
+                    found.running.add(name)
+            for name, stage in self.waiting.items():
+                if stage.pool in found.pools or stage.kind in found.kinds:
+                    found.waiting.add(name)
+                    self._unbook_for_now(name)
+        for name, one in nodes.items():
+            if one is not None and self.fleet.is_like_before(one):
+                continue
+            found.nodes.add(name)
+            if name not in self.fleet.node_row:
+                found.running |= {other for other, run in self.running.items() if name in run.placement.nodes}
+                continue
+            for owner in self.table.owners(self.fleet.rows_at(self.fleet.node_row[name])):
+                found.running |= {owner, owner.removesuffix(GOES_ON)} & self.running.keys()
+                self._unbook_for_now(owner)
+        return found
 
-    def _see_fences(self, snapshot: Snapshot) -> None:
-        self._fenced = [node for node in snapshot.nodes if any(device.fenced_for for device in node.devices)]
-        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+    def _unbook_for_now(self, name: str) -> None:
+        """Take out the entry of a stage, if it has one; what is on record is entered again later."""
+        if name in self.booked:
+            self.free(self.unbook(name).option.grants)
+
+    def _see_nodes(
+        self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]
+    ) -> set[str]:
+        """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
+        out before. Gives the waiting stages whose ways to run are not those of before."""
+        rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
+        deep = {row for name in again.nodes if (row := self.fleet.node_row.get(name)) is not None}
+        moved = bool(again.nodes) or self.snapshot.maintenance != windows
+        if moved:
+            self._open(windows, anew=self.snapshot.maintenance == windows)
+        for name, node in nodes.items():
+            if node is None:
+                self.fleet.take_out(name)
+                del self.nodes[name]
+                self._fenced.pop(name, None)
+                continue
+            self.fleet.put(node)
+            self.nodes[name] = node
+            rows.append(self.fleet.node_row[name])
+            if name in again.nodes:
+                deep.add(self.fleet.node_row[name])
+            if any(device.fenced_for for device in node.devices):
+                self._fenced[name] = node
+            else:
+                self._fenced.pop(name, None)
+        for row in sorted(deep):
+            self.ledger.follow(row)
+            self.table.follow(row)
+        if self.freed is not None:
+            self.freed |= deep
+        if moved:
+            self._close(self.snapshot.maintenance)
+        self.ledger.touched += sorted(set(rows) - deep)
+        others = self._see_shapes(sorted(set(rows)), sorted(deep), again)
+        kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
+        slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
+        return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
+
+    def _see_shapes(self, rows: Sequence[int], deep: Sequence[int], again: Again) -> set[Shape]:
+        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before;
+        gives those whose ways are others now."""
+        others = set()
+        if again.pools:
+            self._shapes = {key: one for key, one in self._shapes.items() if one.pool in self.pools}
+            self._shape_of = {key: one for key, one in self._shape_of.items() if one[1].pool in self.pools}
+        for shape in self._shapes.values() if rows or again else ():
+            profile, speeds = self.profile(shape.pool), self.snapshot.speeds
+            if shape.pool in again.pools or shape.sample.kind in again.kinds:
+                shapes.work_out_anew(shape, self.fleet, profile, speeds)
+            elif deep and shapes.change(shape, self.fleet, profile, speeds, deep):
+                others.add(shape)
+            for way in shape.every:
+                way.places.forget(rows)
+                if again.is_usual_other:
+                    way.judge_anew()
+        for name in [name for name, one in self.booked.items() if self.shape(one.stage) in others]:
+            self.stirred.add(name)
+            self._unbook_for_now(name)
+        return others
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         """Forget everything."""
         self.snapshot, self._profiles = snapshot, profiles
-        self._see_fences(snapshot)
+        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+        self._fenced = {node.id: node for node in snapshot.nodes if any(one.fenced_for for one in node.devices)}
         self.fleet = Fleet(snapshot.nodes)
         self.ledger = Ledger(self.fleet)
         self.table = Timetable(self.fleet)
@@ -296,6 +412,8 @@ class View:
         self.booked: dict[str, Booking] = {}
         # Whose entry was made, moved or taken out since the last look.
         self._rewritten: set[str] = set()
+        # Whose promise on record could not be entered.
+        self._astray: set[str] = set()
         self.entries: dict[str, dict[int, int]] = {}
         self.freed: set[int] | None = None
         if snapshot.given_back is not None:
@@ -318,6 +436,15 @@ class View:
         self._shape_of: dict[object, tuple[object, Shape]] = {}
         # Of the very stages that wait, by identity: nobody else can have it while they do.
         self._shape_here: dict[int, Shape] = {}
+
+    def _open(self, windows: Iterable[Maintenance], *, anew: bool) -> None:
+        """Take out the times in which nodes do not serve. Unless they are entered ``anew``, anything may be had earlier
+        on these nodes."""
+        for window in windows:
+            self.table.drop(f"maintenance {window.id}")
+            if self.freed is not None and not anew:
+                rows = (self.fleet.node_row.get(name) for name in window.nodes)
+                self.freed.update(row for row in rows if row is not None)
 
     def _close(self, windows: Iterable[Maintenance]) -> None:
         """Enter the times in which nodes do not serve."""
@@ -367,9 +494,7 @@ class View:
             self._leave(stage)
 
     def _see_running(self, changes: Mapping[str, Running | None]) -> None:
-        for name in changes:
-            if name in self.running:
-                self._leave(self.running.pop(name))
+        """Enter those that run now and are not what they were, and say anew when those will be done that are late."""
         came = {name: stage for name, stage in sorted(changes.items()) if stage is not None}
         is_first = not self.running
         self.running.update(came)
@@ -468,12 +593,12 @@ class View:
         self.table.take(stage.id, given, ALWAYS, until, late if not keeps else until)
         if keeps:
             kept = tuple(one for rank in ranks[:keeps] for one in rank)
-            self.table.take(f"{stage.id} goes on", kept, ALWAYS, end, late)
+            self.table.take(f"{stage.id}{GOES_ON}", kept, ALWAYS, end, late)
 
     def _vacate(self, name: str) -> None:
         """Take out what a running stage was foreseen to hold."""
         self.table.drop(name)
-        self.table.drop(f"{name} goes on")
+        self.table.drop(f"{name}{GOES_ON}")
 
     def _leave(self, stage: Running) -> None:
         grants = grants_of(stage)
@@ -522,8 +647,10 @@ class View:
             self._note_waiting(stage)
 
     def _see_promises(self) -> None:
-        """Let each entry stand as the record has it: what the last cycle decided may not have been written."""
-        for name in sorted(self._rewritten & self.waiting.keys()):
+        """Let each entry stand as the record has it: what the last cycle decided may not have been written, and where
+        an entry could not be made it is tried again."""
+        astray, self._astray = self._astray, set()
+        for name in sorted((self._rewritten | astray) & self.waiting.keys()):
             stage, booking = self.waiting[name], self.booked.get(name)
             if booking is not None:
                 promise = booking.promise
@@ -567,7 +694,11 @@ class View:
         profile = self.profile(stage.pool)
         shape = self.shape(stage)
         way = self.way_of(shape, promise)
-        if profile.timetable == "none" or way is None:
+        if profile.timetable == "none":
+            return
+        if way is None:  # a device of it cannot be used: perhaps it can be again later
+            self._astray.add(stage.id)
+            self.lifted.add(stage.id)
             return
         if promise.start_at <= self.now:
             self.free(one for rank in promise.placement.grants for one in rank)
@@ -818,10 +949,6 @@ def grants_of(stage: Running) -> tuple[Grant, ...]:
     return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)
 
 
-def _is_same_but_fences(old: Node, new: Node) -> bool:
-    if len(old.devices) != len(new.devices) or replace(old, devices=new.devices) != new:
-        return False
-    return all(
-        before is now or replace(before, fenced_for=now.fenced_for) == now
-        for before, now in zip(old.devices, new.devices, strict=True)
-    )
+
+def _profile_of(profiles: Profile | Mapping[str, Profile], pool: str) -> Profile | None:
+    return profiles if isinstance(profiles, Profile) else profiles.get(pool)
