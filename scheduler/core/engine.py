@@ -646,5 +646,4 @@ def _freed_places(view: View, way: Way, stage: Stage | None = None) -> list[int]
     """The places of ``way`` on which something was given back since the last look; ``None`` if that may be any."""
     if view.freed is None or (stage is not None and stage.id in view.stirred):
         return None
-    lines = (way.line_of(row) for row in sorted(view.freed))
-    return [line for line in lines if line is not None]
+    return way.places.lines_of(view.freed)
