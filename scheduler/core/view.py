@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,9 @@ from scheduler.core.types import (
     Snapshot,
     Stage,
 )
+
+if TYPE_CHECKING:
+    from scheduler.core.rotation import Rotation
 
 __all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text"]
 
@@ -148,6 +151,10 @@ class View:
         profiles = self._profiles
         return profiles if isinstance(profiles, Profile) else profiles[pool]
 
+    def takes_turns(self, pool: str) -> bool:
+        """Whether the stages of a pool share its devices over time."""
+        return self.profile(pool).rotates != "none"
+
     def share(self, project: str) -> float:
         """The project's part of all decayed use, beside its part of all weights: 1 is its fair share."""
         if self._shares is None:
@@ -239,6 +246,7 @@ class View:
         self.resizes: list[Resize] = []
         self.moves: list[Move] = []
         self.wakes: list[float] = []
+        self.turns: list[Rotation] = []
         self.doomed: set[str] = set()
         self.ahead: dict[str, int] = {}
         self.broken: list[Stage] = []
@@ -626,23 +634,26 @@ class View:
                 self._shape_here.pop(id(self.waiting[name]), None)
             if new is None and name in self.waiting:
                 del self.waiting[name]
-                self.line.leave(name)
                 self.gated.discard(name)
+            if name in self.line.slot and (new is None or self.takes_turns(new.pool)):
+                self.line.leave(name)
             if name in self.booked and not self._still_stands(self.booked[name], new):
                 self.free(self.booked[name].option.grants)
                 self.unbook(name)
         came = [new for new in changes.values() if new is not None]
         self.waiting.update((stage.id, stage) for stage in came)
-        if len(came) <= FEW:
-            for stage in came:
-                self._shape_here[id(stage)] = self._find_shape(stage)
+        self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
+        turning = {stage.pool for stage in came}
+        turning = {pool for pool in turning if self.takes_turns(pool)}
+        queued = [stage for stage in came if stage.pool not in turning] if turning else came
+        if len(queued) <= FEW:
+            for stage in queued:
                 group = self.group(stage)
                 self.line.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
         else:
-            self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
-            groups = [self.group(stage) for stage in came]
-            kins = [(group[0], stage.priority) for group, stage in zip(groups, came, strict=True)]
-            self.line.fill(came, groups, kins, np.array([self._least_s(stage) for stage in came]))
+            groups = [self.group(stage) for stage in queued]
+            kins = [(group[0], stage.priority) for group, stage in zip(groups, queued, strict=True)]
+            self.line.fill(queued, groups, kins, np.array([self._least_s(stage) for stage in queued]))
         for stage in came:
             self._note_waiting(stage)
 
@@ -893,6 +904,16 @@ class View:
         """Whether a freed share must be fenced: accelerators always, CPU cores only where too few are free as it is."""
         milli, memory = self.ledger.free(one.device)
         return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
+
+    def keep_for_turns(self) -> list[Grant]:
+        """Take what stands free behind the fences of pools that take turns; gives what must be given back to them."""
+        kept = []
+        for device, owner in sorted(self.fences.items()):
+            if self.takes_turns(self.waiting[owner].pool):
+                milli, memory = self.ledger.free(device)
+                kept.append(Grant(device, max(0, milli), max(0, memory)))
+                self.ledger.close(device)
+        return kept
 
     def close_fences(self) -> None:
         """Take from everybody else what stands free behind a fence."""

@@ -27,7 +27,7 @@ OWN = Profile(
     timetable="repair",
     repair_depth=2,
 )
-KNOWN = {"static": named("static"), "dynamic": named("dynamic"), "hybrid": named("hybrid"), "own": OWN}
+KNOWN = {"turns": named("turns"), "static": named("static"), "dynamic": named("dynamic"), "hybrid": named("hybrid"), "own": OWN}
 
 
 class Town:
