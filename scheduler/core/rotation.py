@@ -35,6 +35,7 @@ from scheduler.core.types import (
     Running,
     Stage,
     Start,
+    Stop,
     Wait,
 )
 from scheduler.core.view import Option, Outcome, View, grants_of
@@ -84,7 +85,8 @@ class Rotation:
         self._gone: dict[str, Stage] = {}
         self._prices: dict[str, tuple[float, float]] = {}
         self._outcomes: dict[str, Outcome] = {}
-        told = {one.victim for one in (*view.preempts, *view.resizes, *view.moves)}
+        stops: list[Stop] = [*view.preempts, *view.resizes, *view.moves]
+        told = {one.victim for one in stops}
         mine = [one for one in view.running.values() if one.pool == pool and one.id not in told]
         self._movable = {one.id: one for one in mine if self._may_move(one)}
         self._asked = {one.id: service.as_waiting(one) for one in self._movable.values()}

@@ -154,7 +154,9 @@ class Timetable:
             self._on += [{} for _ in range(more)]
             for name, filling in _COLUMNS.items():
                 column = getattr(self, name)
-                setattr(self, name, np.append(np.append(column[:-1], [filling] * more), column[-1:]).astype(column.dtype))
+                setattr(
+                    self, name, np.append(np.append(column[:-1], [filling] * more), column[-1:]).astype(column.dtype)
+                )
         for row in fleet.rows_at(node_row):
             assert not self._on[row], "its entries were taken out before"
             device = fleet.devices[row]

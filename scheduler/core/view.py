@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text"]
 
-T = TypeVar("T", Stage, Running)
+T = TypeVar("T", Stage, Running, Node)
 OVERRUN = 1.25
 # Of more newcomers than this the columns of the queue are written as columns.
 FEW = 32
@@ -342,9 +342,7 @@ class View:
         if name in self.booked:
             self.free(self.unbook(name).option.grants)
 
-    def _see_nodes(
-        self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]
-    ) -> set[str]:
+    def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
         """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
         out before. Gives the waiting stages whose ways to run are not those of before."""
         rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
@@ -385,8 +383,9 @@ class View:
         gives those whose ways are others now."""
         others = set()
         if again.pools:
-            self._shapes = {key: one for key, one in self._shapes.items() if one.pool in self.pools}
-            self._shape_of = {key: one for key, one in self._shape_of.items() if one[1].pool in self.pools}
+            for key in [key for key, one in self._shapes.items() if one.pool not in self.pools]:
+                del self._shapes[key]
+            self._shape_of.clear()
         for shape in self._shapes.values() if rows or again else ():
             profile, speeds = self.profile(shape.pool), self.snapshot.speeds
             if shape.pool in again.pools or shape.sample.kind in again.kinds:
@@ -968,7 +967,6 @@ def grants_of(stage: Running) -> tuple[Grant, ...]:
     """What a running stage holds, over all its ranks."""
     ranks = stage.placement.grants
     return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)
-
 
 
 def _profile_of(profiles: Profile | Mapping[str, Profile], pool: str) -> Profile | None:

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,12 +13,11 @@ from scheduler.core import engine
 from scheduler.core.lifecycle import Health, NodeState, State
 from scheduler.core.profile import Profile
 from scheduler.core.types import Device, Maintenance, News, Node, Plan, Pool, Snapshot, Stage, Typical
-from scheduler.core.view import View
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.locality import Locality
 from scheduler.policies.power import Power
 from scheduler.profiles import named
-from tests.core.worlds import NOW, begun, node, running, stage, starts, waits, way
+from tests.core.worlds import NOW, begun, node, stage, way
 
 OWN = Profile(
     "own",
@@ -27,7 +25,14 @@ OWN = Profile(
     timetable="repair",
     repair_depth=2,
 )
-KNOWN = {"turns": named("turns"), "static": named("static"), "dynamic": named("dynamic"), "hybrid": named("hybrid"), "own": OWN}
+NODE_CHANGES = ("state", "health", "warned", "label", "cached", "awake", "pools", "memory", "fewer", "fence")
+KNOWN = {
+    "turns": named("turns"),
+    "static": named("static"),
+    "dynamic": named("dynamic"),
+    "hybrid": named("hybrid"),
+    "own": OWN,
+}
 
 
 class Town:
@@ -55,7 +60,15 @@ class Town:
         dice, gpus = self.dice, self.dice.choice([1, 1, 2, 4])
         either = (way(gpus, model="H100"), way(gpus, index=1, model="A100"))
         more: dict[str, Any] = dice.choice(
-            [{}, {}, {}, {"avoid": ("rack=a",)}, {"pinned": ("n2", "n5")}, {"inputs": ("sha",)}, {"alternatives": either}]
+            [
+                {},
+                {},
+                {},
+                {"avoid": ("rack=a",)},
+                {"pinned": ("n2", "n5")},
+                {"inputs": ("sha",)},
+                {"alternatives": either},
+            ]
         )
         if dice.random() < 0.1:
             more |= {"nodes": 2, "within": "rack", "within_required": dice.random() < 0.5}
@@ -123,7 +136,7 @@ class Town:
     def _other(self, one: Node) -> Node:
         """The same node as it is after something happened to it."""
         dice = self.dice
-        match dice.choice(["state", "health", "warned", "label", "cached", "awake", "pools", "memory", "fewer", "fence"]):
+        match dice.choice(NODE_CHANGES):
             case "state":
                 return replace(one, state=dice.choice([NodeState.READY, NodeState.LOST, NodeState.DRAINING]))
             case "label":
