@@ -82,6 +82,7 @@ class Fleet:
             members.setdefault(code, []).append(i)
         for (code_, kit), rows in members.items():
             self._classes[code_] = Alike(self.nodes[rows[0]], np.array(rows, dtype=np.int64), code_, kit)
+        self._in_pool: dict[str, dict[int, list[tuple[int, Alike]]]] = {}
         self._in_order: list[Alike] | None = list(self._classes.values())
 
     @property
@@ -90,6 +91,21 @@ class Fleet:
         if self._in_order is None:
             self._in_order = sorted(self._classes.values(), key=lambda one: int(self.rank[one.nodes[0]]))
         return self._in_order
+
+    def in_pool(self, pool: str) -> dict[int, list[tuple[int, Alike]]]:
+        """The classes of a pool by their kit, each with its place among all classes."""
+        known = self._in_pool.get(pool)
+        if known is None:
+            known = self._in_pool[pool] = {}
+            for i, one in enumerate(self.classes):
+                if pool in one.sample.pools:
+                    known.setdefault(one.kit, []).append((i, one))
+        return known
+
+    def kit_of(self, node_row: int) -> int | None:
+        """The kit of a node that is here."""
+        code = self.class_of[node_row]
+        return None if code is None else self._classes[code].kit
 
     def kind_of(self, device: str) -> str:
         """The kind of a device; empty if it is not known."""
@@ -187,7 +203,8 @@ class Fleet:
         rows = np.append(known.nodes, row) if known else np.array([row], dtype=np.int64)
         rows = rows[np.argsort(self.rank[rows])]
         self._classes[code] = Alike(self.nodes[int(rows[0])], rows, code, kit)
-        self.class_of[row], self._in_order = code, None
+        self.class_of[row] = code
+        self._forget_order()
 
     def _leave_class(self, row: int) -> None:
         code = self.class_of[row]
@@ -197,7 +214,12 @@ class Fleet:
         rows = known.nodes[known.nodes != row]
         if len(rows):
             self._classes[code] = Alike(self.nodes[int(rows[0])], rows, code, known.kit)
-        self.class_of[row], self._in_order = None, None
+        self.class_of[row] = None
+        self._forget_order()
+
+    def _forget_order(self) -> None:
+        self._in_order = None
+        self._in_pool.clear()
 
     def _code(self, node: Node, sorts: list[int]) -> tuple[int, int]:
         """The class of a node with devices of these sorts, and its kit."""

@@ -325,7 +325,7 @@ class Rotation:
             ledger.rollback(released)
             stay = [seat for seat, option in nodes if sorted(self._nodes(seat)) == sorted(option.placement.nodes)]
             for seat in stay:
-                ledger.claim(self._held(seat))
+                ledger.occupy(self._held(seat))  # as it does in fact, though a device of it may be gone
             move = []
             for seat, option in [(seat, option) for seat, option in nodes if seat not in stay]:
                 placed = self._on(seat.stage, option)

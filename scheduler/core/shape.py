@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -245,6 +245,11 @@ class Shape:
         """A stage of this shape, where that may not go everywhere: it avoids nodes or may not leave a site."""
         return self.sample if self.sample.avoid or self.sample.site else None
 
+    def may_meet(self, kit: int) -> bool:
+        """Whether nodes with such devices could run one of the alternatives, as far as is known."""
+        known = [self._kits.get((kit, one.index)) for one in self.alternatives]
+        return any(one is None or one[0] or one[1] or one[2] is not None for one in known)
+
     def meets(self, alternative: Alternative, one: Alike, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
         """Whether nodes of a class match the alternative when all their devices work, whether they do but for a
         container engine, and by which devices they match as they are, ready or not."""
@@ -289,6 +294,17 @@ def work_out_anew(shape: Shape, fleet: Fleet, profile: Profile, measured: Mappin
     shape.every = [_way(shape.sample, part, fleet, measured) for part in _outline(shape, fleet, profile)]
     _choose(shape)
     return shape
+
+
+def is_concerned(shape: Shape, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
+    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a shape."""
+    if shape.is_narrow or shape.sample.site:
+        return True
+    before = shape.funnel[0][1], shape.funnel[1][1]
+    inside = sum(len(one.nodes) for classes in fleet.in_pool(shape.pool).values() for _, one in classes)
+    if before != (len(fleet.node_row), inside):
+        return True
+    return shape.pool in pools and any(shape.may_meet(kit) for kit in kits)
 
 
 def change(
@@ -352,41 +368,44 @@ def _choose(shape: Shape) -> None:
 def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
     """What the ways of a shape are made of; tells why there are none, and how many nodes pass each filter."""
     stage = shape.sample
-    inside = [one for one in fleet.classes if stage.pool in one.sample.pools]
-    at_site = [one for one in inside if not stage.site or one.sample.labels.get("site") == stage.site]
-    allowed = [(one, _allowed(stage, fleet, one.nodes) if shape.is_narrow else one.nodes) for one in at_site]
-    matching, ready, bare = dict[int, int](), dict[int, int](), dict[int, int]()
+    inside = fleet.in_pool(stage.pool)
+    allowed = _narrowed(stage, fleet, inside) if shape.is_narrow or stage.site else None
+    by_kit = {kit: [(i, one, one.nodes) for i, one in classes] for kit, classes in inside.items()}
+    by_kit = by_kit if allowed is None else allowed
+    sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
+    matching = set[int]()
+    ready, bare = dict[int, int](), dict[int, int]()
     parts: list[Part] = []
     largest = 0
     unequipped: Reason | None = None
     for alternative in stage.alternatives:
-        usable: list[tuple[Alike, Rows, Offsets]] = []
-        whole = able = lacking = 0
-        for one, rows in allowed:
-            if not len(rows):
-                continue
-            matches, but_for_engine, offsets = shape.meets(alternative, one, fleet)
+        usable: list[tuple[int, Alike, Rows, Offsets]] = []
+        whole = lacking = 0
+        for kit, classes in by_kit.items():
+            matches, but_for_engine, offsets = shape.meets(alternative, classes[0][1], fleet)
             if matches:
-                whole += len(rows)
-                matching[one.code] = len(rows)
-            if one.sample.state is not NodeState.READY:
+                whole += sizes[kit]
+                matching.add(kit)
+            if offsets is None and not but_for_engine:
                 continue
+            here = [one for one in classes if one[1].sample.state is NodeState.READY]
             if offsets is not None:
-                usable.append((one, rows, offsets))
-                able += len(rows)
-            elif but_for_engine:
-                lacking += len(rows)
-                bare[one.code] = len(rows)
+                usable += [(*one, offsets) for one in here]
+            else:
+                bare.update((one.code, len(rows)) for _, one, rows in here)
+                lacking += sum(len(rows) for _, _, rows in here)
+        usable.sort(key=lambda one: one[0])
         largest = max(largest, whole)
+        able = sum(len(rows) for _, _, rows, _ in usable)
         if lacking and able < stage.nodes <= able + lacking:
             unequipped = unequipped or _unequipped(stage, able, able + lacking)
-        mine = _parts(stage, alternative, usable, fleet, profile)
+        mine = _parts(stage, alternative, [one[1:] for one in usable], fleet, profile)
         ready.update((one.code, len(rows)) for part in mine for one, rows, _ in part.classes)
         parts += mine
     possible = any(sum(len(rows) for _, rows, _ in part.classes) >= stage.nodes for part in parts)
-    inside_count = sum(len(one.nodes) for one in inside)
-    allowed_count = sum(len(rows) for _, rows in allowed)
-    matches_count, ready_count = sum(matching.values()), sum(ready.values())
+    inside_count = sum(len(one.nodes) for classes in inside.values() for _, one in classes)
+    allowed_count = sum(sizes.values())
+    matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
     lacking = sum(count for code, count in bare.items() if code not in ready)
     shape.funnel = (
         ("nodes", len(fleet.node_row)),
@@ -400,9 +419,24 @@ def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
     if not possible:
         shape.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
         if largest < stage.nodes:
-            barred = kept_out(stage, largest, lambda other: _matching(other, fleet, inside))
+            everybody = [one for classes in inside.values() for _, one in classes]
+            barred = kept_out(stage, largest, lambda other: _matching(other, fleet, everybody))
             shape.impossible = barred or shape.impossible
     return parts
+
+
+def _narrowed(
+    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, Alike]]]
+) -> dict[int, list[tuple[int, Alike, Rows]]]:
+    """The classes with the nodes to which the stage may go, as far as there are any."""
+    found: dict[int, list[tuple[int, Alike, Rows]]] = {}
+    for kit, classes in inside.items():
+        for i, one in classes:
+            if not stage.site or one.sample.labels.get("site") == stage.site:
+                rows = _allowed(stage, fleet, one.nodes)
+                if len(rows):
+                    found.setdefault(kit, []).append((i, one, rows))
+    return found
 
 
 def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
@@ -453,14 +487,21 @@ def _parts(
     """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
     at = speed.deciding(alternative.asks)
     groups = [list(range(len(usable)))] if usable else []
-    for policy in profile.groups:
-        samples = [fleet.nodes[int(rows[0])] for _, rows, _ in usable]
-        begins = [int(fleet.first[int(rows[0])]) for _, rows, _ in usable]
+    if profile.groups:
+        by_kit: dict[int, list[int]] = {}
+        for i, (one, _, _) in enumerate(usable):
+            by_kit.setdefault(one.kit, []).append(i)
+        first = [usable[members[0]] for members in by_kit.values()]
+        samples = [(fleet.nodes[row], int(fleet.first[row])) for _, rows, _ in first for row in rows[:1].tolist()]
         devices = [
             tuple(fleet.devices[begin + i] for i in offsets[at])
-            for begin, (_, _, offsets) in zip(begins, usable, strict=True)
+            for (_, begin), (_, _, offsets) in zip(samples, first, strict=True)
         ]
-        groups = policy.groups(stage, list(zip(samples, devices, strict=True)))
+        nodes = list(zip([node for node, _ in samples], devices, strict=True))
+        for policy in profile.groups:
+            groups = policy.groups(stage, nodes)
+        members = list(by_kit.values())
+        groups = [sorted(i for kit in group for i in members[kit]) for group in groups]
     found = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, usable, group)]
     return [Part(alternative, sort, [usable[i] for i in part]) for sort, part in found]
 

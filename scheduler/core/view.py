@@ -8,7 +8,7 @@ became of it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -348,6 +348,8 @@ class View:
         rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
         deep = {row for name in again.nodes if (row := self.fleet.node_row.get(name)) is not None}
         moved = bool(again.nodes) or self.snapshot.maintenance != windows
+        kits = {self.fleet.kit_of(row) for row in deep}
+        pools = {pool for row in deep for pool in self.fleet.nodes[row].pools}
         if moved:
             self._open(windows, anew=self.snapshot.maintenance == windows)
         for name, node in nodes.items():
@@ -373,14 +375,19 @@ class View:
         if moved:
             self._close(self.snapshot.maintenance)
         self.ledger.touched += sorted(set(rows) - deep)
-        others = self._see_shapes(sorted(set(rows)), sorted(deep), again)
+        kits |= {self.fleet.kit_of(row) for row in deep}
+        pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        concerned = [one for one in self._shapes.values() if shapes.is_concerned(one, self.fleet, kits - {None}, pools)]
+        others = self._see_shapes(sorted(set(rows)), sorted(deep), again, set(concerned) if deep else set())
         kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
         slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
         return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
 
-    def _see_shapes(self, rows: Sequence[int], deep: Sequence[int], again: Again) -> set[Shape]:
-        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before;
-        gives those whose ways are others now."""
+    def _see_shapes(
+        self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[Shape]
+    ) -> set[Shape]:
+        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before,
+        which is of interest to the shapes ``concerned``; gives those whose ways are others now."""
         others = set()
         if again.pools:
             for key in [key for key, one in self._shapes.items() if one.pool not in self.pools]:
@@ -390,7 +397,7 @@ class View:
             profile, speeds = self.profile(shape.pool), self.snapshot.speeds
             if shape.pool in again.pools or shape.sample.kind in again.kinds:
                 shapes.work_out_anew(shape, self.fleet, profile, speeds)
-            elif deep and shapes.change(shape, self.fleet, profile, speeds, deep):
+            elif shape in concerned and shapes.change(shape, self.fleet, profile, speeds, deep):
                 others.add(shape)
             for way in shape.every:
                 way.places.forget(rows)
