@@ -19,6 +19,7 @@ import numpy as np
 
 from scheduler.core import explain, rotation, topology
 from scheduler.core.fleet import Rates, Rows
+from scheduler.core.garbage import uncollected
 from scheduler.core.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.leave import leave
 from scheduler.core.match import Candidate, grant
@@ -36,6 +37,7 @@ ASKED_AGAIN = 16
 STILL_S = 1.0
 
 
+@uncollected()
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
     """What to do now. Pure: the same snapshot, in whatever order, gives the same plan.
 
@@ -83,6 +85,7 @@ class Planner:
         view = self.think(snapshot, profile, now, news)
         return together(view, explain.changes(view), explained=False)
 
+    @uncollected()
     def think(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> View:
@@ -104,6 +107,7 @@ class Planner:
         self._cycles += 1
         return view
 
+    @uncollected()
     def explained(self) -> Plan:
         """The last plan, with every waiting stage in it."""
         if self._view is None or self._queue is None:

@@ -82,6 +82,7 @@ class Fleet:
             members.setdefault(code, []).append(i)
         for (code_, kit), rows in members.items():
             self._classes[code_] = Alike(self.nodes[rows[0]], np.array(rows, dtype=np.int64), code_, kit)
+        self._count_in: dict[str, int] = {}
         self._in_pool: dict[str, dict[int, list[tuple[int, Alike]]]] = {}
         self._in_order: list[Alike] | None = list(self._classes.values())
 
@@ -100,6 +101,15 @@ class Fleet:
             for i, one in enumerate(self.classes):
                 if pool in one.sample.pools:
                     known.setdefault(one.kit, []).append((i, one))
+        return known
+
+    def count_in(self, pool: str) -> int:
+        """How many nodes a pool has."""
+        known = self._count_in.get(pool)
+        if known is None:
+            known = self._count_in[pool] = sum(
+                len(one.nodes) for classes in self.in_pool(pool).values() for _, one in classes
+            )
         return known
 
     def kit_of(self, node_row: int) -> int | None:
@@ -220,6 +230,7 @@ class Fleet:
     def _forget_order(self) -> None:
         self._in_order = None
         self._in_pool.clear()
+        self._count_in.clear()
 
     def _code(self, node: Node, sorts: list[int]) -> tuple[int, int]:
         """The class of a node with devices of these sorts, and its kit."""

@@ -48,17 +48,24 @@ class Places(Sequence[Candidate]):
 
     def line_of(self, node_row: int) -> int:
         """Which place a node is; -1 where it is none."""
+        lines = self._lines()
+        return lines[node_row] if node_row < len(lines) else -1
+
+    def lines_of(self, node_rows: Iterable[int]) -> list[int]:
+        """Which places these nodes are, those of them that are one, ascending."""
+        lines = self._lines()
+        most = len(lines)
+        found = {lines[row] if row < most else -1 for row in node_rows}
+        found.discard(-1)
+        return sorted(found)
+
+    def _lines(self) -> list[int]:
+        """The place of each node row, as far as there were rows when it was made."""
         if self._line is None:
             lines = np.full(len(self._fleet.nodes), -1, dtype=np.int64)
             lines[self.nodes] = np.arange(len(self.nodes))
             self._line = lines.tolist()
-        return self._line[node_row] if node_row < len(self._line) else -1
-
-    def lines_of(self, node_rows: Iterable[int]) -> list[int]:
-        """Which places these nodes are, those of them that are one, ascending."""
-        found = {self.line_of(row) for row in node_rows}
-        found.discard(-1)
-        return sorted(found)
+        return self._line
 
     def forget(self, node_rows: Iterable[int]) -> None:
         """Look at these nodes anew."""
@@ -301,8 +308,7 @@ def is_concerned(shape: Shape, fleet: Fleet, kits: Iterable[int], pools: Collect
     if shape.is_narrow or shape.sample.site:
         return True
     before = shape.funnel[0][1], shape.funnel[1][1]
-    inside = sum(len(one.nodes) for classes in fleet.in_pool(shape.pool).values() for _, one in classes)
-    if before != (len(fleet.node_row), inside):
+    if before != (len(fleet.node_row), fleet.count_in(shape.pool)):
         return True
     return shape.pool in pools and any(shape.may_meet(kit) for kit in kits)
 
@@ -403,7 +409,7 @@ def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
         ready.update((one.code, len(rows)) for part in mine for one, rows, _ in part.classes)
         parts += mine
     possible = any(sum(len(rows) for _, rows, _ in part.classes) >= stage.nodes for part in parts)
-    inside_count = sum(len(one.nodes) for classes in inside.values() for _, one in classes)
+    inside_count = fleet.count_in(stage.pool)
     allowed_count = sum(sizes.values())
     matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
     lacking = sum(count for code, count in bare.items() if code not in ready)

@@ -185,16 +185,17 @@ class View:
         """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
         return self.length_s(stage, way, "p90")
 
-    def predicted_end(self, stage: Running, quantile: str) -> float:
+    def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:
         """When a running stage will probably be done, always after now.
 
         The prediction is the quantile; measured progress corrects it; one that has passed is moved by a quarter as
-        often as needed, so that it stands still in between. The time limit is the last word.
+        often as needed, so that it stands still in between. The time limit is the last word. ``rate`` is how fast it
+        runs, where that is known already.
         """
         if stage.state is State.STOPPING and not stage.keeps:
             return self._stopped_at(stage)
         elapsed = max(self.now - stage.started_at, 0.0)
-        rate = self._rate(stage)
+        rate = self._rate(stage) if rate is None else rate
         total = (stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s) / rate
         if stage.progress is not None and stage.progress >= 0.05 and elapsed > 0 and quantile == "p50":
             total = elapsed / min(stage.progress, 1.0)
@@ -345,10 +346,12 @@ class View:
     def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
         """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
         out before. Gives the waiting stages whose ways to run are not those of before."""
+        if not nodes and not again and self.snapshot.maintenance == windows:
+            return set()
         rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
         deep = {row for name in again.nodes if (row := self.fleet.node_row.get(name)) is not None}
         moved = bool(again.nodes) or self.snapshot.maintenance != windows
-        kits = {self.fleet.kit_of(row) for row in deep}
+        kits = {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
         pools = {pool for row in deep for pool in self.fleet.nodes[row].pools}
         if moved:
             self._open(windows, anew=self.snapshot.maintenance == windows)
@@ -375,10 +378,10 @@ class View:
         if moved:
             self._close(self.snapshot.maintenance)
         self.ledger.touched += sorted(set(rows) - deep)
-        kits |= {self.fleet.kit_of(row) for row in deep}
+        kits |= {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
         pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
-        concerned = [one for one in self._shapes.values() if shapes.is_concerned(one, self.fleet, kits - {None}, pools)]
-        others = self._see_shapes(sorted(set(rows)), sorted(deep), again, set(concerned) if deep else set())
+        concerned = {one for one in self._shapes.values() if deep and shapes.is_concerned(one, self.fleet, kits, pools)}
+        others = self._see_shapes(sorted(set(rows)), sorted(deep), again, concerned)
         kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
         slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
         return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
@@ -580,8 +583,9 @@ class View:
     def _foreseen(self, stage: Running) -> tuple[float, float]:
         """When it will probably be done, and when at worst."""
         quantile = self.profile(stage.pool).plan_with
-        end = self.predicted_end(stage, quantile)
-        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90"))
+        rate = self._rate(stage)
+        end = self.predicted_end(stage, quantile, rate)
+        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90", rate))
 
     def _drifts(self, stage: Running) -> bool:
         """Whether its predicted end changes with the clock."""
@@ -934,9 +938,9 @@ class View:
                 self._tentative.append(f"fence {device}")
 
     def _rate(self, stage: Running) -> float:
-        row, sort = self.fleet.row, self.fleet.sort
+        row, sort, kinds = self.fleet.row, self.fleet.sort, self.fleet.kinds
         held = [one for one in grants_of(stage) if one.device in row]
-        special = [one for one in held if self.fleet.kinds[one.device] != "cpu"] or held
+        special = [one for one in held if kinds[one.device] != "cpu"] or held
         sorts = {(sort[row[one.device]], one.part.profile if one.part else "") for one in special}
         return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
 
