@@ -1,4 +1,4 @@
-"""One event, and a plan from nothing, at 10,000 nodes with 80,000 devices and 100,000 stages that wait.
+"""One event, one node that changes, and a plan from nothing, at 10,000 nodes with 80,000 devices and 100,000 stages that wait.
 
 The cluster is full but for what single ends give back: three quarters of the devices run stages of one to eight GPUs,
 nodes come in four models, and the queue holds four classes of forty projects in two dozen shapes: fractions, whole
@@ -37,7 +37,7 @@ from scheduler.core.types import (
 )
 from scheduler.profiles import named
 
-KEYS: Final = ("event_ms", "event_worst_ms", "full_plan_s")
+KEYS: Final = ("event_ms", "event_worst_ms", "node_event_ms", "node_event_worst_ms", "full_plan_s")
 NEEDS_NO_TRACES: Final = True
 NODES, GPUS, WAITING, EVENTS = 10_000, 8, 100_000, 40
 MODELS: Final = ("H100", "A100", "L40S", "MI300X")
@@ -150,7 +150,7 @@ def world(seed: int = 1) -> Snapshot:
 
 def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, float]:
     """``event_ms`` is the median over ends of single stages (each gives devices back and lets others start), with the
-    memory of a planner; ``full_plan_s`` one plan without any, with the reasons of all who wait. Seconds of one core."""
+    memory of a planner; ``node_event_ms`` the same over single nodes that drain and come back; ``full_plan_s`` one plan without any, with the reasons of all who wait. Seconds of one core."""
     snapshot, profile = world(), named("hybrid")
     gc.collect()
     gc.freeze()
@@ -171,11 +171,28 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
         found = planner.plan(snapshot, profile, now, news)
         spent.append(_cpu_s() - began)
         snapshot, news = _after(snapshot, found, now, serial)
-        progress(i + 1, EVENTS)
+        progress(i + 1, 2 * EVENTS)
+    on_nodes = list[float]()
+    for i in range(EVENTS):
+        now += 1.0
+        before = snapshot.nodes[((i // 2) * 7919) % NODES]
+        after = replace(before, state=NodeState.READY if i % 2 else NodeState.DRAINING)
+        machines = tuple(after if one is before else one for one in snapshot.nodes)
+        snapshot = replace(snapshot, nodes=machines)
+        serial += 1
+        news = News(serial, news.waiting, news.running, {after.id: after})
+        began = _cpu_s()
+        found = planner.plan(snapshot, profile, now, news)
+        on_nodes.append(_cpu_s() - began)
+        snapshot, news = _after(snapshot, found, now, serial)
+        progress(EVENTS + i + 1, 2 * EVENTS)
     spent.sort()
+    on_nodes.sort()
     return {
         "event_ms": 1000 * spent[len(spent) // 2],
         "event_worst_ms": 1000 * spent[-1],
+        "node_event_ms": 1000 * on_nodes[len(on_nodes) // 2],
+        "node_event_worst_ms": 1000 * on_nodes[-1],
         "full_plan_s": full_s,
     }
 

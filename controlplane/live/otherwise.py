@@ -8,7 +8,7 @@ from controlplane.jobs.models import Job
 from controlplane.live.questions import MOST_WAITING, Answers
 from controlplane.pools.models import PriorityClass
 from scheduler import profiles
-from scheduler.core import counterfactual, planning
+from scheduler.core import counterfactual, engine
 from scheduler.core.counterfactual import Findings
 from scheduler.core.types import Snapshot
 from scheduler.decisions import difference
@@ -38,7 +38,7 @@ def search(world: Snapshot, now: float, job_id: str) -> Tried:
     if len(world.waiting) > MOST_WAITING:
         return Tried(now, {}, {}, too_large=True)
     chosen = profiles.of(world.pools)
-    plan = planning.plan(world, chosen, now)
+    plan = engine.plan(world, chosen, now)
     classes = dict(PriorityClass.objects.values_list("name", "value"))
     left, found = TRIES, {}
     for stage in waiting:

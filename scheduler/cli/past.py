@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import profiles
-from scheduler.core import encode, planning
+from scheduler.core import encode, engine
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Plan, Snapshot
 from scheduler.decisions import canonical, difference, log
@@ -96,7 +96,7 @@ def _snapshot(args: argparse.Namespace, source: Path) -> int:
     if now is None:
         raise ValueError("the snapshot does not say when it was taken; give --now SECONDS")
     chosen = {pool.name: profiles.named(args.profile or pool.profile) for pool in snapshot.pools}
-    plan = planning.plan(snapshot, chosen, now)
+    plan = engine.plan(snapshot, chosen, now)
     if args.json:
         print(encode.dump(plan))
     else:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from scheduler.core import planning
+from scheduler.core import engine
 from scheduler.core.profile import Profile
 from scheduler.core.types import News, Plan, Running, Snapshot, Stage
 
 # What was set aside is tried again after so long.
 AGAIN_S: Final = 30.0
+# Half an hour of a busy cluster.
+MOST_CYCLES: Final = 2_000
 
 Profiles = Profile | Mapping[str, Profile]
 T = TypeVar("T")
@@ -47,10 +49,11 @@ class Aside:
         )
 
 
-class Planner(planning.Planner):
-    """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was."""
+class Planner(engine.Planner):
+    """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was. Its
+    plans name every waiting stage that is not set aside."""
 
-    def __init__(self, most: int = planning.MOST_CYCLES) -> None:
+    def __init__(self, most: int = MOST_CYCLES) -> None:
         super().__init__(most)
         self.aside = Aside()
         self._until = 0.0
@@ -59,15 +62,21 @@ class Planner(planning.Planner):
         """What to do now, with every waiting stage in it that is not set aside."""
         if now >= self._until:
             self.aside = Aside()
-        known = self.aside.out_of(snapshot) if self.aside else snapshot
         try:
-            return super().plan(known, profile, now, news)
+            if not self.aside:
+                return self._explained(snapshot, profile, now, news)
+            # The news are about the whole world.
+            return self._explained(self.aside.out_of(snapshot), profile, now)
         except Exception:
             found = search(snapshot, profile, now)
             if not found:
                 raise
             self.aside, self._until = found, now + AGAIN_S
-        return super().plan(found.out_of(snapshot), profile, now)
+        return self._explained(found.out_of(snapshot), profile, now)
+
+    def _explained(self, snapshot: Snapshot, profile: Profiles, now: float, news: News | None = None) -> Plan:
+        self.think(snapshot, profile, now, news)
+        return self.explained()
 
 
 def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
@@ -76,7 +85,7 @@ def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:
 
     def says(world: Snapshot) -> str:
         try:
-            planning.plan(found.out_of(world), profile, now)
+            engine.plan(found.out_of(world), profile, now)
         except Exception as error:  # noqa: BLE001  whatever it is, it is told
             return f"{type(error).__name__}: {error}"
         return ""

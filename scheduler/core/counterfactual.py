@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from scheduler.core import planning
+from scheduler.core import engine
 from scheduler.core.lifecycle import Health, NodeState, State
 from scheduler.core.profile import Profile
 from scheduler.core.types import Ask, Device, Node, Plan, Quota, Running, Snapshot, Stage
@@ -105,7 +105,7 @@ def search(
     """The changes with which the stage of that id would start, least first. ``plan`` is what was decided on ``world``,
     where the caller has it. Raises ``KeyError`` where no such stage waits."""
     stage = _stage(world, stage_id)
-    plan = plan or planning.plan(world, profiles, now)
+    plan = plan or engine.plan(world, profiles, now)
     if any(start.stage == stage_id for start in plan.starts):
         return Findings((), 0, False)
     # In a changed world anything may have been given back.
@@ -123,7 +123,7 @@ def search(
     def attempt(changed: Snapshot, changes: tuple[Change, ...]) -> bool:
         nonlocal made
         made += 1
-        then = planning.plan(changed, profiles, now)
+        then = engine.plan(changed, profiles, now)
         starts = {start.stage for start in then.starts}
         victims = tuple(sorted(one.victim for one in then.stops if one.stage == stage_id))
         if stage_id not in starts and not (victims and set(victims) - evicted):

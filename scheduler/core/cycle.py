@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from scheduler.core import engine, planning
+from scheduler.core import engine
 from scheduler.core.ports import Applied, Remembers, Store
 from scheduler.core.profile import Profile
 from scheduler.core.types import Plan, Snapshot
@@ -25,12 +25,11 @@ def run(
     store: Store,
     profile_for: Callable[[str], Profile],
     now: float,
-    planner: engine.Planner | planning.Planner | None = None,
+    planner: engine.Planner | None = None,
 ) -> Cycle:
     """Look at the world, decide, and make it so. ``profile_for`` gives the profile of a name.
 
-    With a ``planner`` only what changed since its last cycle is worked out again; the plan of one of the engine alone
-    names only changes.
+    With a ``planner`` only what changed since its last cycle is worked out again.
     """
     snapshot = store.load(now)
     profiles = {pool.name: profile_for(pool.profile) for pool in snapshot.pools}
@@ -38,8 +37,7 @@ def run(
         # To ask isinstance of a protocol costs more than all the rest of this function.
         news = cast(Remembers, store).news() if hasattr(store, "news") else None
         plan = planner.plan(snapshot, profiles, now, news)
-        if isinstance(planner, planning.Planner) and planner.seen is not None:
-            snapshot = planner.seen
+        snapshot = planner.seen
     else:
-        plan = planning.plan(snapshot, profiles, now)
+        plan = engine.plan(snapshot, profiles, now)
     return Cycle(snapshot, plan, store.apply(snapshot, plan, now))

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.core import explain, topology
+from scheduler.core import explain, rotation, topology
 from scheduler.core.fleet import Rates, Rows
+from scheduler.core.garbage import uncollected
 from scheduler.core.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.leave import leave
 from scheduler.core.line import Column
@@ -42,13 +43,14 @@ STILL_S = 1.0
 YIELDS = 32
 
 
+@uncollected()
 def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
     """What to do now. Pure: the same snapshot, in whatever order, gives the same plan.
 
     ``profile`` is one for all pools, or one for each pool by name. Each waiting stage is in the plan exactly once.
     """
     view = View(snapshot, profile, now)
-    return explain.conclude(view, decide(view))
+    return conclude(view, decide(view))
 
 
 class Planner:
@@ -57,12 +59,20 @@ class Planner:
     It decides as :func:`plan` does on the snapshot that :attr:`seen` gives; but its plan names only those waiting
     stages whose entry in the timetable changed, so that a cycle costs as much as has happened since the last one and
     not as much as there is. :meth:`explained` gives the others too.
+
+    It also remembers requests of stages that left long ago: after ``most`` cycles, where that is given, and after one
+    that raised, it begins anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self._most, self._cycles = most, 0
+        self._forget()
+
+    def _forget(self) -> None:
         self._view: View | None = None
         self._queue: Queue | None = None
         self._found: tuple[frozenset[int] | None, tuple[str, ...]] = (None, ())
+        self._cycles = 0
 
     @property
     def seen(self) -> Snapshot:
@@ -78,27 +88,41 @@ class Planner:
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> Plan:
         """What to do now, with only those who wait whose entry changed. ``news`` as in :meth:`think`."""
-        return explain.changes(self.think(snapshot, profile, now, news))
+        view = self.think(snapshot, profile, now, news)
+        return together(view, explain.changes(view), explained=False)
 
+    @uncollected()
     def think(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> View:
         """Decide, and put nothing into words yet. ``news`` may say what changed since the snapshot before; it is found
-        out otherwise."""
-        if self._view is None:
-            self._view = View(snapshot, profile, now, news)
-        else:
-            self._view.look(snapshot, profile, now, news)
-        view = self._view
-        self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.stirred)))
-        self._queue = decide(view)
+        out otherwise. With them the waiting and running stages and the nodes of the snapshot are not looked through."""
+        if self._cycles == self._most:
+            self._forget()
+        try:
+            if self._view is None:
+                self._view = View(snapshot, profile, now, news)
+            else:
+                self._view.look(snapshot, profile, now, news)
+            view = self._view
+            self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.stirred)))
+            self._queue = decide(view)
+        except BaseException:
+            self._forget()  # what it knows by half
+            raise
+        self._cycles += 1
         return view
 
+    @uncollected()
     def explained(self) -> Plan:
         """The last plan, with every waiting stage in it."""
         if self._view is None or self._queue is None:
             raise RuntimeError("there is no plan to explain yet; call plan() first")
-        return explain.conclude(self._view, self._queue)
+        try:
+            return conclude(self._view, self._queue)
+        except BaseException:
+            self._forget()
+            raise
 
     def expects(self, stage_id: str) -> Expected | None:
         """When a stage that waits by the last plan will probably start: as it was promised, else as soon as those that
@@ -117,11 +141,16 @@ class Planner:
 
 
 def decide(view: View) -> Queue:
-    """Settle every waiting stage; returns the queue in its order."""
+    """Settle every waiting stage; returns the queue in its order. Pools that take turns come last, and none of their
+    stages is in the queue; what was freed for one of those is kept from the others."""
     queue = line_up(view)
+    if all(view.takes_turns(pool) for pool in view.pools):
+        view.turns = rotation.turn(view, now_slot)
+        return queue
+    kept = view.keep_for_turns()
     lift_overtaken(view)
     yield_promises(view)
-    for stage in _in_order(view, view.owners, queue):
+    for stage in _in_order(view, view.owners & view.line.slot.keys(), queue):
         settle(view, stage, queue)  # what was freed for it is its own before anybody looks
     view.close_fences()
     if view.booked and (view.elastic or view.holders.some_became_unsafe(view.now)):
@@ -132,7 +161,33 @@ def decide(view: View) -> Queue:
         move_forward(view, pool)
     stretch(view, now_slot)
     leave(view, now_slot)
+    view.ledger.release(kept)
+    view.turns = rotation.turn(view, now_slot)
     return queue
+
+
+def conclude(view: View, queue: Queue) -> Plan:
+    """The plan of a cycle, with every waiting stage in it and its reasons."""
+    return together(view, explain.conclude(view, queue), explained=True)
+
+
+def together(view: View, plan: Plan, *, explained: bool) -> Plan:
+    """The plan with what the pools that take turns do; with the reasons of those of them who wait, where it is
+    ``explained``."""
+    if not view.turns:
+        return plan
+    wakes = [one.wake_at() for one in view.turns]
+    if len(view.turns) < len(view.pools):
+        wakes.append(plan.wake_at)
+    return replace(
+        plan,
+        starts=(*plan.starts, *(one for turn in view.turns for one in turn.starts)),
+        preempts=(*plan.preempts, *(one for turn in view.turns for one in turn.preempts)),
+        moves=(*plan.moves, *(one for turn in view.turns for one in turn.moves)),
+        waits=(*plan.waits, *(one for turn in view.turns if explained for one in turn.waits())),
+        wake_at=min((at for at in wakes if at is not None), default=None),
+        swaps=tuple(one for turn in view.turns for one in turn.swaps),
+    )
 
 
 def _in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
@@ -756,5 +811,4 @@ def _freed_places(view: View, way: Way, stage: Stage | None = None) -> list[int]
     """The places of ``way`` on which something was given back since the last look; ``None`` if that may be any."""
     if view.freed is None or (stage is not None and stage.id in view.stirred):
         return None
-    lines = (way.line_of(row) for row in sorted(view.freed))
-    return [line for line in lines if line is not None]
+    return way.places.lines_of(view.freed)

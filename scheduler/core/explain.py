@@ -129,8 +129,9 @@ def changes(view: View) -> Plan:
 
 
 def _starts(view: View) -> tuple[Start, ...]:
-    """What begins, in the order in which it was decided."""
-    return tuple(_start(view, view.waiting[name], option) for name, option in view.starts.items())
+    """What begins in pools that do not take turns, in the order in which it was decided."""
+    begun = ((view.waiting[name], option) for name, option in view.starts.items())
+    return tuple(_start(view, stage, option) for stage, option in begun if not view.takes_turns(stage.pool))
 
 
 def _start(view: View, stage: Stage, option: Option) -> Start:

@@ -47,21 +47,24 @@ class Heads:
         owner = view.line.owner
         if changed is None or len(self._owner) != len(owner):
             self.of, self.is_head = {}, np.zeros(len(owner), dtype=np.bool_)
-            codes = np.unique(owner[order]).tolist()
+            together = order[np.argsort(owner[order], kind="stable")]
+            for slots in np.split(together, np.flatnonzero(np.diff(owner[together])) + 1) if len(order) else ():
+                self._put(view, int(owner[slots[0]]), slots)
         else:
-            at = list(changed)
-            codes = sorted({*self._owner[at].tolist(), *owner[at].tolist()})
-        mine = owner[order]
-        for code in codes:
-            if code in self.of:
-                self.is_head[self.of[code].slots] = False
-        for code in codes:
-            slots = order[mine == code]
-            if len(slots):
-                charges = view.charges(slots)
-                first = slots[:FIRST]
-                self.is_head[first] = True
-                self.of[code] = Head(first, np.cumsum(charges[:FIRST]) - charges[:FIRST], float(charges.sum()))
-            else:
-                self.of.pop(code, None)
+            at, mine = list(changed), owner[order]
+            codes = {*self._owner[at].tolist(), *owner[at].tolist()}
+            for code in codes:
+                known = self.of.pop(code, None)
+                if known is not None:
+                    self.is_head[known.slots] = False
+            for code in codes:
+                slots = order[mine == code]
+                if len(slots):
+                    self._put(view, code, slots)
         self._owner = owner.copy()
+
+    def _put(self, view: View, code: int, slots: Column) -> None:
+        first, charges = slots[:FIRST], view.charges(slots)
+        self.is_head[first] = True
+        along = np.cumsum(charges[:FIRST]) - charges[:FIRST]
+        self.of[code] = Head(first, along, float(charges.sum()))

@@ -21,7 +21,7 @@ class Ledger:
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
-        self.devices: dict[str, Device] = {device.id: device for device in fleet.devices}
+        self.devices: dict[str, Device] = fleet.by_id
         # One row more than there are devices: row -1 stands for "no such device" and has nothing to give.
         self.milli: Rows = np.append(fleet.capacity, -1)
         self.memory: Rows = np.append(fleet.memory, -1)
@@ -31,6 +31,23 @@ class Ledger:
         self._row, self._owner = fleet.row, fleet.owner
         self._parts: dict[int, list[Part]] = {}
         self._log: list[tuple[int, int, int, Part | None]] = []
+
+    def follow(self, node_row: int) -> None:
+        """Take over what the fleet says of a node now. Nobody may hold anything on it."""
+        fleet = self.fleet
+        more = len(fleet.devices) - len(self._milli)
+        if more:
+            self.milli = np.append(self.milli[:-1], [*[0] * more, -1])
+            self.memory = np.append(self.memory[:-1], [*[0] * more, -1])
+            self._milli += [0] * more
+            self._memory += [0] * more
+        for row in fleet.rows_at(node_row):
+            device = fleet.devices[row]
+            is_here = fleet.row.get(device.id) == row
+            self._milli[row] = self.milli[row] = device.capacity_milli if is_here else 0
+            self._memory[row] = self.memory[row] = device.memory_bytes if is_here else 0
+            self._parts.pop(row, None)
+        self.touched.append(node_row)
 
     def free(self, device: str) -> tuple[int, int]:
         """Free milli and bytes."""

@@ -111,15 +111,17 @@ class Line:
     ) -> None:
         """Put many in at once, the same way."""
         slots = [self._slot_of(stage) for stage in stages]
-        for at, stage in zip(slots, stages, strict=True):
-            self.stages[at] = stage
+        at = np.array(slots, dtype=np.int64)
+        column = np.empty(len(stages), dtype=object)
+        column[:] = stages
+        self.stages[at] = column
         for name, value in OF_STAGE:
-            getattr(self, name)[slots] = [value(stage) for stage in stages]
+            getattr(self, name)[at] = list(map(value, stages))
         codes = np.array([self._codes_of(*one) for one in zip(stages, groups, kins, strict=True)], dtype=np.int64)
         for name, column in zip(CODES, codes.T, strict=True):
-            getattr(self, name)[slots] = column
-        self.length_s[slots] = lengths
-        self.is_used[slots] = True
+            getattr(self, name)[at] = column
+        self.length_s[at] = lengths
+        self.is_used[at] = True
         self.changed.update(slots)
 
     def leave(self, stage_id: str) -> None:

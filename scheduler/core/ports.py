@@ -80,7 +80,7 @@ class Admits(Protocol):
 class Groups(Protocol):
     def groups(self, stage: Stage, nodes: Sequence[tuple[Node, tuple[Device, ...]]]) -> list[list[int]]:
         """Sets of nodes (as positions in ``nodes``) inside which a gang may live. Each node comes with the devices on
-        it that match the stage's first ask."""
+        it that match the stage's first ask, and stands for all that have the same ones."""
 
 
 @runtime_checkable

@@ -39,20 +39,48 @@ class Room:
 
 
 class Columns:
-    """Static facts about the devices of a fleet, for policies that place.
+    """Facts about the devices of a fleet, for policies that place; :meth:`follow` keeps them true.
 
-    ``numa`` is the NUMA node of each device row (-1 where it is not known), ``warned`` whether it warns; the last value
-    of both stands for "no such device".
+    ``kinds`` are the kinds of devices there are. ``numa`` is the NUMA node of each device row (-1 where it is not
+    known), ``warned`` whether it warns; the last value of both stands for "no such device".
     """
 
     def __init__(self, fleet: Fleet) -> None:
-        self.kinds: tuple[str, ...] = tuple(sorted({device.kind for device in fleet.devices}))
+        self._fleet, self._followed = fleet, len(fleet.changes)
+        self.kinds: tuple[str, ...] = tuple(sorted(set(fleet.kinds.values())))
         numas = [-1 if device.numa is None else device.numa for device in fleet.devices]
         self.numa: Rows = np.array([*numas, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
-        self._fleet = fleet
         self._by_kind: dict[str, Rows] = {}
         self._cached: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def follow(self) -> None:
+        """Look again at the nodes that changed since the last time."""
+        fleet, begin = self._fleet, self._followed
+        if len(fleet.changes) == begin:
+            return
+        self._followed = len(fleet.changes)
+        more = len(fleet.devices) + 1 - len(self.numa)
+        if more:
+            self.numa, self.warned = np.append(self.numa, [-1] * more), np.append(self.warned, [False] * more)
+        nodes = sorted(set(fleet.changes[begin:]))
+        for node in nodes:
+            for row in fleet.rows_at(node):
+                device = fleet.devices[row]
+                self.numa[row] = -1 if device.numa is None else device.numa
+                self.warned[row] = device.warned
+        self.kinds = tuple(sorted(set(fleet.kinds.values())))
+        for digest, known in self._cached.items():
+            if len(known) < len(fleet.nodes):
+                known = self._cached[digest] = np.append(known, [False] * (len(fleet.nodes) - len(known)))
+            known[nodes] = [digest in fleet.nodes[node].cached for node in nodes]
+        for kind, rows in self._by_kind.items():
+            lines = [self._line(kind, node) for node in nodes]
+            width = max(rows.shape[1], *(len(line) for line in lines))
+            wider = np.full((len(fleet.nodes), width), -1, dtype=np.int64)
+            wider[: len(rows), : rows.shape[1]] = rows
+            wider[nodes] = [line + [-1] * (width - len(line)) for line in lines]
+            self._by_kind[kind] = wider
 
     def has(self, digest: str) -> npt.NDArray[np.bool_]:
         """On which node rows something already lies."""
@@ -68,14 +96,15 @@ class Columns:
         """The device rows of one kind on every node; -1 fills up."""
         known = self._by_kind.get(kind)
         if known is None:
-            lines = [
-                [row for row in self._fleet.rows_of[i].tolist() if row >= 0 and self._fleet.devices[row].kind == kind]
-                for i in range(len(self._fleet.nodes))
-            ]
+            lines = [self._line(kind, node) for node in range(len(self._fleet.nodes))]
             widest = max((len(line) for line in lines), default=0)
             known = np.array([line + [-1] * (widest - len(line)) for line in lines], dtype=np.int64)
             known = self._by_kind[kind] = known.reshape(len(lines), widest)
         return known
+
+    def _line(self, kind: str, node: int) -> list[int]:
+        rows, devices = self._fleet.rows_of[node].tolist(), self._fleet.devices
+        return [row for row in rows if row >= 0 and devices[row].kind == kind]
 
     def size(self, kind: str) -> Rows:
         """How much all devices of one kind have, node by node, when nobody uses them."""
@@ -88,10 +117,11 @@ _COLUMNS: WeakKeyDictionary[Fleet, Columns] = WeakKeyDictionary()
 
 
 def columns(fleet: Fleet) -> Columns:
-    """The columns of a fleet, worked out once: a fleet is never altered."""
+    """The columns of a fleet, worked out once and kept true."""
     known = _COLUMNS.get(fleet)
     if known is None:
         known = _COLUMNS[fleet] = Columns(fleet)
+    known.follow()
     return known
 
 

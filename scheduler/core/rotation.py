@@ -14,74 +14,44 @@ where the profile has a policy that evicts, a move must gain what it costs, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core import engine, explain, price, service, speed
+from scheduler.core import explain, price, service, speed
 from scheduler.core.clauses import clause, say
 from scheduler.core.gate import admitted, gate
 from scheduler.core.lifecycle import State
 from scheduler.core.match import grant
-from scheduler.core.profile import Profile
 from scheduler.core.shape import Way
 from scheduler.core.types import (
     Estimate,
     Grant,
     Move,
     Placement,
-    Plan,
     Preempt,
     Reason,
     Running,
-    Snapshot,
     Stage,
     Start,
+    Stop,
     Wait,
 )
 from scheduler.core.view import Option, Outcome, View, grants_of
 
+Finds = Callable[[View, Outcome, Way, float], Option | None]
+
 MOVABLE = (State.STARTING, State.RUNNING, State.SUSPENDED)
 
 
-def plan(snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float) -> Plan:
-    """What to do now in the pools whose profile rotates. Pure; each of their waiting stages is in it exactly once."""
-    return turn(View(snapshot, profile, now))
-
-
-class Rotator:
-    """Plans one rotation after another and keeps what did not change in between; its plans leave out the reasons of
-    those who wait."""
-
-    def __init__(self) -> None:
-        self._view: View | None = None
-
-    def plan(
-        self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: object = None
-    ) -> Plan:
-        """What to do now. ``news`` of a store are passed over: what changed is found out."""
-        if self._view is None:
-            self._view = View(snapshot, profile, now)
-        else:
-            self._view.look(snapshot, profile, now)
-        return turn(self._view, explained=False)
-
-
-def turn(view: View, *, explained: bool = True) -> Plan:
-    """The plan of one rotation of every pool in the view that rotates."""
-    rotations = [Rotation(view, pool) for pool in sorted(view.pools) if view.profile(pool).rotates != "none"]
-    for one in rotations:
+def turn(view: View, now_slot: Finds) -> list[Rotation]:
+    """One rotation of every pool in the view that rotates, after the other pools were settled: what these start or keep
+    for somebody is taken. ``now_slot`` finds a place on what is free."""
+    turns = [Rotation(view, pool, now_slot) for pool in sorted(view.pools) if view.takes_turns(pool)]
+    for one in turns:
         one.run()
-    starts, swaps, preempts, moves, waits = [], [], [], [], []
-    for one in rotations:
-        starts += one.starts
-        swaps += one.swaps
-        preempts += one.preempts
-        moves += one.moves
-        waits += one.waits() if explained else []
-    wake_at = min((at for one in rotations if (at := one.wake_at()) is not None), default=None)
-    return Plan(tuple(starts), tuple(preempts), tuple(waits), wake_at=wake_at, swaps=tuple(swaps), moves=tuple(moves))
+    return turns
 
 
 @dataclass(slots=True)
@@ -105,8 +75,8 @@ class Change:
 class Rotation:
     """One pass over the line of one pool. While it lasts the ledger shows: what is free, less what was taken since."""
 
-    def __init__(self, view: View, pool: str) -> None:
-        self.view, self.pool, self.profile = view, pool, view.profile(pool)
+    def __init__(self, view: View, pool: str, now_slot: Finds) -> None:
+        self.view, self.pool, self.profile, self._now_slot = view, pool, view.profile(pool), now_slot
         self.starts: list[Start] = []
         self.swaps: list[Start] = []
         self.preempts: list[Preempt] = []
@@ -115,7 +85,10 @@ class Rotation:
         self._gone: dict[str, Stage] = {}
         self._prices: dict[str, tuple[float, float]] = {}
         self._outcomes: dict[str, Outcome] = {}
-        self._movable = {one.id: one for one in view.running.values() if one.pool == pool and self._may_move(one)}
+        stops: list[Stop] = [*view.preempts, *view.resizes, *view.moves]
+        told = {one.victim for one in stops}
+        mine = [one for one in view.running.values() if one.pool == pool and one.id not in told]
+        self._movable = {one.id: one for one in mine if self._may_move(one)}
         self._asked = {one.id: service.as_waiting(one) for one in self._movable.values()}
         self._line: list[Stage] = []
         self._awaiting: set[str] = set()
@@ -289,7 +262,7 @@ class Rotation:
         """Room on what is free."""
         way.forget()
         length = self.view.length_s(stage, way, self.profile.plan_with)
-        option = engine.now_slot(self.view, Outcome(stage, shape=self.view.shape(stage)), way, length)
+        option = self._now_slot(self.view, Outcome(stage, shape=self.view.shape(stage)), way, length)
         return Change(option, []) if option else None
 
     def _behind(self, way: Way) -> list[Running]:
@@ -340,7 +313,8 @@ class Rotation:
             released = ledger.checkpoint()
             nodes: list[tuple[Seat, Option]] = []
             for seat in seats:
-                found = self._now(seat.stage, self._way(seat))
+                own = self._way(seat)
+                found = self._now(seat.stage, own) if own is not None else None
                 if found is None:
                     return None
                 ledger.claim(found.option.grants)
@@ -351,7 +325,7 @@ class Rotation:
             ledger.rollback(released)
             stay = [seat for seat, option in nodes if sorted(self._nodes(seat)) == sorted(option.placement.nodes)]
             for seat in stay:
-                ledger.claim(self._held(seat))
+                ledger.occupy(self._held(seat))  # as it does in fact, though a device of it may be gone
             move = []
             for seat, option in [(seat, option) for seat, option in nodes if seat not in stay]:
                 placed = self._on(seat.stage, option)
@@ -394,12 +368,13 @@ class Rotation:
         placement = Placement(option.placement.alternative, option.placement.nodes, tuple(ranks))
         return Option(option.way, option.start_at, option.end_at, placement, option.among)
 
-    def _way(self, seat: Seat) -> Way:
+    def _way(self, seat: Seat) -> Way | None:
+        """The way that it follows, or the first that it could; ``None`` where it can run nowhere any more."""
         if seat.option is not None:
             return seat.option.way
         assert seat.running is not None, "a seat is old or new"
         own = self._own(seat.running)
-        return own if own is not None else self.view.shape(seat.stage).ways[0]
+        return own if own is not None else next(iter(self.view.shape(seat.stage).ways), None)
 
     def _held(self, seat: Seat) -> tuple[Grant, ...]:
         if seat.option is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,16 +25,18 @@ class Places(Sequence[Candidate]):
         self.nodes = nodes
         self._fleet, self._alternative = fleet, alternative
         self._made: dict[int, Candidate] = {}
+        self._line: list[int] | None = None
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     def __getitem__(self, i: int) -> Candidate:  # type: ignore[override]
-        known = self._made.get(i)
+        row = int(self.nodes[i])
+        known = self._made.get(row)
         if known is None:
-            found = match.candidate(self._alternative, self._fleet.nodes[int(self.nodes[i])])
+            found = match.candidate(self._alternative, self._fleet.nodes[row])
             assert found is not None, "its class was found to match"
-            known = self._made[i] = found
+            known = self._made[row] = found
         return known
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -44,6 +46,36 @@ class Places(Sequence[Candidate]):
         """The node of a place, without making it a candidate."""
         return self._fleet.nodes[int(self.nodes[i])].id
 
+    def line_of(self, node_row: int) -> int:
+        """Which place a node is; -1 where it is none."""
+        lines = self._lines()
+        return lines[node_row] if node_row < len(lines) else -1
+
+    def lines_of(self, node_rows: Iterable[int]) -> list[int]:
+        """Which places these nodes are, those of them that are one, ascending."""
+        lines = self._lines()
+        most = len(lines)
+        found = {lines[row] if row < most else -1 for row in node_rows}
+        found.discard(-1)
+        return sorted(found)
+
+    def _lines(self) -> list[int]:
+        """The place of each node row, as far as there were rows when it was made."""
+        if self._line is None:
+            lines = np.full(len(self._fleet.nodes), -1, dtype=np.int64)
+            lines[self.nodes] = np.arange(len(self.nodes))
+            self._line = lines.tolist()
+        return self._line
+
+    def forget(self, node_rows: Iterable[int]) -> None:
+        """Look at these nodes anew."""
+        for row in node_rows:
+            self._made.pop(row, None)
+
+    def put(self, nodes: Rows) -> None:
+        """Be these nodes from now on."""
+        self.nodes, self._line = nodes, None
+
 
 @dataclass(eq=False, slots=True)
 class Way:
@@ -51,11 +83,12 @@ class Way:
 
     ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
     ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
-    ``rows`` are the device rows that match each ask, a line per place (-1 fills up), and ``needs`` the milli that each
-    of those must give. ``fits`` says where it fits now and ``score`` how well; :meth:`refresh` keeps both true and
-    looks only at nodes that changed. ``refused_s`` says that nothing that runs so long may start now, ``barred`` holds
-    pairs of a length and a length in the bad case that were refused because of a maintenance, ``floor`` pairs of a
-    length and the earliest start that was found for it: all only get worse while one cycle goes on.
+    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line per
+    place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
+    ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
+    nothing that runs so long may start now, ``barred`` holds pairs of a length and a length in the bad case that were
+    refused because of a maintenance, ``floor`` pairs of a length and the earliest start that was found for it: all only
+    get worse while one cycle goes on.
     """
 
     alternative: Alternative
@@ -64,6 +97,7 @@ class Way:
     rows: tuple[Rows, ...]
     needs: tuple[Rows, ...]
     is_disjoint: bool
+    classes: frozenset[int] = frozenset()
     best: float = 1.0
     sort: int = 0
     refused_s: float = float("inf")
@@ -73,12 +107,10 @@ class Way:
     score: npt.NDArray[np.float64] = field(init=False)
     count: int = 0
     _seen: int = -1
-    _line: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.fits = np.zeros(len(self.places), dtype=np.bool_)
         self.score = np.zeros(len(self.places))
-        self._line = {int(node): i for i, node in enumerate(self.places.nodes)}
 
     def forget(self) -> None:
         """What only held for the cycle that has passed."""
@@ -107,9 +139,7 @@ class Way:
         if self._seen < 0 or changes - self._seen > len(self.places):
             todo: Rows = np.arange(len(self.places))
         else:
-            lines = {self._line.get(node, -1) for node in ledger.touched[self._seen :]}
-            lines.discard(-1)
-            todo = np.array(sorted(lines), dtype=np.int64)
+            todo = np.array(self.places.lines_of(ledger.touched[self._seen :]), dtype=np.int64)
         self._seen = changes
         if not len(todo):
             return _NONE
@@ -149,91 +179,270 @@ class Way:
 
     def line_of(self, node_row: int) -> int | None:
         """Which place a node is, if it is one."""
-        return self._line.get(node_row)
+        line = self.places.line_of(node_row)
+        return None if line < 0 else line
+
+    def judge_anew(self) -> None:
+        """Look at every place again: what the scores rest on has changed."""
+        self._seen = -1
+
+    def replace_lines(self, gone: Sequence[int], came: Way | None, rank: Rows) -> None:
+        """Take out the lines of the nodes ``gone``, and put in those of the way ``came``, in the order of ``rank``.
+        Whether the latter fit is found out when they are touched."""
+        lines = self.places.lines_of(gone)
+        kept = np.ones(len(self.places), dtype=np.bool_)
+        kept[lines] = False
+        self.count -= int(self.fits[lines].sum())
+        nodes, fits, score = self.places.nodes[kept], self.fits[kept], self.score[kept]
+        rows, needs = [one[kept] for one in self.rows], [one[kept] for one in self.needs]
+        if came is not None:
+            at = np.searchsorted(rank[nodes], rank[came.places.nodes])
+            nodes = np.insert(nodes, at, came.places.nodes)
+            fits, score = np.insert(fits, at, False), np.insert(score, at, 0.0)
+            rows = [_inserted(one, at, new, -1) for one, new in zip(rows, came.rows, strict=True)]
+            needs = [_inserted(one, at, new, 0) for one, new in zip(needs, came.needs, strict=True)]
+        self.places.put(nodes)
+        self.fits, self.score, self.rows, self.needs = fits, score, tuple(rows), tuple(needs)
 
 
 _NONE: Rows = np.zeros(0, dtype=np.int64)
+
+
+def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
+    """The matrix with ``lines`` before the positions ``at``; the narrower of both is filled up."""
+    width = max(matrix.shape[1], lines.shape[1])
+    filled = [
+        np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=filling) if one.shape[1] < width else one
+        for one in (matrix, lines)
+    ]
+    found: Rows = np.insert(filled[0], at, filled[1], axis=0)
+    return found
 
 
 @dataclass(eq=False, slots=True)
 class Shape:
     """What stages have in common that ask for the same thing in the same place.
 
-    ``asked`` is a stage of this shape, kept where that may not go everywhere: it avoids nodes or may not leave a site.
-    ``shortest_refused_s`` is the shortest length that was refused in this cycle in every way (in terms of the first
-    way): whoever runs at least so long need not be looked at again. ``is_closed`` says that no length would do.
+    ``sample`` is a stage of this shape. ``ways`` are those on enough nodes for it. ``is_narrow`` says that it may not go
+    to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` follows the nodes.
     """
 
     pool: str
     nodes: int
     alternatives: tuple[Alternative, ...]
-    ways: list[Way]
-    funnel: tuple[tuple[str, int], ...]
-    impossible: Reason | None
+    sample: Stage
+    within: str
+    ways: list[Way] = field(default_factory=list)
+    funnel: tuple[tuple[str, int], ...] = ()
+    impossible: Reason | None = None
     evictions_refused: set[str] = field(default_factory=set)
-    within: str = ""
-    asked: Stage | None = None
-    fastest: Way | None = field(init=False)
+    fastest: Way | None = None
+    # All ways, those on too few nodes too.
+    every: list[Way] = field(default_factory=list)
+    # By kit and alternative: the devices that match each ask (as positions on the node), of whatever health and of
+    # those that work; None where there are too few.
+    _kits: dict[tuple[int, int], tuple[bool, bool, Offsets | None]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.fastest = max(self.ways, key=lambda way: way.speed, default=None)
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.sample.pinned or self.sample.avoid)
+
+    @property
+    def asked(self) -> Stage | None:
+        """A stage of this shape, where that may not go everywhere: it avoids nodes or may not leave a site."""
+        return self.sample if self.sample.avoid or self.sample.site else None
+
+    def may_meet(self, kit: int) -> bool:
+        """Whether nodes with such devices could run one of the alternatives, as far as is known."""
+        known = [self._kits.get((kit, one.index)) for one in self.alternatives]
+        return any(one is None or one[0] or one[1] or one[2] is not None for one in known)
+
+    def meets(self, alternative: Alternative, one: Alike, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
+        """Whether nodes of a class match the alternative when all their devices work, whether they do but for a
+        container engine, and by which devices they match as they are, ready or not."""
+        known = self._kits.get((one.kit, alternative.index))
+        if known is None:
+            place = match.candidate(alternative, one.sample)
+            bare = alternative.image and match.candidate(replace(alternative, image=""), one.sample)
+            matches = match.candidate(alternative, one.sample, healthy=False) is not None
+            offsets = None
+            if place is not None:
+                begin = int(fleet.first[fleet.node_row[one.sample.id]])
+                offsets = tuple(tuple(sorted(fleet.row[d.id] - begin for d in found)) for found in place.matches)
+            known = self._kits[one.kit, alternative.index] = (matches, bool(bare), offsets)
+        return known
+
+
+Offsets = tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """What one way is made of: an alternative on some classes, with the rows of each and the devices that match."""
+
+    alternative: Alternative
+    sort: int
+    classes: list[tuple[Alike, Rows, Offsets]]
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return frozenset(one.code for one, _, _ in self.classes)
 
 
 def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
     """The shape of a stage. What holds for one node holds for all of its class, so only one of each is looked at."""
-    narrowed = bool(stage.pinned or stage.avoid)
-    inside = [one for one in fleet.classes if stage.pool in one.sample.pools]
-    at_site = [one for one in inside if not stage.site or one.sample.labels.get("site") == stage.site]
-    allowed = [(one, _allowed(stage, fleet, one.nodes) if narrowed else one.nodes) for one in at_site]
-    matching, ready, bare = set[int](), set[int](), set[int]()
-    ways: list[Way] = []
+    within = stage.within if stage.within_required else ""
+    shape = Shape(stage.pool, stage.nodes, stage.alternatives, stage, within)
+    return work_out_anew(shape, fleet, profile, measured)
+
+
+def work_out_anew(shape: Shape, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
+    """The same shape, as if nothing were known of it."""
+    shape.every = [_way(shape.sample, part, fleet, measured) for part in _outline(shape, fleet, profile)]
+    _choose(shape)
+    return shape
+
+
+def is_concerned(shape: Shape, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
+    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a shape."""
+    if shape.is_narrow or shape.sample.site:
+        return True
+    before = shape.funnel[0][1], shape.funnel[1][1]
+    if before != (len(fleet.node_row), fleet.count_in(shape.pool)):
+        return True
+    return shape.pool in pools and any(shape.may_meet(kit) for kit in kits)
+
+
+def change(
+    shape: Shape,
+    fleet: Fleet,
+    profile: Profile,
+    measured: Mapping[tuple[str, str], float],
+    rows: Iterable[int],
+) -> bool:
+    """Follow the nodes in ``rows``, which are others than they were; whether any way is another one, or as fast as it
+    was not. A way stays itself as long as its classes of nodes stay together."""
+    before = [(id(way), way.speed, way.best) for way in shape.ways]
+    changed = list(rows)
+    by_class: dict[int | None, list[int]] = {}
+    for row in changed:
+        by_class.setdefault(fleet.class_of[row], []).append(row)
+    parts = _outline(shape, fleet, profile)
+    homes = _homes(shape, parts)
+    every = []
+    for i, part in enumerate(parts):
+        if len(homes[i]) != 1:
+            every.append(_way(shape.sample, part, fleet, measured))
+            continue
+        way = homes[i][0]
+        new = [
+            (one, found, offsets)
+            for one, lines, offsets in part.classes
+            if one.code in by_class and len(found := lines[np.isin(lines, by_class[one.code])])
+        ]
+        came = _way(shape.sample, replace(part, classes=new), fleet, measured) if new else None
+        if came is not None or way.places.lines_of(changed):
+            way.replace_lines(changed, came, fleet.rank)
+            way.speed = _slowest(shape.sample, part, fleet, measured)
+        way.places.forget(changed)
+        way.classes, way.sort = part.codes, part.sort
+        every.append(way)
+    shape.every = every
+    _choose(shape)
+    return before != [(id(way), way.speed, way.best) for way in shape.ways]
+
+
+def _homes(shape: Shape, parts: Sequence[Part]) -> list[list[Way]]:
+    """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
+    part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
+    homes: list[list[Way]] = [[] for _ in parts]
+    for way in shape.every:
+        found = {part_of.get((way.alternative.index, code), -1) for code in way.classes} - {-1}
+        for i in found:
+            homes[i] += [way] * len(found)
+    return homes
+
+
+def _choose(shape: Shape) -> None:
+    """Tell the ways on enough nodes, and which is the fastest."""
+    shape.ways = [way for way in shape.every if len(way.places) >= shape.nodes]
+    for way in shape.ways:
+        way.best = max(other.speed for other in shape.ways)
+    shape.fastest = max(shape.ways, key=lambda way: way.speed, default=None)
+
+
+def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
+    """What the ways of a shape are made of; tells why there are none, and how many nodes pass each filter."""
+    stage = shape.sample
+    inside = fleet.in_pool(stage.pool)
+    allowed = _narrowed(stage, fleet, inside) if shape.is_narrow or stage.site else None
+    by_kit = {kit: [(i, one, one.nodes) for i, one in classes] for kit, classes in inside.items()}
+    by_kit = by_kit if allowed is None else allowed
+    sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
+    matching = set[int]()
+    ready, bare = dict[int, int](), dict[int, int]()
+    parts: list[Part] = []
     largest = 0
     unequipped: Reason | None = None
     for alternative in stage.alternatives:
-        usable: list[tuple[Node, Rows]] = []
+        usable: list[tuple[int, Alike, Rows, Offsets]] = []
         whole = lacking = 0
-        for one, rows in allowed:
-            if not len(rows):
+        for kit, classes in by_kit.items():
+            matches, but_for_engine, offsets = shape.meets(alternative, classes[0][1], fleet)
+            if matches:
+                whole += sizes[kit]
+                matching.add(kit)
+            if offsets is None and not but_for_engine:
                 continue
-            if match.candidate(alternative, one.sample, healthy=False):
-                whole += len(rows)
-                matching.update(rows.tolist())
-            if one.sample.state is not NodeState.READY:
-                continue
-            if match.candidate(alternative, one.sample):
-                usable.append((fleet.nodes[int(rows[0])], rows))
-            elif alternative.image and match.candidate(replace(alternative, image=""), one.sample):
-                lacking += len(rows)
-                bare.update(rows.tolist())
+            here = [one for one in classes if one[1].sample.state is NodeState.READY]
+            if offsets is not None:
+                usable += [(*one, offsets) for one in here]
+            else:
+                bare.update((one.code, len(rows)) for _, one, rows in here)
+                lacking += sum(len(rows) for _, _, rows in here)
+        usable.sort(key=lambda one: one[0])
         largest = max(largest, whole)
-        able = sum(len(rows) for _, rows in usable)
+        able = sum(len(rows) for _, _, rows, _ in usable)
         if lacking and able < stage.nodes <= able + lacking:
             unequipped = unequipped or _unequipped(stage, able, able + lacking)
-        ways += _ways(stage, alternative, usable, fleet, profile, measured)
-    possible = [way for way in ways if len(way.places) >= stage.nodes]
-    for way in possible:
-        way.best = max(other.speed for other in possible)
-    for way in ways:
-        ready.update(way.places.nodes.tolist())
-    bare -= ready
-    inside_count = sum(len(one.nodes) for one in inside)
-    allowed_count = sum(len(rows) for _, rows in allowed)
-    funnel = (
-        ("nodes", len(fleet.nodes)),
+        mine = _parts(stage, alternative, [one[1:] for one in usable], fleet, profile)
+        ready.update((one.code, len(rows)) for part in mine for one, rows, _ in part.classes)
+        parts += mine
+    possible = any(sum(len(rows) for _, rows, _ in part.classes) >= stage.nodes for part in parts)
+    inside_count = fleet.count_in(stage.pool)
+    allowed_count = sum(sizes.values())
+    matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
+    lacking = sum(count for code, count in bare.items() if code not in ready)
+    shape.funnel = (
+        ("nodes", len(fleet.node_row)),
         (f"in pool {stage.pool}", inside_count),
         *((("where its data lie or not avoided", allowed_count),) if allowed_count != inside_count else ()),
-        ("with matching devices", len(matching)),
-        *((("with a container engine", len(matching - bare)),) if bare else ()),
-        ("ready and healthy", len(ready)),
+        ("with matching devices", matches_count),
+        *((("with a container engine", matches_count - lacking),) if lacking else ()),
+        ("ready and healthy", ready_count),
     )
-    impossible = None
+    shape.impossible = None
     if not possible:
-        impossible = unequipped or _impossible(stage, len(matching), largest, len(matching) - len(ready))
+        shape.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
         if largest < stage.nodes:
-            impossible = kept_out(stage, largest, lambda other: _matching(other, fleet, inside)) or impossible
-    within = stage.within if stage.within_required else ""
-    asked = stage if stage.avoid or stage.site else None
-    return Shape(stage.pool, stage.nodes, stage.alternatives, possible, funnel, impossible, within=within, asked=asked)
+            everybody = [one for classes in inside.values() for _, one in classes]
+            barred = kept_out(stage, largest, lambda other: _matching(other, fleet, everybody))
+            shape.impossible = barred or shape.impossible
+    return parts
+
+
+def _narrowed(
+    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, Alike]]]
+) -> dict[int, list[tuple[int, Alike, Rows]]]:
+    """The classes with the nodes to which the stage may go, as far as there are any."""
+    found: dict[int, list[tuple[int, Alike, Rows]]] = {}
+    for kit, classes in inside.items():
+        for i, one in classes:
+            if not stage.site or one.sample.labels.get("site") == stage.site:
+                rows = _allowed(stage, fleet, one.nodes)
+                if len(rows):
+                    found.setdefault(kit, []).append((i, one, rows))
+    return found
 
 
 def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
@@ -264,98 +473,104 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
 
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    nodes = [(int(row), fleet.nodes[int(row)]) for row in rows]
-    kept = [
-        row
-        for row, node in nodes
-        if (not stage.pinned or node.id in stage.pinned) and not match.is_avoided(node, stage.avoid)
-    ]
+    """Those of the nodes to which a stage is pinned, if it is, and that it does not avoid."""
+    if stage.pinned:
+        pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
+        rows = rows[np.isin(rows, pinned)]
+    if not stage.avoid:
+        return rows
+    kept = [row for row in rows.tolist() if not match.is_avoided(fleet.nodes[row], stage.avoid)]
     return np.array(kept, dtype=np.int64)
 
 
-def _ways(
+def _parts(
     stage: Stage,
     alternative: Alternative,
-    usable: list[tuple[Node, Rows]],
+    usable: list[tuple[Alike, Rows, Offsets]],
     fleet: Fleet,
     profile: Profile,
-    measured: Mapping[tuple[str, str], float],
-) -> list[Way]:
+) -> list[Part]:
+    """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
     at = speed.deciding(alternative.asks)
-    samples = [match.candidate(alternative, node) for node, _ in usable]
-    places = [one for one in samples if one is not None]
-    groups = [list(range(len(places)))] if places else []
-    for policy in profile.groups:
-        groups = policy.groups(stage, [(place.node, place.matches[at]) for place in places])
-    parts = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, places, group)]
-    ways = []
-    for sort, part in parts:
-        way = _way(stage, alternative, [(places[i], usable[i][1]) for i in part], fleet, measured)
-        way.sort = sort
-        ways.append(way)
-    return ways
+    groups = [list(range(len(usable)))] if usable else []
+    if profile.groups:
+        by_kit: dict[int, list[int]] = {}
+        for i, (one, _, _) in enumerate(usable):
+            by_kit.setdefault(one.kit, []).append(i)
+        first = [usable[members[0]] for members in by_kit.values()]
+        samples = [(fleet.nodes[row], int(fleet.first[row])) for _, rows, _ in first for row in rows[:1].tolist()]
+        devices = [
+            tuple(fleet.devices[begin + i] for i in offsets[at])
+            for (_, begin), (_, _, offsets) in zip(samples, first, strict=True)
+        ]
+        nodes = list(zip([node for node, _ in samples], devices, strict=True))
+        for policy in profile.groups:
+            groups = policy.groups(stage, nodes)
+        members = list(by_kit.values())
+        groups = [sorted(i for kit in group for i in members[kit]) for group in groups]
+    found = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, usable, group)]
+    return [Part(alternative, sort, [usable[i] for i in part]) for sort, part in found]
 
 
-def _domains(stage: Stage, places: Sequence[Candidate], group: list[int]) -> list[list[int]]:
+def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group: list[int]) -> list[list[int]]:
     """The group, or its parts that each lie in one domain where the stage may not leave one. A node that names none is
     in none."""
     if not (stage.within and stage.within_required) or stage.nodes == 1:
         return [group]
     parts: dict[str, list[int]] = {}
     for i in group:
-        name = places[i].node.labels.get(stage.within)
+        name = usable[i][0].sample.labels.get(stage.within)
         if name is not None:
             parts.setdefault(name, []).append(i)
     return [parts[name] for name in sorted(parts)]
 
 
-def _way(
-    stage: Stage,
-    alternative: Alternative,
-    members: list[tuple[Candidate, Rows]],
-    fleet: Fleet,
-    measured: Mapping[tuple[str, str], float],
-) -> Way:
-    deciding = speed.deciding(alternative.asks)
-    width = [max(len(place.matches[i]) for place, _ in members) for i in range(len(alternative.asks))]
-    nodes: Rows = np.concatenate([rows for _, rows in members])
-    order = np.argsort(nodes, kind="stable")
+def _way(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> Way:
+    """The way that a part is, of which nothing is known yet."""
+    alternative = part.alternative
+    sizes = [len(rows) for _, rows, _ in part.classes]
+    nodes: Rows = np.concatenate([rows for _, rows, _ in part.classes])
+    order = np.argsort(fleet.rank[nodes], kind="stable")
+    nodes = nodes[order]
     rows, needs = [], []
     for i, ask in enumerate(alternative.asks):
-        lines = []
-        for place, members_rows in members:
-            begin = fleet.first[fleet.node_row[place.node.id]]
-            offsets = np.full(width[i], -1, dtype=np.int64)
-            found = [fleet.row[device.id] - begin for device in place.matches[i]]
-            offsets[: len(found)] = found
-            line = fleet.first[members_rows][:, None] + offsets[None, :]
-            lines.append(np.where(offsets[None, :] < 0, -1, line))
-        matrix: Rows = np.concatenate(lines)[order]
+        width = max(len(offsets[i]) for _, _, offsets in part.classes)
+        filled = np.array([[*offsets[i], *([-1] * (width - len(offsets[i])))] for _, _, offsets in part.classes])
+        lines = np.repeat(filled, sizes, axis=0)[order]
+        matrix: Rows = np.where(lines < 0, -1, fleet.first[nodes][:, None] + lines)
         rows.append(matrix)
         if ask.partition:
-            per_class = [[match.share_of(ask, device)[0] for device in place.matches[i]] for place, _ in members]
-            lines = [
-                np.tile(np.array([*line, *([0] * (width[i] - len(line)))]), (len(members_rows), 1))
-                for line, (_, members_rows) in zip(per_class, members, strict=True)
+            begins = [int(fleet.first[int(one[0])]) for _, one, _ in part.classes]
+            shares = [
+                [match.share_of(ask, fleet.devices[begin + at])[0] for at in offsets[i]]
+                for begin, (_, _, offsets) in zip(begins, part.classes, strict=True)
             ]
-            needs.append(np.concatenate(lines)[order])
+            per_class = np.array([[*line, *([0] * (width - len(line)))] for line in shares])
+            needs.append(np.repeat(per_class, sizes, axis=0)[order])
             continue
         exclusive = fleet.is_exclusive[matrix] & (matrix >= 0)
         needs.append(np.where(exclusive, fleet.capacity[matrix], ask.milli))
-    slowest = min(
-        speed.speed(
-            stage.kind, stage.precision, device, measured, match.partition_of(alternative.asks[deciding], device)
-        )
-        for place, _ in members
-        for device in place.matches[deciding]
-    )
     return Way(
         alternative,
-        Places(fleet, alternative, nodes[order]),
-        slowest,
+        Places(fleet, alternative, nodes),
+        _slowest(stage, part, fleet, measured),
         tuple(rows),
         tuple(needs),
         match.are_disjoint(alternative.asks),
+        part.codes,
+        sort=part.sort,
+    )
+
+
+def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
+    """How fast the stage is on the slowest device of a part."""
+    deciding = speed.deciding(part.alternative.asks)
+    ask = part.alternative.asks[deciding]
+    kits = {one.kit: (int(fleet.first[int(rows[0])]), offsets) for one, rows, offsets in part.classes}
+    devices = [fleet.devices[begin + at] for begin, offsets in kits.values() for at in offsets[deciding]]
+    return min(
+        speed.speed(stage.kind, stage.precision, device, measured, match.partition_of(ask, device))
+        for device in devices
     )
 
 

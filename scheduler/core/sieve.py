@@ -111,10 +111,15 @@ class Sieve:
         first[self._group[::-1]] = np.arange(len(self._slots) - 1, -1, -1)
         foremost = np.full(len(line.owners), len(self._slots))
         np.minimum.at(foremost, self._owner_of, first)
+        asked: dict[tuple[str, float, str], bool] = {}
         for code in np.flatnonzero(foremost < len(self._slots)).tolist():
-            stage: Stage = line.stages[self._slots[foremost[code]]]
-            policies = view.profile(stage.pool).evicts
-            self._may_evict[code] = any(_could(view, policy, stage) for policy in policies)
+            pool, priority, project = line.owners[code]
+            profile = view.profile(pool)
+            key = (pool, priority, project if profile.reclaims else "")
+            if key not in asked:
+                stage: Stage = line.stages[self._slots[foremost[code]]]
+                asked[key] = any(_could(view, policy, stage) for policy in profile.evicts)
+            self._may_evict[code] = asked[key]
 
     def _open_among(self, at: slice, set_aside: Column | None) -> list[int]:
         """Which of these positions may have to be looked at, counted from the first."""

@@ -33,6 +33,15 @@ FOREVER = float("inf")
 FEW = 4
 ALWAYS = -FOREVER
 LEAST = -(2**62)
+# Columns with a value per device, and what a new one begins with.
+_COLUMNS = {
+    "_least": 0,
+    "_least_memory": 0,
+    "_from": ALWAYS,
+    "_is_knotted": False,
+    "_whole_from": ALWAYS,
+    "_capacity": 0,
+}
 
 
 class Lane:
@@ -135,6 +144,28 @@ class Timetable:
         # Before which time nobody can have all of a device.
         self._whole_from: npt.NDArray[np.float64] = np.full(len(fleet.devices) + 1, ALWAYS)
         self._capacity = np.append(fleet.capacity, 0)
+
+    def follow(self, node_row: int) -> None:
+        """Take over what the fleet says of a node now. Nobody may have an entry on it."""
+        fleet = self.fleet
+        more = len(fleet.devices) - len(self._lanes)
+        if more:
+            self._lanes += [None] * more
+            self._on += [{} for _ in range(more)]
+            for name, filling in _COLUMNS.items():
+                column = getattr(self, name)
+                setattr(
+                    self, name, np.append(np.append(column[:-1], [filling] * more), column[-1:]).astype(column.dtype)
+                )
+        for row in fleet.rows_at(node_row):
+            assert not self._on[row], "its entries were taken out before"
+            device = fleet.devices[row]
+            self._lanes[row] = None
+            self._least[row] = self._capacity[row] = device.capacity_milli
+            self._least_memory[row] = device.memory_bytes
+            self._from[row] = self._whole_from[row] = ALWAYS
+            self._is_knotted[row] = False
+            self.oversold.discard(row)
 
     def fill(self, owners: Sequence[str], holds: Sequence[Held], ends: Sequence[float], lates: Sequence[float]) -> None:
         """Enter many at once, each from the beginning of time until its end, or at worst its late end; ``holds`` are

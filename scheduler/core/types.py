@@ -395,12 +395,13 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class News:
     """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage as it is
-    now, ``None`` for one that is gone. ``serial`` counts the snapshots of a store; these are the news since the one
+    now, ``None`` for one that is gone; in the same way the nodes. ``serial`` counts the snapshots of a store; these are the news since the one
     before it."""
 
     serial: int
     waiting: Mapping[str, Stage | None] = field(default_factory=dict)
     running: Mapping[str, Running | None] = field(default_factory=dict)
+    nodes: Mapping[str, Node | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,16 @@ became of it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from scheduler.core import fences, lateness, speed
 from scheduler.core import shape as shapes
+from scheduler.core.charges import charge
 from scheduler.core.clauses import clause, say
 from scheduler.core.commitments import Commitments
 from scheduler.core.elastic import faster
@@ -50,12 +52,17 @@ from scheduler.core.types import (
     Stage,
 )
 
+if TYPE_CHECKING:
+    from scheduler.core.rotation import Rotation
+
 __all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text"]
 
-T = TypeVar("T", Stage, Running)
+T = TypeVar("T", Stage, Running, Node)
 OVERRUN = 1.25
 # Of more newcomers than this the columns of the queue are written as columns.
 FEW = 32
+# What the first ranks of a stage that gives others back are entered under, after its id.
+GOES_ON = " goes on"
 # A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
 # must end before, and is never narrower than this.
 SLACK, LEAST_SLACK_S = 0.05, 60.0
@@ -102,6 +109,24 @@ class Outcome:
     refused: bool = False
 
 
+@dataclass(slots=True)
+class Again:
+    """Whom it concerns that something is not what it was: ``nodes`` that a request can tell from before, ``pools`` with
+    another profile, ``kinds`` of stages with another speed, and stages that are entered anew; ``stirred`` are those
+    whose entry may move for another reason, and ``is_usual_other`` says that other requests are typical."""
+
+    nodes: set[str] = field(default_factory=set)
+    pools: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    stirred: set[str] = field(default_factory=set)
+    is_usual_other: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.pools or self.kinds or self.is_usual_other)
+
+
 class View:
     """The world of one cycle. ``now`` is the only clock. ``freed`` are the node rows on which something was given back
     since the last look; ``None`` means that there was no last look. ``stirred`` are stages with an entry that something
@@ -130,6 +155,10 @@ class View:
         profiles = self._profiles
         return profiles if isinstance(profiles, Profile) else profiles[pool]
 
+    def takes_turns(self, pool: str) -> bool:
+        """Whether the stages of a pool share its devices over time."""
+        return self.profile(pool).rotates != "none"
+
     def share(self, project: str) -> float:
         """The project's part of all that was received and is committed, beside its part of all weights: 1 is its fair
         share."""
@@ -154,8 +183,8 @@ class View:
 
     def charge(self, grants: Iterable[Grant]) -> float:
         """What a second of these counts in the use of their project."""
-        row, charge = self.fleet.row, self.fleet.charge
-        return sum(float(charge[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
+        row, each = self.fleet.row, self.fleet.charge
+        return sum(float(each[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
 
     def charges(self, slots: Column) -> Column:
         """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as
@@ -170,11 +199,16 @@ class View:
         return _charge_of(self.shape(stage), self.fleet)
 
     def size(self, pool: str) -> float:
-        """What a second of all devices of a pool counts in the use of projects."""
+        """What a second of all accelerators of a pool counts in the use of projects; of all cores where it has none."""
         if pool not in self._sizes:
-            inside = np.array([pool in node.pools for node in self.fleet.nodes], dtype=np.bool_)
-            each = self.fleet.charge[:-1] * self.fleet.capacity / 1000
-            self._sizes[pool] = float(each[inside[self.fleet.owner]].sum()) if len(each) else 0.0
+            alike = [one for some in self.fleet.in_pool(pool).values() for _, one in some]
+            each = [
+                (device.kind, charge(device) * device.capacity_milli * len(one.nodes))
+                for one in alike
+                for device in one.sample.devices
+            ]
+            special = [held for kind, held in each if kind != "cpu"] or [held for _, held in each]
+            self._sizes[pool] = math.fsum(special) / 1000
         return self._sizes[pool]
 
     @property
@@ -196,16 +230,17 @@ class View:
         """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
         return self.length_s(stage, way, "p90")
 
-    def predicted_end(self, stage: Running, quantile: str) -> float:
+    def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:
         """When a running stage will probably be done, always after now.
 
         The prediction is the quantile; measured progress corrects it; one that has passed is moved by a quarter as
-        often as needed, so that it stands still in between. The time limit is the last word.
+        often as needed, so that it stands still in between. The time limit is the last word. ``rate`` is how fast it
+        runs, where that is known already.
         """
         if stage.state is State.STOPPING and not stage.keeps:
             return self._stopped_at(stage)
         elapsed = max(self.now - stage.started_at, 0.0)
-        rate = self._rate(stage)
+        rate = self._rate(stage) if rate is None else rate
         total = (stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s) / rate
         if stage.progress is not None and stage.progress >= 0.05 and elapsed > 0 and quantile == "p50":
             total = elapsed / min(stage.progress, 1.0)
@@ -230,13 +265,21 @@ class View:
     ) -> None:
         """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
         last look was at the snapshot before."""
-        follows = False
-        if self._is_new or now < self.now or not self._is_akin(snapshot, profiles):
+        follows, again = False, Again()
+        nodes: dict[str, Node | None] = {}
+        if self._is_new or now < self.now:
             self._begin(snapshot, profiles)
             self._is_new = False
         else:
             self._undo()
             follows = news is not None and news.serial == self._serial + 1
+            if news is not None and follows:
+                nodes = {name: one for name, one in news.nodes.items() if self.nodes.get(name) is not one}
+            elif snapshot.nodes is not self.snapshot.nodes:
+                nodes = _differences(self.nodes, snapshot.nodes)
+            nodes = {name: one for name, one in nodes.items() if self.nodes.get(name) != one}
+            again = self._concerned(snapshot, profiles, nodes)
+        windows = self.snapshot.maintenance
         self.snapshot, self.now, self._profiles = snapshot, now, profiles
         self.pools: dict[str, Pool] = {pool.name: pool for pool in snapshot.pools}
         self.projects = {project.id: project for project in snapshot.projects}
@@ -249,11 +292,12 @@ class View:
         self.resizes: list[Resize] = []
         self.moves: list[Move] = []
         self.wakes: list[float] = []
+        self.turns: list[Rotation] = []
         self.doomed: set[str] = set()
         self.ahead: dict[str, int] = {}
         self.broken: list[Stage] = []
         self.lifted: set[str] = set()
-        self.stirred: set[str] = set(snapshot.stirred)
+        self.stirred: set[str] = set(snapshot.stirred) | again.stirred
         self.evictable: dict[object, bool] = {}
         self._positions: Column | None = None
         self.refusals: dict[object, list[Reason]] = {}
@@ -270,6 +314,12 @@ class View:
         self._undone = {}
         self._serial = news.serial if news is not None else -2
         begun = self._begun
+        running = {**{name: self.running[name] for name in again.running if name in self.running}, **running}
+        for name in running:
+            if name in self.running:
+                self._leave(self.running.pop(name))
+        again.waiting |= self._see_nodes(nodes, again, windows)
+        waiting = {**{name: self.waiting[name] for name in again.waiting if name in self.waiting}, **waiting}
         self._see_running(running)
         for name, option in begun.items():
             if name not in self.running:
@@ -279,13 +329,13 @@ class View:
         self._see_promises()
         self.fences = {
             device.id: device.fenced_for
-            for node in self._fenced
+            for node in self._fenced.values()
             for device in node.devices
             if device.fenced_for is not None and device.fenced_for in self.waiting
         }
         self.fence_ends = {
             device.id: device.fenced_until or fences.until(now, ())
-            for node in self._fenced
+            for node in self._fenced.values()
             for device in node.devices
             if device.id in self.fences
         }
@@ -312,33 +362,125 @@ class View:
         self.spoken: dict[str, float] = {}
         self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
 
-    def _is_akin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> bool:
-        """Whether what was learned about the machines still holds: only fences may have changed."""
-        before = self.snapshot
+    def _concerned(
+        self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], nodes: Mapping[str, Node | None]
+    ) -> Again:
+        """Whom it concerns that these nodes, the pools, their profiles and the measured speeds are not what they were.
+        What stood on the nodes is taken out of the timetable."""
+        before, found = self.snapshot, Again()
+        names = {one.name for one in snapshot.pools} | {one.name for one in before.pools}
+        if snapshot.pools != before.pools:
+            known, now = {one.name: one for one in before.pools}, {one.name: one for one in snapshot.pools}
+            found.stirred = {
+                name for name, one in self.booked.items() if known.get(one.stage.pool) != now.get(one.stage.pool)
+            }
+            found.is_usual_other = [one.typical for one in before.pools] != [one.typical for one in snapshot.pools]
         if profiles is not self._profiles and profiles != self._profiles:
-            return False
-        if snapshot.pools != before.pools or snapshot.speeds != before.speeds:
-            return False
-        if snapshot.maintenance != before.maintenance:
-            return False
-        if snapshot.nodes is before.nodes:
-            return True
-        if len(snapshot.nodes) != len(before.nodes):
-            return False
-        for old, new in zip(before.nodes, snapshot.nodes, strict=True):
-            if old is not new and not _is_same_but_fences(old, new):
-                return False
-        self._see_fences(snapshot)
-        return True
+            found.pools = {name for name in names if _profile_of(profiles, name) != _profile_of(self._profiles, name)}
+        if snapshot.speeds != before.speeds:
+            keys = {*snapshot.speeds, *before.speeds}
+            found.kinds = {key[0] for key in keys if snapshot.speeds.get(key) != before.speeds.get(key)}
+        if found.pools or found.kinds:
+            self._speeds.clear()
+            for name, run in self.running.items():
+                if run.pool in found.pools or run.kind in found.kinds:
+                    found.running.add(name)
+            for name, stage in self.waiting.items():
+                if stage.pool in found.pools or stage.kind in found.kinds:
+                    found.waiting.add(name)
+                    self._unbook_for_now(name)
+        for name, one in nodes.items():
+            if one is not None and self.fleet.is_like_before(one):
+                continue
+            found.nodes.add(name)
+            if name not in self.fleet.node_row:
+                found.running |= {other for other, run in self.running.items() if name in run.placement.nodes}
+                continue
+            for owner in self.table.owners(self.fleet.rows_at(self.fleet.node_row[name])):
+                found.running |= {owner, owner.removesuffix(GOES_ON)} & self.running.keys()
+                self._unbook_for_now(owner)
+        return found
 
-    def _see_fences(self, snapshot: Snapshot) -> None:
-        self._fenced = [node for node in snapshot.nodes if any(device.fenced_for for device in node.devices)]
-        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+    def _unbook_for_now(self, name: str) -> None:
+        """Take out the entry of a stage, if it has one; what is on record is entered again later."""
+        if name in self.booked:
+            self.free(self.unbook(name).option.grants)
+
+    def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
+        """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
+        out before. Gives the waiting stages whose ways to run are not those of before."""
+        if not nodes and not again and self.snapshot.maintenance == windows:
+            return set()
+        rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
+        deep = {row for name in again.nodes if (row := self.fleet.node_row.get(name)) is not None}
+        moved = bool(again.nodes) or self.snapshot.maintenance != windows
+        kits = {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
+        pools = {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        if moved:
+            self._open(windows, anew=self.snapshot.maintenance == windows)
+        for name, node in nodes.items():
+            if node is None:
+                self.fleet.take_out(name)
+                del self.nodes[name]
+                self._fenced.pop(name, None)
+                continue
+            self.fleet.put(node)
+            self.nodes[name] = node
+            rows.append(self.fleet.node_row[name])
+            if name in again.nodes:
+                deep.add(self.fleet.node_row[name])
+            if any(device.fenced_for for device in node.devices):
+                self._fenced[name] = node
+            else:
+                self._fenced.pop(name, None)
+        if deep or again:
+            self._kin_charges, self._sizes, self.heads = [], {}, Heads()
+        for row in sorted(deep):
+            self.ledger.follow(row)
+            self.table.follow(row)
+        if self.freed is not None:
+            self.freed |= deep
+        if moved:
+            self._close(self.snapshot.maintenance)
+        self.ledger.touched += sorted(set(rows) - deep)
+        kits |= {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
+        pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        concerned = {one for one in self._shapes.values() if deep and shapes.is_concerned(one, self.fleet, kits, pools)}
+        others = self._see_shapes(sorted(set(rows)), sorted(deep), again, concerned)
+        kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
+        slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
+        return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
+
+    def _see_shapes(
+        self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[Shape]
+    ) -> set[Shape]:
+        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before,
+        which is of interest to the shapes ``concerned``; gives those whose ways are others now."""
+        others = set()
+        if again.pools:
+            for key in [key for key, one in self._shapes.items() if one.pool not in self.pools]:
+                del self._shapes[key]
+            self._shape_of.clear()
+        for shape in self._shapes.values() if rows or again else ():
+            profile, speeds = self.profile(shape.pool), self.snapshot.speeds
+            if shape.pool in again.pools or shape.sample.kind in again.kinds:
+                shapes.work_out_anew(shape, self.fleet, profile, speeds)
+            elif shape in concerned and shapes.change(shape, self.fleet, profile, speeds, deep):
+                others.add(shape)
+            for way in shape.every:
+                way.places.forget(rows)
+                if again.is_usual_other:
+                    way.judge_anew()
+        for name in [name for name, one in self.booked.items() if self.shape(one.stage) in others]:
+            self.stirred.add(name)
+            self._unbook_for_now(name)
+        return others
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         """Forget everything."""
         self.snapshot, self._profiles = snapshot, profiles
-        self._see_fences(snapshot)
+        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+        self._fenced = {node.id: node for node in snapshot.nodes if any(one.fenced_for for one in node.devices)}
         self.fleet = Fleet(snapshot.nodes)
         self.ledger = Ledger(self.fleet)
         self.table = Timetable(self.fleet)
@@ -357,6 +499,8 @@ class View:
         self.booked: dict[str, Booking] = {}
         # Whose entry was made, moved or taken out since the last look.
         self._rewritten: set[str] = set()
+        # Whose promise on record could not be entered.
+        self._astray: set[str] = set()
         self.entries: dict[str, dict[int, int]] = {}
         self.freed: set[int] | None = None
         if snapshot.given_back is not None:
@@ -379,6 +523,15 @@ class View:
         self._shape_of: dict[object, tuple[object, Shape]] = {}
         # Of the very stages that wait, by identity: nobody else can have it while they do.
         self._shape_here: dict[int, Shape] = {}
+
+    def _open(self, windows: Iterable[Maintenance], *, anew: bool) -> None:
+        """Take out the times in which nodes do not serve. Unless they are entered ``anew``, anything may be had earlier
+        on these nodes."""
+        for window in windows:
+            self.table.drop(f"maintenance {window.id}")
+            if self.freed is not None and not anew:
+                rows = (self.fleet.node_row.get(name) for name in window.nodes)
+                self.freed.update(row for row in rows if row is not None)
 
     def _close(self, windows: Iterable[Maintenance]) -> None:
         """Enter the times in which nodes do not serve."""
@@ -429,9 +582,7 @@ class View:
             self._leave(stage)
 
     def _see_running(self, changes: Mapping[str, Running | None]) -> None:
-        for name in changes:
-            if name in self.running:
-                self._leave(self.running.pop(name))
+        """Enter those that run now and are not what they were, and say anew when those will be done that are late."""
         came = {name: stage for name, stage in sorted(changes.items()) if stage is not None}
         is_first = not self.running
         self.running.update(came)
@@ -504,8 +655,9 @@ class View:
     def _foreseen(self, stage: Running) -> tuple[float, float]:
         """When it will probably be done, and when at worst."""
         quantile = self.profile(stage.pool).plan_with
-        end = self.predicted_end(stage, quantile)
-        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90"))
+        rate = self._rate(stage)
+        end = self.predicted_end(stage, quantile, rate)
+        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90", rate))
 
     def _drifts(self, stage: Running) -> bool:
         """Whether its predicted end changes with the clock."""
@@ -531,12 +683,12 @@ class View:
         self.table.take(stage.id, given, ALWAYS, until, late if not keeps else until)
         if keeps:
             kept = tuple(one for rank in ranks[:keeps] for one in rank)
-            self.table.take(f"{stage.id} goes on", kept, ALWAYS, end, late)
+            self.table.take(f"{stage.id}{GOES_ON}", kept, ALWAYS, end, late)
 
     def _vacate(self, name: str) -> None:
         """Take out what a running stage was foreseen to hold."""
         self.table.drop(name)
-        self.table.drop(f"{name} goes on")
+        self.table.drop(f"{name}{GOES_ON}")
 
     def _leave(self, stage: Running) -> None:
         grants = grants_of(stage)
@@ -565,29 +717,34 @@ class View:
                 self._shape_here.pop(id(self.waiting[name]), None)
             if new is None and name in self.waiting:
                 del self.waiting[name]
-                self.line.leave(name)
                 self.gated.discard(name)
+            if name in self.line.slot and (new is None or self.takes_turns(new.pool)):
+                self.line.leave(name)
             if name in self.booked and not self._still_stands(self.booked[name], new):
                 self.free(self.booked[name].option.grants)
                 self.unbook(name)
         came = [new for new in changes.values() if new is not None]
         self.waiting.update((stage.id, stage) for stage in came)
-        if len(came) <= FEW:
-            for stage in came:
-                self._shape_here[id(stage)] = self._find_shape(stage)
+        self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
+        turning = {stage.pool for stage in came}
+        turning = {pool for pool in turning if self.takes_turns(pool)}
+        queued = [stage for stage in came if stage.pool not in turning] if turning else came
+        if len(queued) <= FEW:
+            for stage in queued:
                 group = self.group(stage)
                 self.line.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
         else:
-            self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
-            groups = [self.group(stage) for stage in came]
-            kins = [(group[0], stage.priority) for group, stage in zip(groups, came, strict=True)]
-            self.line.fill(came, groups, kins, np.array([self._least_s(stage) for stage in came]))
+            groups = [self.group(stage) for stage in queued]
+            kins = [(group[0], stage.priority) for group, stage in zip(groups, queued, strict=True)]
+            self.line.fill(queued, groups, kins, np.array([self._least_s(stage) for stage in queued]))
         for stage in came:
             self._note_waiting(stage)
 
     def _see_promises(self) -> None:
-        """Let each entry stand as the record has it: what the last cycle decided may not have been written."""
-        for name in sorted(self._rewritten & self.waiting.keys()):
+        """Let each entry stand as the record has it: what the last cycle decided may not have been written, and where
+        an entry could not be made it is tried again."""
+        astray, self._astray = self._astray, set()
+        for name in sorted((self._rewritten | astray) & self.waiting.keys()):
             stage, booking = self.waiting[name], self.booked.get(name)
             if booking is not None:
                 promise = booking.promise
@@ -631,7 +788,11 @@ class View:
         profile = self.profile(stage.pool)
         shape = self.shape(stage)
         way = self.way_of(shape, promise)
-        if profile.timetable == "none" or way is None:
+        if profile.timetable == "none":
+            return
+        if way is None:  # a device of it cannot be used: perhaps it can be again later
+            self._astray.add(stage.id)
+            self.lifted.add(stage.id)
             return
         if promise.start_at <= self.now:
             self.free(one for rank in promise.placement.grants for one in rank)
@@ -831,6 +992,16 @@ class View:
         milli, memory = self.ledger.free(one.device)
         return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
 
+    def keep_for_turns(self) -> list[Grant]:
+        """Take what stands free behind the fences of pools that take turns; gives what must be given back to them."""
+        kept = []
+        for device, owner in sorted(self.fences.items()):
+            if self.takes_turns(self.waiting[owner].pool):
+                milli, memory = self.ledger.free(device)
+                kept.append(Grant(device, max(0, milli), max(0, memory)))
+                self.ledger.close(device)
+        return kept
+
     def close_fences(self) -> None:
         """Take from everybody else what stands free behind a fence."""
         for device, owner in sorted(self.fences.items()):
@@ -844,9 +1015,9 @@ class View:
                 self._tentative.append(f"fence {device}")
 
     def _rate(self, stage: Running) -> float:
-        row, sort = self.fleet.row, self.fleet.sort
+        row, sort, kinds = self.fleet.row, self.fleet.sort, self.fleet.kinds
         held = [one for one in grants_of(stage) if one.device in row]
-        special = [one for one in held if self.fleet.kinds[one.device] != "cpu"] or held
+        special = [one for one in held if kinds[one.device] != "cpu"] or held
         sorts = {(sort[row[one.device]], one.part.profile if one.part else "") for one in special}
         return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
 
@@ -896,10 +1067,5 @@ def grants_of(stage: Running) -> tuple[Grant, ...]:
     return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)
 
 
-def _is_same_but_fences(old: Node, new: Node) -> bool:
-    if len(old.devices) != len(new.devices) or replace(old, devices=new.devices) != new:
-        return False
-    return all(
-        before is now or replace(before, fenced_for=now.fenced_for, fenced_until=now.fenced_until) == now
-        for before, now in zip(old.devices, new.devices, strict=True)
-    )
+def _profile_of(profiles: Profile | Mapping[str, Profile], pool: str) -> Profile | None:
+    return profiles if isinstance(profiles, Profile) else profiles.get(pool)

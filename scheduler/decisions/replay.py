@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler import profiles
-from scheduler.core import planning
+from scheduler.core import engine
 from scheduler.core.profile import Profile
 from scheduler.core.types import Plan
 from scheduler.decisions import canonical, code
@@ -35,13 +35,13 @@ def profiles_of(record: Record) -> dict[str, Profile]:
 
 def replay(record: Record) -> Replay:
     """Plans again from what the record holds, and from nothing else."""
-    plan = planning.plan(record.snapshot, profiles_of(record), record.at)
+    plan = engine.plan(record.snapshot, profiles_of(record), record.at)
     return Replay(record, plan, canonical.digest(plan) == record.digest, record.code == code.version())
 
 
 def under(record: Record, chosen: Profile | Mapping[str, Profile]) -> Plan:
     """What another profile would have decided on the same world."""
-    return planning.plan(record.snapshot, chosen, record.at)
+    return engine.plan(record.snapshot, chosen, record.at)
 
 
 def specs_of(names: Mapping[str, str]) -> dict[str, dict[str, object]]:

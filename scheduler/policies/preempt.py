@@ -143,7 +143,7 @@ class Preempt:
             view.ledger.rollback(mark)
             return None
         for one in sorted(stopped, key=lambda one: (-one.priority, -price.price(one, view.now), one.id)):
-            view.ledger.claim(_grants(one))
+            view.ledger.occupy(_grants(one))
             if grant(asks, place, view.ledger) is not None:
                 stopped.remove(one)  # it fits with this one still there
             else:

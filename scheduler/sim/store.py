@@ -84,6 +84,7 @@ class MemoryStore:
         self._usage: dict[str, Usage] = {}
         self._seen: tuple[Node, ...] = ()
         self._seen_fences: dict[str, tuple[str, float]] = {}
+        self._told: dict[str, Node] = {}
         self._fences: dict[str, tuple[str, float]] = {}
         self._stops: dict[str, set[str]] = {}
         self._circles: frozenset[str] = frozenset()
@@ -98,13 +99,16 @@ class MemoryStore:
     # -- the engine's side ------------------------------------------------------------------------------------------
 
     def load(self, now: float) -> Snapshot:
-        self._news = News(self._news.serial + 1, self._came, self._began)
-        self._came, self._began = {}, {}
         self._fences = {device: one for device, one in self._fences.items() if one[1] > now and one[0] in self._waiting}
+        before, nodes = self._seen, self._nodes()
+        changed = () if nodes is before else (one for one in nodes if self._told.get(one.id) is not one)
+        self._news = News(self._news.serial + 1, self._came, self._began, {one.id: one for one in changed})
+        self._came, self._began = {}, {}
+        self._told.update((one.id, one) for one in self._news.nodes.values() if one)
         used = {name: account.at(now) for name, account in self._usage.items()}
         projects = sorted(set(self._usage) | set(self._weights))
         return Snapshot(
-            nodes=self._nodes(),
+            nodes=nodes,
             waiting=tuple(self._waiting.values()),
             running=tuple(self._running.values()),
             projects=tuple(Project(name, self._weights.get(name, 1.0), used.get(name, 0.0)) for name in projects),

@@ -12,7 +12,6 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from scheduler.core import cycle, retry, speed
 from scheduler.core.elastic import faster
@@ -20,7 +19,6 @@ from scheduler.core.engine import Planner
 from scheduler.core.feasible import never_fits
 from scheduler.core.lifecycle import Cause, NodeState, State
 from scheduler.core.profile import Profile
-from scheduler.core.rotation import Rotator
 from scheduler.core.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
 from scheduler.sim.store import Entry, MemoryStore
 from scheduler.sim.traces import Arrival
@@ -77,7 +75,7 @@ class World:
         # Told of every attempt that ends: witness(running, now, done=whether its work is).
         self.witness: Callable[..., None] | None = None
         self._profile, self._every_s = profile, every_s
-        self._planner: Any = Planner() if profile.rotates == "none" else Rotator()
+        self._planner = Planner()
         self._possible: dict[object, bool] = {}
         self._dice = random.Random(seed)
         self._true_s: dict[str, float] = {}

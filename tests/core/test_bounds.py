@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.protocol import MOST_BYTES, MOST_DEVICES, MOST_MILLI, MOST_RATE, Why
 from scheduler import profiles
-from scheduler.core import aside, planning
+from scheduler.core import aside, engine
 from scheduler.core.lifecycle import Cause, NodeState
 from scheduler.core.types import (
     Alternative,
@@ -89,14 +89,14 @@ def test_the_largest_of_everything_is_planned_and_its_plan_is_written(
     memory: int, milli: int, rate: float, windows: int, asked: int, profile: str
 ) -> None:
     seen = world(memory, milli, rate, windows, asked)
-    plan = planning.plan(seen, profiles.named(profile), 100.0)
+    plan = engine.plan(seen, profiles.named(profile), 100.0)
     assert len(plan.starts) + len(plan.waits) == len(seen.waiting)
     assert canonical.digest(plan)
 
 
 def test_more_overlapping_windows_than_any_array_counts_are_only_full() -> None:
     seen = world(MOST_BYTES, 1000, 1.0, 9_000, 0)
-    plan = planning.plan(seen, profiles.named("hybrid"), 100.0)
+    plan = engine.plan(seen, profiles.named("hybrid"), 100.0)
     assert plan.starts
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine, planning
+from scheduler.core import aside, engine
 from scheduler.core.lifecycle import NodeState, State
 from scheduler.core.types import Node, Plan, Snapshot, Stage
 from scheduler.profiles import named
@@ -153,11 +153,11 @@ def test_in_a_crowd_too(profile: str) -> None:
 
 
 def test_after_a_while_it_begins_anew_and_says_so() -> None:
-    crowd, planner, knew = Crowd(1), planning.Planner(most=3), []
+    crowd, planner, knew = Crowd(1), aside.Planner(most=3), []
     for _ in range(7):
         plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
         assert planner.seen is not None
-        assert planning.plan(planner.seen, named("hybrid"), crowd.now) == plan
+        assert engine.plan(planner.seen, named("hybrid"), crowd.now) == plan
         knew.append(planner.seen.given_back is not None)
         crowd.go_on(plan)
     assert not any(knew[::3])
@@ -165,7 +165,7 @@ def test_after_a_while_it_begins_anew_and_says_so() -> None:
 
 
 def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd, planner = Crowd(2), planning.Planner()
+    crowd, planner = Crowd(2), aside.Planner()
     crowd.go_on(planner.plan(crowd.world, named("hybrid"), crowd.now))
     with monkeypatch.context() as patch:
         patch.setattr(engine.explain, "conclude", lambda *_: 1 / 0)
@@ -174,4 +174,4 @@ def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
     assert planner.seen is not None
     assert planner.seen.given_back is None
-    assert plan == planning.plan(crowd.world, named("hybrid"), crowd.now)
+    assert plan == engine.plan(crowd.world, named("hybrid"), crowd.now)

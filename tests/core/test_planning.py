@@ -7,8 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine, planning, rotation
-from scheduler.core.profile import Profile
+from scheduler.core import engine
 from scheduler.core.types import Pool, Snapshot
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
@@ -29,7 +28,7 @@ def test_each_pool_goes_by_its_own_mode() -> None:
         ),
         pools=BOTH,
     )
-    plan = planning.plan(world, PROFILES, NOW)
+    plan = engine.plan(world, PROFILES, NOW)
     assert [(one.victim, one.stage) for one in plan.preempts] == [("r008", "s002")], (
         "equals never preempt, but turns come"
     )
@@ -42,14 +41,14 @@ def test_each_pool_goes_by_its_own_mode() -> None:
 def test_on_shared_nodes_the_pool_that_takes_turns_gets_what_the_other_left() -> None:
     both = node("a", 2, pools=("default", "turns"))
     world = Snapshot((both,), (stage(1), stage(2, gpus=2, pool="turns"), stage(3, pool="turns")), pools=BOTH)
-    assert set(starts(planning.plan(world, PROFILES, NOW))) == {"s001", "s003"}
+    assert set(starts(engine.plan(world, PROFILES, NOW))) == {"s001", "s003"}
 
 
-def test_where_all_pools_have_one_mode_nothing_is_put_together() -> None:
-    world = Snapshot((node("a", 1),), (stage(1), stage(2)))
-    assert planning.plan(world, named("hybrid"), NOW) == engine.plan(world, named("hybrid"), NOW)
-    turns = Profile("turns", named("turns").policies, rotates="event")
-    assert planning.plan(world, turns, NOW) == rotation.plan(world, turns, NOW)
+def test_what_was_freed_for_a_stage_that_takes_turns_goes_to_it_and_not_to_the_other_pool() -> None:
+    both = node("a", 1, pools=("default", "turns"))
+    fenced = tuple(replace(one, fenced_for="s002") if one.kind == "gpu" else one for one in both.devices)
+    world = Snapshot((replace(both, devices=fenced),), (stage(1), stage(2, pool="turns")), pools=BOTH)
+    assert set(starts(engine.plan(world, PROFILES, NOW))) == {"s002"}
 
 
 @given(worlds(), st.sets(st.integers(0, 40)))
@@ -60,4 +59,4 @@ def test_the_laws_hold_for_both_together(world: Snapshot, moved: set[int]) -> No
     )
     nodes = tuple(replace(one, pools=("default", "turns")) for one in world.nodes)
     world = replace(world, waiting=waiting, nodes=nodes, pools=BOTH)
-    check_laws(world, planning.plan(world, PROFILES, NOW))
+    check_laws(world, engine.plan(world, PROFILES, NOW))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import rotation
+from scheduler.core import engine
 from scheduler.core.lifecycle import State
 from scheduler.core.profile import Profile
 from scheduler.core.types import Device, Estimate, Node, Plan, Running, Snapshot, Start
@@ -35,7 +35,7 @@ def going(number: int, devices: dict[str, list[str]], p50: float, **more: object
 
 def turn(world: Snapshot, profile: Profile = FREE) -> Plan:
     """The plan, after what holds for every rotation was checked."""
-    plan = rotation.plan(world, profile, NOW)
+    plan = engine.plan(world, profile, NOW)
     check(world, plan)
     return plan
 
@@ -227,4 +227,4 @@ def test_laws_hold_in_any_world_and_any_order(data: st.DataObject) -> None:
     profile = data.draw(st.sampled_from([FREE, PRICED]))
     plan = turn(world, profile)
     mixed = replace(world, waiting=tuple(reversed(world.waiting)), running=tuple(reversed(world.running)))
-    assert rotation.plan(mixed, profile, NOW) == plan
+    assert engine.plan(mixed, profile, NOW) == plan

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler import profiles
-from scheduler.core import rotation
+from scheduler.core import engine
 from scheduler.core.profile import Profile
 from scheduler.core.types import Estimate, Plan, Running, Snapshot
 from scheduler.core.view import View
@@ -45,7 +45,7 @@ def going(number: int, devices: dict[str, list[str]], **more: object) -> Running
 
 
 def turn(world: Snapshot, *policies: object) -> Plan:
-    return rotation.plan(world, Profile("p", tuple((one, 1.0) for one in policies), rotates="event"), NOW)
+    return engine.plan(world, Profile("p", tuple((one, 1.0) for one in policies), rotates="event"), NOW)
 
 
 def where(plan: Plan) -> dict[str, str]:
@@ -198,9 +198,9 @@ def test_balance_shares_out_gangs_of_all_widths() -> None:
 def test_deal_changes_models_from_round_to_round() -> None:
     world = Snapshot(MIXED, (stage(1),), speeds=SPEEDS)
     profile = Profile("p", ((Deal(round_s=100.0), 1.0), (Gang(), 1.0)), rotates=100.0)
-    seen = {where(rotation.plan(world, profile, NOW + 100.0 * turn))["s001"] for turn in range(12)}
+    seen = {where(engine.plan(world, profile, NOW + 100.0 * turn))["s001"] for turn in range(12)}
     assert seen == {"a", "b"}
-    assert rotation.plan(world, profile, NOW) == rotation.plan(world, profile, NOW)
+    assert engine.plan(world, profile, NOW) == engine.plan(world, profile, NOW)
 
 
 def test_deal_favours_no_model() -> None:

@@ -155,15 +155,15 @@ def test_what_makes_the_engine_raise_is_found_and_set_aside(live: Yard, monkeypa
             raise ZeroDivisionError("stage")
         return whole(snapshot, *rest)
 
-    whole = aside.planning.plan
-    monkeypatch.setattr(aside.planning, "plan", plan)
-    base = aside.planning.Planner.plan
+    whole = aside.engine.plan
+    monkeypatch.setattr(aside.engine, "plan", plan)
+    base = aside.engine.Planner.think
 
     def remembered(self, snapshot, *rest):  # type: ignore[no-untyped-def]
         plan(snapshot, *rest[:2])
         return base(self, snapshot, *rest)
 
-    monkeypatch.setattr(aside.planning.Planner, "plan", remembered)
+    monkeypatch.setattr(aside.engine.Planner, "think", remembered)
     loop.cycle()
     assert [states(job)["main"] for job in jobs] == ["STARTING"] * 3 + ["PENDING"] + ["STARTING"] * 2
     assert said(alarms.NODE) == {"c": "it cannot be planned: OverflowError: node"}

@@ -14,7 +14,7 @@ from controlplane.jobs.models import Attempt, Claim, Job
 from controlplane.live.store import clock
 from controlplane.pools.models import Pool
 from scheduler import profiles
-from scheduler.core import planning
+from scheduler.core import engine
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 GPU = {"kind": "gpu"}
@@ -129,7 +129,7 @@ def test_who_is_displaced_may_go_on_elsewhere_because_it_is_known_what_it_asks(t
     turning.agent("b", cpu("b", cores=4), gpu("b"))
     both = turning.submit(devices={**GPU, "count": 2}, time_limit="10m")
     seen = turning.store.load(clock())
-    plan = planning.plan(seen, profiles.named("turns"), clock())
+    plan = engine.plan(seen, profiles.named("turns"), clock())
     assert [(one.victim, one.stage) for one in plan.preempts] == [(str(stage(long).id), str(stage(both).id))]
     names = {node.id: node.name for node in seen.nodes}
     assert {one.stage: names[one.placement.nodes[0]] for one in plan.swaps} == {
@@ -137,5 +137,5 @@ def test_who_is_displaced_may_go_on_elsewhere_because_it_is_known_what_it_asks(t
         str(stage(both).id): "a",
     }
     blind = replace(seen, running=tuple(replace(one, alternatives=()) for one in seen.running))
-    swaps = planning.plan(blind, profiles.named("turns"), clock()).swaps
+    swaps = engine.plan(blind, profiles.named("turns"), clock()).swaps
     assert str(stage(long).id) not in {one.stage for one in swaps}

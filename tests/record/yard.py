@@ -18,7 +18,7 @@ from controlplane.live import desired
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool, PriorityClass
 from scheduler import profiles
-from scheduler.core import planning
+from scheduler.core import aside, engine
 from scheduler.core.cycle import Cycle, run
 from scheduler.decisions import canonical
 
@@ -125,7 +125,7 @@ class Yard:
         for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):
             PriorityClass.objects.create(name=name, value=value)
         self.store = LiveStore()
-        self.planner = planning.Planner()
+        self.planner = aside.Planner()
 
     def agent(self, name: str, *devices: protocol.Device) -> Agent:
         node, _ = fleet.enrol(fleet.make_join_token(self.pool), name)
@@ -143,7 +143,7 @@ class Yard:
         """One cycle as the live loop has it; what it decided follows from the snapshot alone."""
         now = clock() if now is None else now
         done = run(self.store, profiles.named, now, self.planner)
-        anew = planning.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
+        anew = engine.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
         assert canonical.digest(anew) == canonical.digest(done.plan)
         return done
 
