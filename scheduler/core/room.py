@@ -16,8 +16,9 @@ from scheduler.core.fleet import Fleet, Rows
 from scheduler.core.shape import Way
 from scheduler.core.view import View
 
-# What is taken last: devices on another NUMA node, after them those that warn, and none that is not free.
-_ABROAD, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**50), np.int64(2**60)
+# What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and none
+# that is not free.
+_ABROAD, _APART, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**45), np.int64(2**50), np.int64(2**60)
 _REMEMBERED = 10_000
 
 
@@ -41,14 +42,16 @@ class Room:
 class Columns:
     """Static facts about the devices of a fleet, for policies that place.
 
-    ``numa`` is the NUMA node of each device row (-1 where it is not known), ``warned`` whether it warns; the last value
-    of both stands for "no such device".
+    ``numa`` and ``group`` are the NUMA node and the link group of each device row (-1 where it is not known), ``warned``
+    whether it warns; the last value of each stands for "no such device".
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self.kinds: tuple[str, ...] = tuple(sorted({device.kind for device in fleet.devices}))
         numas = [-1 if device.numa is None else device.numa for device in fleet.devices]
         self.numa: Rows = np.array([*numas, -1], dtype=np.int64)
+        groups = [-1 if device.group is None else device.group for device in fleet.devices]
+        self.group: Rows = np.array([*groups, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
         self._fleet = fleet
         self._by_kind: dict[str, Rows] = {}
@@ -134,15 +137,25 @@ def taken(way: Way, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
     if asked.count == 1:
         tightest = np.arange(len(rows)), spare.argmin(axis=1)
         return at[tightest][:, None], need[tightest][:, None]
-    numa = np.where(fits & ~facts.warned[at], facts.numa[at], -1)
-    home, fewest = np.full(len(rows), -2), np.full(len(rows), _NOT_FREE)
-    for code in np.unique(numa[numa >= 0]).tolist():
-        size = (numa == code).sum(axis=1)
-        better = (size >= asked.count) & (size < fewest)
-        home[better], fewest[better] = code, size[better]
-    spare += np.where(fits & (facts.numa[at] != home[:, None]), _ABROAD, 0)
+    sound = fits & ~facts.warned[at]
+    group = _smallest(np.where(sound, facts.group[at], -1), asked.count)
+    is_apart = (facts.group[at] != group) & (group >= 0)
+    numa = _smallest(np.where(sound & ~is_apart, facts.numa[at], -1), asked.count)
+    spare += np.where(fits & is_apart, _APART, 0)
+    spare += np.where(fits & (facts.numa[at] != numa) & (numa >= 0), _ABROAD, 0)
     order = spare.argsort(axis=1, kind="stable")[:, : asked.count]
     return np.take_along_axis(at, order, axis=1), np.take_along_axis(need, order, axis=1)
+
+
+def _smallest(places: Rows, count: int) -> Rows:
+    """Line by line, of the places (0 and above) that come ``count`` times or more the one that comes least often, the
+    first by number of equals; -1 where there is none. The answer has one column."""
+    home, fewest = np.full((len(places), 1), -1), np.full((len(places), 1), _NOT_FREE)
+    for code in np.unique(places[places >= 0]).tolist():
+        size = (places == code).sum(axis=1, keepdims=True)
+        better = (size >= count) & (size < fewest)
+        home[better], fewest[better] = code, size[better]
+    return home
 
 
 def asked_kinds(way: Way) -> tuple[str, ...]:

@@ -38,6 +38,9 @@ class Device:
     ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
     who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
     parts are granted and nothing else.
+
+    Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
+    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Device:
     partitions: str = ""
     made: tuple[Part, ...] | None = None
     whole: bool = True
+    group: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

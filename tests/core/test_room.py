@@ -26,7 +26,10 @@ def rooms(draw: st.DrawFn) -> tuple[View, room.Way]:
         one = node(f"n{i}", draw(st.integers(0, 4)), 32, npus=draw(st.integers(0, 1)))
         devices = tuple(
             replace(
-                device, numa=draw(st.sampled_from([None, 0, 1])), warned=draw(st.sampled_from([False, False, True]))
+                device,
+                numa=draw(st.sampled_from([None, 0, 1])),
+                group=draw(st.sampled_from([None, 0, 0, 1])),
+                warned=draw(st.sampled_from([False, False, True])),
             )
             if device.kind != "cpu"
             else device
