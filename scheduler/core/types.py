@@ -40,7 +40,8 @@ class Device:
     parts are granted and nothing else.
 
     Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
-    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link.
+    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link. ``busy`` is its mean utilisation of
+    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Device:
     made: tuple[Part, ...] | None = None
     whole: bool = True
     group: int | None = None
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ class Node:
 
     ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
     domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
-    one that has no container engine ``runs_images`` not.
+    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in Gbit/s;
+    ``None`` before any did. ``load`` says how much more it has to do than it can: 0 idle, 1 full, beyond that tasks queue
+    for cores or stand still for disks or memory; in steps of an eighth.
     """
 
     id: str
@@ -81,6 +85,8 @@ class Node:
     cached: tuple[str, ...] = ()
     awake: bool = True
     runs_images: bool = True
+    fetch_gbps: float | None = None
+    load: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
