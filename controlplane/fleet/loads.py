@@ -1,5 +1,7 @@
-"""How busy devices and nodes are of late, as the engine sees it: decayed means in coarse steps, so that a node that only
-wavers is not news every second."""
+"""How busy devices and nodes are of late, as the engine sees it.
+
+Decayed means in coarse steps: a node that only wavers is not news every second.
+"""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def look() -> tuple[tuple[Node, ...], Aside]:
 
 
 def _device(row: _DeviceRow, may_divide: bool) -> Device:
-    i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division, *more = row
-    group, busy = more
+    (i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division) = row[:14]
+    group, busy = row[14:]
     table, made, whole = "", None, True
     if division is not None:
         table, made, whole = divisions.for_engine(vendor, model, division, may_divide=may_divide)

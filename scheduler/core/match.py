@@ -178,7 +178,7 @@ def _home(devices: Sequence[Device], count: int) -> tuple[int | None, int | None
 
 
 def _smallest(places: Sequence[int | None], count: int) -> int | None:
-    """Of the places that come ``count`` times or more, the one that comes least often; the first by number of equals."""
+    """Of the places that come ``count`` times or more, the one that comes least often; the lowest of equals."""
     sizes = {place: places.count(place) for place in places if place is not None}
     return min((place for place in sizes if sizes[place] >= count), key=lambda one: (sizes[one], one), default=None)
 

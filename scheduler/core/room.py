@@ -16,8 +16,8 @@ from scheduler.core.fleet import Fleet, Rows
 from scheduler.core.shape import Way
 from scheduler.core.view import View
 
-# What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and none
-# that is not free.
+# What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
+# none that is not free.
 _ABROAD, _APART, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**45), np.int64(2**50), np.int64(2**60)
 _REMEMBERED = 10_000
 
@@ -42,8 +42,8 @@ class Room:
 class Columns:
     """Static facts about the devices of a fleet, for policies that place.
 
-    ``numa`` and ``group`` are the NUMA node and the link group of each device row (-1 where it is not known), ``warned``
-    whether it warns; the last value of each stands for "no such device".
+    ``numa`` and ``group`` are the NUMA node and the link group of each device row (-1 where it is not known),
+    ``warned`` whether it warns; the last value of each stands for "no such device".
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -149,7 +149,7 @@ def taken(way: Way, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
 
 def _smallest(places: Rows, count: int) -> Rows:
     """Line by line, of the places (0 and above) that come ``count`` times or more the one that comes least often, the
-    first by number of equals; -1 where there is none. The answer has one column."""
+    lowest of equals; -1 where there is none. The answer has one column."""
     home, fewest = np.full((len(places), 1), -1), np.full((len(places), 1), _NOT_FREE)
     for code in np.unique(places[places >= 0]).tolist():
         size = (places == code).sum(axis=1, keepdims=True)

@@ -71,9 +71,9 @@ class Node:
 
     ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
     domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
-    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in Gbit/s;
-    ``None`` before any did. ``load`` says how much more it has to do than it can: 0 idle, 1 full, beyond that tasks queue
-    for cores or stand still for disks or memory; in steps of an eighth.
+    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in
+    Gbit/s; ``None`` before any did. ``load`` says how much of what it can do it has to do: 0 idle, 1 full, beyond that
+    tasks queue for cores or stand still for disks or memory; in steps of an eighth.
     """
 
     id: str

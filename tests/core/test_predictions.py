@@ -162,7 +162,9 @@ def test_what_waits_for_memory_is_ranked_by_bandwidth_and_the_rest_by_its_rate()
         assert speed(kind, "", l40s, {(kind, "L40S"): 3.0}) == 3.0, "what was measured comes first"
     assert speed("train", "", l40s, {}) > speed("train", "", a100, {}) == 1.0
     silent = replace(l40s, features={"bf16_tflops": 362.0})
-    assert speed("serve", "", silent, {}) == speed("train", "", silent, {}), "without a bandwidth the rate is all there is"
+    assert speed("serve", "", silent, {}) == speed("train", "", silent, {}), (
+        "without a bandwidth the rate is all there is"
+    )
 
 
 @given(

@@ -31,9 +31,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="node",
             name="fetch_gbps",
-            field=models.FloatField(
-                editable=False, help_text="Gbit/s, measured; null before any was.", null=True
-            ),
+            field=models.FloatField(editable=False, help_text="Gbit/s, measured; null before any was.", null=True),
         ),
         migrations.AddField(
             model_name="host",
