@@ -589,10 +589,18 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     queue: Number | None = None
 
 
+class Fetched(msgspec.Struct, frozen=True):
+    """What came from another node in one go, and how long that took."""
+
+    size_bytes: Counter
+    took_s: Number
+
+
 class TelemetryBatch(msgspec.Struct, frozen=True):
     devices: Annotated[list[DeviceSample], Meta(max_length=20_000)]
     parts: Annotated[list[PartSample], Meta(max_length=20_000)]
     host: HostSample | None = None
+    fetched: Annotated[list[Fetched], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
 
 
 class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):

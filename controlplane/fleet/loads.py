@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from agents.protocol import DeviceSample, HostSample
+from agents.protocol import Fetched, HostSample, TelemetryBatch
 from controlplane.fleet.models import Device, Host, Node
 
 # A measurement counts half after 20 seconds.
@@ -28,6 +28,8 @@ MOST_UTILISATION: Final = 1.05
 # Steps of bandwidth are factors of the square root of two.
 GBPS_STEP: Final = 0.5
 MOST_GBPS: Final = 10_000.0
+# After so many bytes more a measured bandwidth counts half.
+DECAY_BYTES: Final = 1 << 30
 
 _MEANS = """
 SELECT d.id, d.kind, d.busy, s.mean
@@ -70,10 +72,18 @@ def means(before: Mapping[str, float], sample: HostSample, span_s: float) -> dic
     return {**{name: value for name, value in before.items() if name not in told}, **found}
 
 
-def fault(samples: Iterable[DeviceSample], names: Mapping[str, str]) -> str:
+def gbps(one: Fetched) -> float:
+    """How fast it came, in Gbit/s; 0 where no time passed."""
+    return one.size_bytes * 8e-9 / one.took_s if one.took_s > 0 else 0.0
+
+
+def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> str:
     """What is absurd about these measurements, as a sentence; empty where nothing is. ``names`` are those of devices by
     uuid."""
-    for sample in samples:
+    for one in batch.fetched:
+        if not 0 < gbps(one) <= MOST_GBPS:
+            return f"measurement: fetched is {one.size_bytes} bytes in {one.took_s:g} s; at most {MOST_GBPS:g} Gbit/s"
+    for sample in batch.devices:
         if sample.uuid in names and not is_plausible(sample.utilisation):
             bound = "at least 0" if (sample.utilisation or 0.0) < 0 else "at most 1"
             return f"measurement: device {names[sample.uuid]} utilisation is {sample.utilisation:g}; {bound}"
@@ -83,6 +93,21 @@ def fault(samples: Iterable[DeviceSample], names: Mapping[str, str]) -> str:
 def is_plausible(utilisation: float | None) -> bool:
     """Whether a device can be so busy; what was not measured may be anything."""
     return utilisation is None or 0.0 <= utilisation <= MOST_UTILISATION
+
+
+def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
+    """Takes how fast inputs came to a node; what cannot be counts for nothing. Larger transfers count more."""
+    rates = [(one.size_bytes, rate) for one in fetched if 0 < (rate := gbps(one)) <= MOST_GBPS]
+    if not rates:
+        return
+    with transaction.atomic():
+        host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
+        mean = host.means.get("fetch")
+        for size_bytes, rate in rates:
+            weight = size_bytes / (size_bytes + DECAY_BYTES)
+            mean = rate if mean is None else mean + (rate - mean) * weight
+        host.means = {**host.means, "fetch": mean}
+        host.save(update_fields=["means"])
 
 
 def weigh(node: Node) -> bool:

@@ -168,7 +168,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
     now = timezone.now()
     known = Device.objects.filter(node=node).values_list("uuid", "id", "kind", "index")
     devices, names = {row[0]: row[1] for row in known}, {row[0]: f"{row[2]}-{row[3]}" for row in known}
-    absurd = loads.fault(batch.devices, names)
+    absurd = loads.fault(batch, names)
     of_devices = [
         (
             devices[s.uuid],
@@ -193,6 +193,7 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
             cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
     if batch.host is not None:
         hosts.measured(node, batch.host, now)
+    loads.note_fetched(node, batch.fetched)
     if loads.weigh(node) or absurd:
         alarms.raised(alarms.MEASUREMENT, {node.name: absurd} if absurd else {}, about=node.name)
     if of_devices or of_parts or batch.host is not None:

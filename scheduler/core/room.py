@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.fleet import Fleet, Rows
+from scheduler.core import topology
+from scheduler.core.fleet import Fleet, Rates, Rows
 from scheduler.core.shape import Way
 from scheduler.core.view import View
 
@@ -53,6 +54,8 @@ class Columns:
         groups = [-1 if device.group is None else device.group for device in fleet.devices]
         self.group: Rows = np.array([*groups, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
+        # What the link of each node row carries, in Gbit/s; 0 where that is not known.
+        self.gbps: Rates = np.array([topology.bandwidth(node) for node in fleet.nodes], dtype=np.float64)
         self._fleet = fleet
         self._by_kind: dict[str, Rows] = {}
         self._cached: dict[str, npt.NDArray[np.bool_]] = {}

@@ -173,7 +173,8 @@ class Stage:
     project.
 
     ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
-    ``inputs`` are the digests of what it reads; ``site`` is where its data must stay. ``within`` is the sort of domain
+    ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
+    where its data must stay. ``within`` is the sort of domain
     (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
 
     ``attained_device_s`` is the service that it received in earlier attempts (devices times seconds), ``received_s``
@@ -226,6 +227,7 @@ class Stage:
     stopped_at: float | None = None
     most_nodes: int = 0
     scaling: float = SCALING
+    input_bytes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from scheduler.policies.conditions import Conditions
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.leftover import Leftover
 from scheduler.policies.locality import Locality
+from scheduler.policies.pack import Pack
 from scheduler.policies.power import Power
 from scheduler.policies.random import Random
 from scheduler.policies.spread import Spread
@@ -198,8 +199,27 @@ def test_locality_goes_where_the_inputs_lie() -> None:
     there = replace(node("b", 1), cached=("d1", "d2"))
     world = Snapshot((node("a", 1), there), (stage(1, inputs=("d1", "d9")),))
     assert (places(world, Locality()), places(world)) == ({"s001": "b"}, {"s001": "a"})
+    sized = replace(world, waiting=(stage(1, inputs=("d1", "d9"), input_bytes=(("d1", 1), ("d9", 8 << 30))),))
+    has_the_large_one = replace(world.nodes[0], cached=("d9",))
+    assert places(replace(sized, nodes=(there, has_the_large_one)), Locality()) == {"s001": "a"}, "bytes, not names"
+    near, far = replace(node("b", 1), fetch_gbps=100.0), replace(node("a", 1), labels={"link-gbps": "1"})
+    assert places(replace(sized, nodes=(far, near)), Locality()) == {"s001": "b"}, "the same bytes come sooner"
     indifferent = replace(world, waiting=(stage(1),))
     assert places(indifferent, Locality()) == {"s001": "a"}
+
+
+def test_locality_is_worth_what_the_transfer_is_of_the_run() -> None:
+    """Ten seconds of transfer outweigh the packing of a short stage, and not of a long one."""
+    used = replace(node("b", 2))
+    has = replace(node("c", 2), cached=("d1",))
+    policies = ((Pack(), 1.0), (Locality(), 20.0))
+
+    def where(p50: float) -> str:
+        one = stage(1, p50=p50, inputs=("d1",), input_bytes=(("d1", 25 << 30),))
+        world = Snapshot((used, has), (one,), (running(7, {"b": ["gpu0"]}),))
+        return "".join(starts(think(world, Profile("one", policies)))["s001"].placement.nodes)
+
+    assert (where(5.0), where(5_000.0)) == ("c", "b")
 
 
 def test_power_wakes_nobody_without_need_and_takes_what_does_most_per_watt() -> None:

@@ -13,7 +13,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.protocol import DeviceSample, HostSample, Inventory, InventoryRef, Link, Report, TelemetryBatch
+from agents.protocol import DeviceSample, Fetched, HostSample, Inventory, InventoryRef, Link, Report, TelemetryBatch
 from controlplane.fleet import links, loads, world
 from controlplane.fleet.models import Alarm, Device, Host
 from controlplane.link import door
@@ -133,6 +133,23 @@ def test_a_utilisation_that_cannot_be_is_left_out_and_said_until_it_is_over(clie
         assert seen("a")["gpu0"].busy == 0.5, "the last good one"
         assert Alarm.objects.get(kind="measurement").says == f"measurement: device gpu-0 utilisation is {says}"
     told(client, agent, 1.02)
+    assert not Alarm.objects.filter(kind="measurement").exists()
+
+
+def test_how_fast_inputs_came_is_the_bandwidth_of_the_node(client: Client, yard: Yard) -> None:
+    agent = yard.agent("a", cpu("a"))
+
+    def bandwidth(*fetched: Fetched) -> float | None:
+        Host.objects.filter(node=agent.node).update(weighed_at=None)
+        assert post(client, agent, "/agent/v1/telemetry", TelemetryBatch([], [], None, [*fetched])).status_code == 204
+        return world.nodes()[0].fetch_gbps
+
+    assert bandwidth() is None
+    assert bandwidth(Fetched(10**10, 10.0)) == 8.0
+    assert bandwidth(Fetched(10**9, 0.9)) == 8.0, "it wavers"
+    assert bandwidth(Fetched(1 << 50, 1.0), Fetched(10**9, 0.0), Fetched(10**9, -1.0)) == 8.0, "that cannot be"
+    assert Alarm.objects.get(kind="measurement").says.startswith(f"measurement: fetched is {1 << 50} bytes in 1 s")
+    assert bandwidth(*[Fetched(10**10, 1.0)] * 9) == 2**6.5
     assert not Alarm.objects.filter(kind="measurement").exists()
 
 
