@@ -1,8 +1,8 @@
 """Finds Huawei Ascend NPUs through ``npu-smi info``, whose columns differ between chips and releases.
 
-Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime knows
-a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that its
-operator divided tells its vNPUs, each with the template that it was made from.
+Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime
+knows a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that
+its operator divided tells its vNPUs, each with the template that it was made from.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.speed import DENSE, MEMORY_BOUND, speed
+from scheduler.core.speed import DENSE, speed
 from scheduler.core.types import Estimate
 from scheduler.predict.durations import Durations
 from scheduler.predict.evidence import closest
@@ -181,7 +181,7 @@ def test_more_of_what_the_work_waits_for_is_faster_and_more_of_the_other_is_noth
         features = {"bf16_tflops": rate, "fp8_tflops": 2 * rate, "fp32_tflops": rate / 8, "memory_gbps": gbps}
         return speed(kind, precision, replace(GPU, features=features), {})
 
-    waits_for_memory = kind in MEMORY_BOUND
+    waits_for_memory = kind in {"serve", "infer"}
     assert (fast(rate, gbps * times) > fast(rate, gbps)) == waits_for_memory
     assert (fast(rate * times, gbps) > fast(rate, gbps)) != waits_for_memory
 

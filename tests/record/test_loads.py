@@ -153,8 +153,11 @@ def test_how_fast_inputs_came_is_the_bandwidth_of_the_node(client: Client, yard:
     assert not Alarm.objects.filter(kind="measurement").exists()
 
 
-@given(st.floats(0, 8), st.lists(st.floats(-0.999, 0.999), max_size=20))
-def test_a_mean_that_wavers_by_less_than_a_quarter_of_a_step_is_no_news(mean: float, offsets: list[float]) -> None:
+@given(st.integers(0, 64), st.floats(0, 1), st.lists(st.floats(-0.99, 0.99), min_size=1, max_size=20))
+def test_a_mean_that_wavers_by_less_than_a_quarter_of_a_step_is_no_news(
+    steps: int, part: float, offsets: list[float]
+) -> None:
+    mean = (steps + part) * loads.STEP
     value = loads.settled(None, mean)
     assert abs(value - mean) <= loads.STEP / 2
     for offset in offsets:
