@@ -28,7 +28,7 @@ READS = [
     "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "nodes",
-    "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
+    "nodes/n1", "topology", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows",
     "openapi.yaml", "docs",
