@@ -49,7 +49,8 @@ class Card:
     ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
     ``processes`` is None where nobody tells them, and empty where there are none. ``division`` is how it is divided,
     where it can be. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by sources only whose cards are of
-    several sorts; else they follow from the vendor and the model.
+    several sorts; else they follow from the vendor and the model. The peers of ``links`` are named by uuid, by
+    PCI address, or by their number after a ``#``.
     """
 
     index: int

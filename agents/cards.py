@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from agents import devices, visible
 from agents.card import WORSE, Card, Condition, Health, Unreadable
 from agents.foreign import foreign_processes
 from agents.probes import Host
-from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
+from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
 from agents.vendor import NoAnswer
 
 DEADLINE_S = 10.0
@@ -61,10 +61,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A vendor as the house writes it, and the kind of its devices."""
+    """A vendor as the house writes it, and the kind of its devices. ``links`` tells, by PCI address, the links that the
+    kernel knows of where no source does."""
 
     vendor: str
     kind: str
+    links: Callable[[Host], Mapping[str, tuple[Link, ...]]] | None = None
 
 
 class CardProbe:
@@ -135,9 +137,13 @@ class CardProbe:
     def _take(self, cards: list[Card]) -> None:
         named = self._identify(cards)
         self._errors, self._told, self._sampled = {}, {}, None
+        seen = self.maker.links(self.host) if self.maker.links is not None else {}
+        names = {name: uuid for uuid, card in named.items() for name in (f"#{card.index}", card.pci) if name}
         for uuid, card in named.items():
             if card.model or uuid not in self._devices:
-                self._devices[uuid] = self._device(uuid, card)
+                told = card.links or seen.get(card.pci or "", ())
+                links = [msgspec.structs.replace(link, peer=names.get(link.peer, link.peer)) for link in told]
+                self._devices[uuid] = self._device(uuid, card, links)
             conditions = self._conditions(uuid, card)
             self._told[uuid] = _codes(conditions)
             if conditions:
@@ -173,7 +179,7 @@ class CardProbe:
             named[uuid] = card
         return named
 
-    def _device(self, uuid: str, card: Card) -> Device:
+    def _device(self, uuid: str, card: Card, links: list[Link]) -> Device:
         visible.name_device(uuid, card.visible_as)
         vendor = card.vendor or self.maker.vendor
         known = devices.known(vendor, card.model)
@@ -192,7 +198,7 @@ class CardProbe:
             simulated=card.simulated,
             features=card.features or (dict(known.features) if known else {}),
             attributes=dict(card.attributes),
-            links=list(card.links),
+            links=links,
             division=card.division,
         )
 

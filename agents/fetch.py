@@ -12,6 +12,7 @@ import shutil
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from agents.beneath import OWN, Folder, Rights
 from agents.ends import clause
 from agents.executors import Unlaunchable
 from agents.manifest import PIECE, Unfit
-from agents.protocol import SOURCES_PATH, AskSources, Input, Source, Sources
+from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
 from agents.server import Channel, Server, ServerRefused, is_loopback
 from agents.stock import Full, Stock
 
@@ -32,6 +33,9 @@ log = logging.getLogger("switchyard.agent")
 PATIENCE_S: Final = 3600.0
 RENEW_S: Final = 15.0
 _TRIES: Final = 3
+# A transfer of less says more of the way there than of its width.
+TELLING_BYTES: Final = 16 << 20
+MOST_TOLD: Final = 256
 
 
 class Unfetched(Unlaunchable):
@@ -47,6 +51,8 @@ class Fetcher:
     def __init__(self, server: Server, stock: Stock, readable: list[Path], rights: Rights = OWN) -> None:
         self.server, self.stock, self.readable, self.rights = server, stock, readable, rights
         self.changed: Callable[[], None] = lambda: None
+        # What came from other nodes since somebody last asked.
+        self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
         self._locks: dict[str, threading.Lock] = {}
 
     def fetch(self, wanted: Input, rank: int = 0, size: int = 1, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -60,6 +66,10 @@ class Fetcher:
             except (Unfit, Full, OSError) as error:
                 raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
+
+    def told(self) -> list[Fetched]:
+        """What came from other nodes since the last call."""
+        return [self.came.popleft() for _ in range(len(self.came))]
 
     def _fetch(self, wanted: Input, rank: int, size: int, cancelled: Callable[[], bool]) -> None:
         failed: list[str] = []
@@ -144,8 +154,12 @@ class Fetcher:
                 raise Unfit(f"it answered {answer.status}")
             if size is None:
                 self.stock.make_room(int(answer.headers.get("Content-Length") or 0))
+            began = time.monotonic()
             with draft.open("ab" if answer.status == 206 else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
+                came = file.tell() - (start if answer.status == 206 else 0)
+            if came >= TELLING_BYTES:
+                self.came.append(Fetched(came, round(time.monotonic() - began, 6)))
             if answer.length:
                 raise http.client.IncompleteRead(b"", answer.length)
         finally:

@@ -100,7 +100,15 @@ class Machine:
                 for each in file_systems
                 if each.size_bytes is not None and (space := self._space(each.mount))
             },
+            queue=self._queue(),
         )
+
+    def _queue(self) -> float | None:
+        """Tasks per core that ran or waited to run in the last minute; None where the kernel does not tell it."""
+        tasks = self._text("proc/loadavg").partition(" ")[0]
+        cores = self._text("proc/stat").count("\ncpu")
+        is_told = tasks.replace(".", "", 1).isdecimal() and cores
+        return round(float(tasks) / cores, 3) if is_told else None
 
     def _pressure(self) -> dict[str, float]:
         """Per cent of the last ten seconds in which some (or all) tasks waited: ``{"memory_full": 3.1}``."""

@@ -576,6 +576,7 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the host is: bytes since it started by interface and disk, free bytes by mount.
 
     ``pressure`` is per cent of the last ten seconds in which some or all tasks waited: ``memory_full``, ``cpu_some``.
+    ``queue`` is how many tasks per core ran or waited to run in the last minute.
     """
 
     age_s: Number = 0.0
@@ -585,12 +586,21 @@ class HostSample(msgspec.Struct, frozen=True, omit_defaults=True):
     read_bytes: ByName = msgspec.field(default_factory=dict)
     written_bytes: ByName = msgspec.field(default_factory=dict)
     free_bytes: ByName = msgspec.field(default_factory=dict)
+    queue: Number | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What came from another node in one go, and how long that took."""
+
+    size_bytes: Counter
+    took_s: Number
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):
     devices: Annotated[list[DeviceSample], Meta(max_length=20_000)]
     parts: Annotated[list[PartSample], Meta(max_length=20_000)]
     host: HostSample | None = None
+    fetched: Annotated[list[Fetched], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
 
 
 class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -95,6 +95,10 @@ class Client:
         """The devices, page by page, by kind or of one node."""
         return pages(self.wire, "/devices", {"limit": 500, "kind": kind, "node": node})
 
+    def topology(self, *, node: str | None = None, pool: str | None = None) -> Iterator[dict[str, Any]]:
+        """Nodes with their link groups, NUMA nodes and links, page by page, of a pool or one alone."""
+        return pages(self.wire, "/topology", {"limit": 500, "node": node, "pool": pool})
+
     def preview(self, spec: Spec) -> dict[str, Any]:
         """Where and when ``spec`` would start, and what it would displace. Nothing is queued or sent along."""
         return self.jobs.preview(spec)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents import rocm
+from agents import kfd, rocm
 from agents.card import MIB, Card, Unreadable, narrow_link, number, pci_address, positive, ratio, scaled
 from agents.cards import CardProbe, Maker
 from agents.probes import Host
@@ -224,4 +224,4 @@ def probe(host: Host) -> CardProbe:
         Tool("amd-smi", _ROCM), (_STATIC, _METRIC), join, (_METRIC,), lambda answers: read_metric(answers[0])
     )
     rocm_smi = ToolSource(Tool("rocm-smi", _ROCM), (_ROCM_SMI,), lambda answers: rocm.cards(answers[0]))
-    return CardProbe(host, Maker(VENDOR, "gpu"), (amd_smi, rocm_smi, Sysfs()))
+    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (amd_smi, rocm_smi, Sysfs()))

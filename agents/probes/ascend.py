@@ -1,8 +1,8 @@
 """Finds Huawei Ascend NPUs through ``npu-smi info``, whose columns differ between chips and releases.
 
-Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu). The number by which the runtime knows a chip is
-its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that its operator
-divided tells its vNPUs, each with the template that it was made from.
+Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime
+knows a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that
+its operator divided tells its vNPUs, each with the template that it was made from.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from agents.card import MIB, Card, Condition, Health, Process, Unreadable, number, pci_address, positive, ratio, scaled
 from agents.cards import CardProbe, Maker
 from agents.probes import Host
-from agents.protocol import Division, Partition
+from agents.protocol import Division, Link, Partition
 from agents.smi import ToolSource
 from agents.table import Row, devices, header
 from agents.tool import Tool
@@ -28,6 +28,8 @@ _PROCESS = re.compile(r"\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|[^|]*\|\s*(\d+)\s*\|
 _VNPU = re.compile(r"\|\s*(\d+)\s*\|\s*\d+\s*\|\s*\w+\s*\|\s*\d+\s*\|\s*(vir\w+)\s*\|")
 # vNPUs of a chip are numbered from 100 + 16 x its own number.
 _FIRST_VNPU, _VNPUS = 100, 16
+# A row of the table of distances: how near a chip is to each other one (HCCS, PIX, PHB, SYS).
+_NEAR_ROW = re.compile(r"\s*NPU\d+\s+((?:(?:X|NA|[A-Z]{3,4}(?:_SW)?)(?:\s+|$))+)")
 _AMOUNT = re.compile(r"(\d+)\s*/\s*(\d+)")
 
 
@@ -96,14 +98,36 @@ def parse_vnpus(text: str) -> Division | None:
     return Division("vNPU", made=made) if made else None
 
 
+def parse_topology(text: str) -> list[tuple[Link, ...]]:
+    """The links of each chip to the others, in the order of the table; nothing of a table that is not square."""
+    rows = [match[1].split() for line in text.splitlines() if (match := _NEAR_ROW.match(line))]
+    if any(len(row) < len(rows) for row in rows):
+        return []
+    return [
+        tuple(Link(f"#{peer}", word) for peer, word in enumerate(row[: len(rows)]) if word not in ("X", "NA"))
+        for row in rows
+    ]
+
+
 @dataclass(frozen=True)
 class NpuSmi(ToolSource):
-    """``npu-smi info``, and of each chip how it is divided: that seldom changes and costs a process each."""
+    """``npu-smi info``, of each chip how it is divided, and how near they stand: that seldom changes and costs a
+    process each."""
 
     def look(self, host: Host, deadline_s: float) -> list[Card]:
         until = time.monotonic() + deadline_s
         cards = super().look(host, deadline_s)
-        return [replace(card, division=self._division(card, host, until)) for card in cards]
+        cards = [replace(card, division=self._division(card, host, until)) for card in cards]
+        # Asked last: where time runs out, links are missing and nothing else.
+        links = self._links(host, until) if len(cards) > 1 else []
+        return [replace(card, links=links[card.index]) for card in cards] if len(links) == len(cards) else cards
+
+    def _links(self, host: Host, until: float) -> list[tuple[Link, ...]]:
+        try:
+            text = self.tool.ask(("info", "-t", "topo"), max(0.05, until - time.monotonic()), host.root)
+        except NoAnswer:
+            return []  # older releases do not know the question
+        return parse_topology(text)
 
     def _division(self, card: Card, host: Host, until: float) -> Division | None:
         question = ("info", "-t", "info-vnpu", "-i", card.attributes["npu"], "-c", card.attributes["chip"])

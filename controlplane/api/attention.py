@@ -81,6 +81,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "NodeSetAside": Form("critical", _("Node {node} is set aside"), "", _("Look at the node")),
     "InventoryRefused": Form("critical", _("What node {node} says it has is refused"), "", _("Look at the node")),
     "ReportRefused": Form("warning", _("Reports of node {node} are not taken whole"), "", _("Look at the node")),
+    "MeasurementRefused": Form("warning", _("Node {node} measures what cannot be"), "", _("Look at the node")),
     "PoolSetAside": Form("critical", _("Pool {pool} is set aside"), "", _("Look at the nodes")),
     "StageSetAside": Form("critical", _("{stage} is set aside"), "", _("Look at the queue")),
     "CycleFails": Form("critical", _("The scheduler fails"), "", _("Look at the decisions")),
@@ -198,6 +199,7 @@ def _of_nodes(nodes: list[fleet.Node]) -> Iterable[Sign]:
 _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.INVENTORY: ("InventoryRefused", "node", "/nodes/{subject}"),
     alarms.REPORT: ("ReportRefused", "node", "/nodes/{subject}"),
+    alarms.MEASUREMENT: ("MeasurementRefused", "node", "/nodes/{subject}"),
     alarms.NODE: ("NodeSetAside", "node", "/nodes/{subject}"),
     alarms.POOL: ("PoolSetAside", "pool", "/nodes?pool={subject}"),
     alarms.STAGE: ("StageSetAside", "stage", "/jobs?state=PENDING"),

@@ -29,6 +29,7 @@ from controlplane.api import (
     quotas,
     simulations,
     timeline,
+    topology,
     values,
     whoami,
 )
@@ -77,6 +78,7 @@ urlpatterns = [
     path("maintenance-windows", maintenance.MaintenanceWindows.as_view()),
     path("maintenance-windows/<int:number>", maintenance.OneMaintenanceWindow.as_view()),
     path("maintenance-windows/<int:number>/cancel", maintenance.MaintenanceCancel.as_view()),
+    path("topology", topology.Topologies.as_view()),
     path("devices", devices.Devices.as_view()),
     path("devices/<path:name>/cordon", devices.DeviceCordon.as_view()),
     path("devices/<path:name>/uncordon", devices.DeviceUncordon.as_view()),

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 INVENTORY: Final = "inventory"
 REPORT: Final = "report"
+MEASUREMENT: Final = "measurement"
 NODE: Final = "node"
 STAGE: Final = "stage"
 POOL: Final = "pool"
@@ -27,7 +28,7 @@ CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 # What is about a node, by its name; everybody sees nodes.
-OF_NODES: Final = (INVENTORY, REPORT, NODE)
+OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE)
 KINDS: Final = (*OF_NODES, POOL, STAGE, CYCLE, RECORD, INVARIANT)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100

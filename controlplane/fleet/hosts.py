@@ -14,6 +14,7 @@ import msgspec
 from django.db import transaction
 
 from agents.protocol import HostSample, Inventory
+from controlplane.fleet import loads
 from controlplane.fleet.models import Host, Node
 
 MOST: Final = 64
@@ -46,11 +47,13 @@ def measured(node: Node, sample: HostSample, at: datetime) -> None:
         host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
         if host.at is not None and at <= host.at:
             return
-        host.per_s = _per_s(host.counters, counters, (at - host.at).total_seconds()) if host.at else {}
+        span_s = (at - host.at).total_seconds() if host.at else math.inf
+        host.per_s = _per_s(host.counters, counters, span_s)
+        host.means = loads.means(host.means, sample, span_s)
         host.at, host.counters = at, counters
         host.free_bytes = _counts(sample.free_bytes)
         host.pressure = {name[:40]: value for name, value in sample.pressure.items() if math.isfinite(value)}
-        host.save(update_fields=["at", "counters", "per_s", "free_bytes", "pressure"])
+        host.save(update_fields=["at", "counters", "per_s", "free_bytes", "pressure", "means"])
 
 
 def _per_s(before: Counters, now: Counters, span_s: float) -> dict[str, dict[str, float]]:

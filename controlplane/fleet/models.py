@@ -19,7 +19,7 @@ class Node(models.Model):
     """A machine that runs an agent. Its state is written by ``fleet.service`` only.
 
     ``generation`` rises in the transaction that changes what the node is to run; ``boot_id`` and ``start_seq`` fence an
-    older process of the same node.
+    older process of the same node. ``load`` and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -60,6 +60,8 @@ class Node(models.Model):
     seen_generation = models.BigIntegerField(default=0, editable=False)
     last_report_at = models.DateTimeField(null=True, editable=False)
     good_reports = models.PositiveSmallIntegerField(default=0, editable=False)
+    load = models.FloatField(default=0.0, editable=False, help_text=_("0 idle, 1 full, more: work queues or stalls."))
+    fetch_gbps = models.FloatField(null=True, editable=False, help_text=_("Gbit/s, measured; null before any was."))
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -74,7 +76,8 @@ class Device(models.Model):
     """One schedulable unit on a node.
 
     ``claimed_milli`` and ``claimed_memory_bytes`` are kept by a trigger on claims, and a check on this row refuses more
-    than the device has: the database itself never oversells.
+    than the device has: the database itself never oversells. Devices of a node with the same ``link_group`` are joined
+    by ``links`` that are faster than the way through the host (:mod:`controlplane.fleet.links`).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -95,6 +98,8 @@ class Device(models.Model):
     features = models.JSONField(default=dict)
     attributes = models.JSONField(default=dict)
     links = models.JSONField(default=list)
+    link_group = models.PositiveSmallIntegerField(null=True, editable=False)
+    busy = models.FloatField(null=True, editable=False, help_text=_("Mean utilisation of late, 0 to 1; null: untold."))
     division = models.JSONField(null=True, help_text=_("How it can be divided and is; null where it cannot."))
     claimed_milli = models.PositiveIntegerField(default=0, editable=False)
     claimed_memory_bytes = models.BigIntegerField(default=0, editable=False)
@@ -174,7 +179,8 @@ class Host(models.Model):
 
     ``interfaces``, ``disks`` and ``file_systems`` are as :mod:`agents.protocol` has them. ``counters`` are bytes since
     the host started as of ``at``, ``per_s`` what they grew by since the measurement before; both by what is counted
-    (``received``, ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount.
+    (``received``, ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed
+    means: of what tasks wait for (``queue``, ``io``, ``memory``) and of how fast inputs came (``fetch``, in Gbit/s).
     """
 
     node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="host")
@@ -186,6 +192,8 @@ class Host(models.Model):
     per_s = models.JSONField(default=dict, editable=False)
     free_bytes = models.JSONField(default=dict, editable=False)
     pressure = models.JSONField(default=dict, editable=False)
+    means = models.JSONField(default=dict, editable=False)
+    weighed_at = models.DateTimeField(null=True, editable=False)
 
 
 class MaintenanceWindow(models.Model):

@@ -20,7 +20,7 @@ from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.access.service import digest
-from controlplane.fleet import hosts
+from controlplane.fleet import hosts, links
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
@@ -216,6 +216,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
         _take_device(node, known.get(each.uuid), each)
     gone = [device for uuid_, device in known.items() if uuid_ not in seen]
     Device.objects.filter(id__in=[d.id for d in gone]).update(present=False, health=Health.LOST)
+    _group(node)
     if taken:
         return f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
     return ""
@@ -230,16 +231,26 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     device.capacity_milli = max(found.capacity_milli, device.claimed_milli)
     device.memory_bytes = max(found.memory_bytes, device.claimed_memory_bytes)
     device.features, device.attributes = dict(found.features), dict(found.attributes)
-    device.links = msgspec.to_builtins(found.links)
+    if not links.fault(found):  # else the last good ones stay, and an alarm says so
+        device.links = msgspec.to_builtins(found.links)
     device.division = msgspec.to_builtins(found.division)
     if device.health not in {Health.CORDONED, Health.QUARANTINED}:
         device.health, device.health_reason = found.health, found.health_reason[:300]
     # Only these columns: the trigger on claims owns the others.
-    fields = [f.name for f in Device._meta.fields if not f.name.startswith(("claimed_", "fenced_"))]
+    fields = [f.name for f in Device._meta.fields if not f.name.startswith(("claimed_", "fenced_", "busy"))]
     if device._state.adding:
         device.save()
     else:
         device.save(update_fields=[name for name in fields if name != "id"])
+
+
+def _group(node: Node) -> None:
+    """Works out which devices of a node its links join."""
+    here = list(node.devices.filter(present=True).order_by("kind", "index"))
+    groups = links.groups((device.uuid, device.links) for device in here)
+    for device in here:
+        if device.link_group != groups.get(device.uuid):
+            Device.objects.filter(id=device.id).update(link_group=groups.get(device.uuid))
 
 
 def _mark_devices(node: Node, conditions: Conditions) -> None:

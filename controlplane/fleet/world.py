@@ -21,11 +21,12 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.label
             n.container_engine IS DISTINCT FROM '',
             (SELECT json_build_array(coalesce(bool_and(p.repartition), false),
                                      coalesce(json_agg(p.name ORDER BY p.name), '[]'))
-             FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id))
+             FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id),
+            n.fetch_gbps, n.load)
             ORDER BY n.id), '[]')::text FROM fleet_node n),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
             mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division,
-            extract(epoch FROM fenced_until)::float8)
+            extract(epoch FROM fenced_until)::float8, link_group, busy)
             ORDER BY id), '[]')::text
         FROM fleet_device WHERE present)
 """
@@ -38,13 +39,13 @@ def parsed(value: Any) -> Any:
 
 _DEVICE = (
     "id", "node", "kind", "vendor", "model", "index", "memory_bytes", "capacity_milli", "mode", "health", "numa",
-    "features", "fenced_for", "division", "fenced_until",
+    "features", "fenced_for", "division", "fenced_until", "link_group", "busy",
 )  # fmt: skip
 _DeviceRow = tuple[
     str, str, str, str, str, int, protocol.Bytes, protocol.Milli, Mode, Health, int | None, dict[str, protocol.Rate],
-    str | None, dict[str, Any] | None, float | None,
+    str | None, dict[str, Any] | None, float | None, int | None, float | None,
 ]  # fmt: skip
-_NodeRow = tuple[str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]]]
+_NodeRow = tuple[str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]], float | None, float]
 _read_devices = msgspec.json.Decoder(list[_DeviceRow]).decode
 _read_nodes = msgspec.json.Decoder(list[_NodeRow]).decode
 _read_pieces = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -71,7 +72,7 @@ def look() -> tuple[tuple[Node, ...], Aside]:
     bad: Aside = {}
     node_rows, device_rows = _node_rows(node_text), _device_rows(device_text, bad)
     devices: dict[str, list[Device]] = defaultdict(list)
-    dividing = {i for i, *_, (may_divide, _pools) in node_rows if may_divide}
+    dividing = {i for i, *_, (may_divide, _pools), _gbps, _load in node_rows if may_divide}
     for row in device_rows:
         try:
             devices[row[1]].append(_device(row, row[1] in dividing))
@@ -86,14 +87,17 @@ def look() -> tuple[tuple[Node, ...], Aside]:
             devices=() if i in bad else tuple(devices[i]),
             labels=labels,
             runs_images=runs_images,
+            fetch_gbps=fetch_gbps,
+            load=load,
         )
-        for i, name, state, labels, runs_images, (_, pools) in node_rows
+        for i, name, state, labels, runs_images, (_, pools), fetch_gbps, load in node_rows
     )
     return found, {node.name: bad[node.id] for node in found if node.id in bad}
 
 
 def _device(row: _DeviceRow, may_divide: bool) -> Device:
-    i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division, until = row
+    (i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division) = row[:14]
+    until, group, busy = row[14:]
     table, made, whole = "", None, True
     if division is not None:
         table, made, whole = divisions.for_engine(vendor, model, division, may_divide=may_divide)
@@ -116,6 +120,8 @@ def _device(row: _DeviceRow, may_divide: bool) -> Device:
         partitions=table,
         made=made,
         whole=whole,
+        group=group,
+        busy=busy,
     )
 
 

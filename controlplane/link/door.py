@@ -13,7 +13,7 @@ import msgspec
 
 from agents import protocol
 from agents.protocol import Conditions, Exit, Here, Inventory, InventoryRef, Kept, Report
-from controlplane.fleet import bounds
+from controlplane.fleet import bounds, links
 
 MOST_FAULTS: Final = 8
 # More fields than any shape has.
@@ -79,18 +79,19 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
 
 
 def _checked(taken: Report) -> tuple[Report, list[str], str]:
-    """Whatever the shapes cannot say: each device once."""
+    """Whatever the shapes cannot say: each device once, with links that can be."""
     full = taken.inventory.full
-    return taken, [], "" if full is None else _twice(full)[:500]
+    return taken, [], "" if full is None else _odd(full)[:500]
 
 
-def _twice(inventory: Inventory) -> str:
+def _odd(inventory: Inventory) -> str:
     seen: set[str] = set()
     for device in inventory.devices:
         if device.uuid in seen:
             return f"inventory: device {device.uuid} is listed twice; the second is left out"
         seen.add(device.uuid)
-    return ""
+    absurd = next(filter(None, map(links.fault, inventory.devices)), "")
+    return f"inventory: {absurd}; its links stay as they were" if absurd else ""
 
 
 def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, str]:
@@ -100,7 +101,7 @@ def _inventory(raw: msgspec.Raw) -> tuple[Inventory | None, str]:
         found = msgspec.json.decode(raw, type=Inventory)
     except UNREADABLE as error:
         return None, f"inventory refused: {_told(error, raw)}"
-    return found, _twice(found)
+    return found, _odd(found)
 
 
 def _part(raw: msgspec.Raw, faults: list[str]) -> Here | None:

@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from agents.protocol import AskSources, Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogReceipt, TelemetryBatch
 from controlplane import changes
-from controlplane.fleet import hosts
+from controlplane.fleet import alarms, hosts, loads
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.models import Job, Part
@@ -160,18 +160,20 @@ ON CONFLICT DO NOTHING
 @by_node
 @require_POST
 def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
-    """Stores measurements; what is not of this node is left out."""
+    """Stores measurements; what is not of this node, or cannot be, is left out."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
     except UNREADABLE as error:
         return _refuse(400, f"this is no batch of measurements: {error}")
     now = timezone.now()
-    devices = dict(Device.objects.filter(node=node).values_list("uuid", "id"))
+    known = Device.objects.filter(node=node).values_list("uuid", "id", "kind", "index")
+    devices, names = {row[0]: row[1] for row in known}, {row[0]: f"{row[2]}-{row[3]}" for row in known}
+    absurd = loads.fault(batch, names)
     of_devices = [
         (
             devices[s.uuid],
             now - timedelta(seconds=_age(s.age_s)),
-            s.utilisation,
+            s.utilisation if loads.is_plausible(s.utilisation) else None,
             s.memory_used_bytes,
             s.power_w,
             s.temperature_c,
@@ -191,6 +193,9 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
             cursor.execute(_PART_SAMPLES, [*(list(column) for column in zip(*of_parts, strict=True)), node.id])
     if batch.host is not None:
         hosts.measured(node, batch.host, now)
+    loads.note_fetched(node, batch.fetched)
+    if loads.weigh(node) or absurd:
+        alarms.raised(alarms.MEASUREMENT, {node.name: absurd} if absurd else {}, about=node.name)
     if of_devices or of_parts or batch.host is not None:
         changes.announce("samples")
     return HttpResponse(status=204)

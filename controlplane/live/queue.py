@@ -73,6 +73,7 @@ class Queue:
                 if i not in self._known.requests:
                     self._known.requests[i] = parsed(request)
             reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]])
+            sizes = residence.sizes({digest for read in reads.values() for digest in read})
             self._known.receive({row[0]: row[-3] for row in rows})
             for *row, _request, version in rows:
                 try:
@@ -82,7 +83,10 @@ class Queue:
                     self.aside[f"#{row[2]} {row[3]}"] = f"{type(error).__name__}: {error}"
                     self.unusable[str(row[0])] = row[2]
                     continue
-                self._stages[row[0]] = (version, replace(stage, inputs=reads[row[0]]) if row[0] in reads else stage)
+                if read := reads.get(row[0]):
+                    known = tuple((digest, sizes[digest]) for digest in read if digest in sizes)
+                    stage = replace(stage, inputs=read, input_bytes=known)
+                self._stages[row[0]] = (version, stage)
                 (self._dependent.add if row[11] is None else self._dependent.discard)(row[0])
         if not versions:
             return ()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from django.db import connection
 
 from controlplane.jobs import inputs
+from controlplane.jobs.models import Output
 from scheduler.core.types import Node, Stage
 
 # Only what somebody waits for is asked: a node may keep thousands of digests.
@@ -25,6 +26,14 @@ def read_by(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[str, ...]]:
         stage: tuple(sorted({one.digest for one in reads if not one.path}))
         for stage, reads in inputs.resolved(stages).items()
     }
+
+
+def sizes(digests: Collection[str]) -> dict[str, int]:
+    """How many bytes these digests stand for, as far as it is known: a stage left them."""
+    if not digests:
+        return {}
+    found = Output.objects.filter(digest__in=digests).order_by("digest").distinct("digest")
+    return {digest: size for digest, size in found.values_list("digest", "size_bytes") if size > 0}
 
 
 def with_cached(nodes: tuple[Node, ...], waiting: Iterable[Stage]) -> tuple[Node, ...]:

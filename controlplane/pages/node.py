@@ -27,10 +27,24 @@ def _notes(conditions: dict[str, Any]) -> list[str]:
     return notes
 
 
+def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The topology of a node with what its page draws of it: of each NUMA node its devices, and of each device whether
+    it belongs to a link group; None where the node went away between two reads."""
+    if not found:
+        return None
+    node = found[0]
+    numas: dict[int | None, list[dict[str, Any]]] = {}
+    for device in node["devices"]:
+        numas.setdefault(device["numa"], []).append(device)
+    by_number = sorted(numas.items(), key=lambda one: (one[0] is None, one[0] or 0))
+    return {**node, "numas": [{"number": number, "devices": devices} for number, devices in by_number]}
+
+
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
     answer = read(request, f"/nodes/{name}")
     node = answer.body
+    topology = read(request, f"/topology?node={node['name']}")
     numbers = jobs_on(node["devices"])
     jobs = [found.body for number in numbers[:MOST_JOBS] if (found := read_or_none(request, f"/jobs/{number}"))]
     return page(
@@ -39,6 +53,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
         {
             "node": node,
             "groups": by_kind(node["devices"]),
+            "near": _near(topology.body["results"]),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
             "jobs": jobs,
             "job_count": len(numbers),
@@ -49,7 +64,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "api": f"{API}/nodes/{node['name']}",
         },
         place="nodes",
-        topics=[answer],
+        topics=[answer, topology],
         every_s=3,
         crumbs=[(title_of("nodes"), "/nodes"), (node["name"], "")],
     )

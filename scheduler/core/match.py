@@ -124,7 +124,8 @@ def grant(asks: Sequence[Ask], place: Candidate, spare: Spare) -> tuple[Grant, .
     """Shares of this node's devices that meet all asks, or ``None``.
 
     Best fit: the device that has least to spare is taken first, so that whole devices stay whole, and one that warns
-    last. Several accelerators come from one NUMA node where one has so many; CPU cores come from the NUMA nodes of the
+    last. Several accelerators come from one link group where one has so many (the one with fewest more, so that large
+    ones stay whole), and there from one NUMA node where one has so many; CPU cores come from the NUMA nodes of the
     accelerators where these have them. A device of mode *exclusive* is granted whole; a partition begins where its
     hardware allows it and most others still fit.
     """
@@ -135,7 +136,7 @@ def grant(asks: Sequence[Ask], place: Candidate, spare: Spare) -> tuple[Grant, .
     order = range(len(asks)) if len(asks) == 1 else sorted(range(len(asks)), key=lambda i: _breadth(asks[i]))
     for at in order:
         ask = asks[at]
-        fitting = []
+        fitting: list[tuple[bool, tuple[bool, ...], int, int, str, Grant, Device]] = []
         for device in place.matches[at]:
             milli, memory = spare.free(device.id)
             if device.id in taken:
@@ -147,18 +148,18 @@ def grant(asks: Sequence[Ask], place: Candidate, spare: Spare) -> tuple[Grant, .
                     continue
                 near = ask.kind != "cpu" or not numas or device.numa in numas
                 given = Grant(device.id, need, bytes_, part)
-                fitting.append((device.warned, not near, milli, device.index, device.id, given, device.numa))
+                fitting.append((device.warned, (not near,), milli, device.index, device.id, given, device))
         if len(fitting) < ask.count:
             return None
         if ask.count > 1 and ask.kind != "cpu":
             home = _home([fit[-1] for fit in fitting if not fit[0]], ask.count)
-            fitting = [(fit[0], home is not None and fit[-1] != home, *fit[2:]) for fit in fitting]
+            fitting = [(fit[0], _abroad(fit[-1], *home), *fit[2:]) for fit in fitting]
         fitting.sort(key=lambda fit: fit[:5])
-        for *_, device_id, given, numa in fitting[: ask.count]:
+        for *_, given, device in fitting[: ask.count]:
             grants.setdefault(at, []).append(given)
-            before = taken.get(device_id, (0, 0))
-            taken[device_id] = (before[0] + given.milli, before[1] + given.memory_bytes)
-            numas.add(numa)
+            before = taken.get(device.id, (0, 0))
+            taken[device.id] = (before[0] + given.milli, before[1] + given.memory_bytes)
+            numas.add(device.numa)
     return tuple(one for at in range(len(asks)) for one in grants.get(at, ()))
 
 
@@ -169,10 +170,22 @@ def _part(ask: Ask, device: Device, layout: Layout) -> Part | None:
     return Part(start, profile.name) if profile and start is not None else None
 
 
-def _home(numas: Sequence[int | None], count: int) -> int | None:
-    """The NUMA node that alone has ``count`` of the devices that stand in ``numas`` and fewest more; else none."""
-    sizes = {numa: numas.count(numa) for numa in numas if numa is not None}
-    return min((numa for numa in sizes if sizes[numa] >= count), key=lambda numa: (sizes[numa], numa), default=None)
+def _home(devices: Sequence[Device], count: int) -> tuple[int | None, int | None]:
+    """The link group that alone has ``count`` of the devices and fewest more, and among its devices (among all where
+    there is no such group) the NUMA node of which the same is true; ``None`` where there is none."""
+    group = _smallest([device.group for device in devices], count)
+    return group, _smallest([device.numa for device in devices if group is None or device.group == group], count)
+
+
+def _smallest(places: Sequence[int | None], count: int) -> int | None:
+    """Of the places that come ``count`` times or more, the one that comes least often; the lowest of equals."""
+    sizes = {place: places.count(place) for place in places if place is not None}
+    return min((place for place in sizes if sizes[place] >= count), key=lambda one: (sizes[one], one), default=None)
+
+
+def _abroad(device: Device, group: int | None, numa: int | None) -> tuple[bool, bool]:
+    """Whether a device stands outside the link group and the NUMA node that were chosen."""
+    return group is not None and device.group != group, numa is not None and device.numa != numa
 
 
 def _breadth(ask: Ask) -> tuple[bool, bool, bool, int]:

@@ -12,12 +12,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.fleet import Fleet, Rows
+from scheduler.core import topology
+from scheduler.core.fleet import Fleet, Rates, Rows
 from scheduler.core.shape import Way
 from scheduler.core.view import View
 
-# What is taken last: devices on another NUMA node, after them those that warn, and none that is not free.
-_ABROAD, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**50), np.int64(2**60)
+# What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
+# none that is not free.
+_ABROAD, _APART, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**45), np.int64(2**50), np.int64(2**60)
 _REMEMBERED = 10_000
 
 
@@ -41,8 +43,9 @@ class Room:
 class Columns:
     """Facts about the devices of a fleet, for policies that place; :meth:`follow` keeps them true.
 
-    ``kinds`` are the kinds of devices there are. ``numa`` is the NUMA node of each device row (-1 where it is not
-    known), ``warned`` whether it warns; the last value of both stands for "no such device".
+    ``kinds`` are the kinds of devices there are. ``numa`` and ``group`` are the NUMA node and the link group of each
+    device row (-1 where it is not known), ``warned`` whether it warns; the last value of each stands for "no such
+    device". ``gbps`` is what the link of each node row carries, in Gbit/s; 0 where that is not known.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -50,7 +53,10 @@ class Columns:
         self.kinds: tuple[str, ...] = tuple(sorted(set(fleet.kinds.values())))
         numas = [-1 if device.numa is None else device.numa for device in fleet.devices]
         self.numa: Rows = np.array([*numas, -1], dtype=np.int64)
+        groups = [-1 if device.group is None else device.group for device in fleet.devices]
+        self.group: Rows = np.array([*groups, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
+        self.gbps: Rates = np.array([topology.bandwidth(node) for node in fleet.nodes], dtype=np.float64)
         self._by_kind: dict[str, Rows] = {}
         self._cached: dict[str, npt.NDArray[np.bool_]] = {}
 
@@ -63,12 +69,16 @@ class Columns:
         more = len(fleet.devices) + 1 - len(self.numa)
         if more:
             self.numa, self.warned = np.append(self.numa, [-1] * more), np.append(self.warned, [False] * more)
+            self.group = np.append(self.group, [-1] * more)
+        self.gbps = np.append(self.gbps, [0.0] * (len(fleet.nodes) - len(self.gbps)))
         nodes = sorted(set(fleet.changes[begin:]))
         for node in nodes:
             for row in fleet.rows_at(node):
                 device = fleet.devices[row]
                 self.numa[row] = -1 if device.numa is None else device.numa
+                self.group[row] = -1 if device.group is None else device.group
                 self.warned[row] = device.warned
+            self.gbps[node] = topology.bandwidth(fleet.nodes[node])
         self.kinds = tuple(sorted(set(fleet.kinds.values())))
         for digest, known in self._cached.items():
             if len(known) < len(fleet.nodes):
@@ -164,15 +174,25 @@ def taken(way: Way, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
     if asked.count == 1:
         tightest = np.arange(len(rows)), spare.argmin(axis=1)
         return at[tightest][:, None], need[tightest][:, None]
-    numa = np.where(fits & ~facts.warned[at], facts.numa[at], -1)
-    home, fewest = np.full(len(rows), -2), np.full(len(rows), _NOT_FREE)
-    for code in np.unique(numa[numa >= 0]).tolist():
-        size = (numa == code).sum(axis=1)
-        better = (size >= asked.count) & (size < fewest)
-        home[better], fewest[better] = code, size[better]
-    spare += np.where(fits & (facts.numa[at] != home[:, None]), _ABROAD, 0)
+    sound = fits & ~facts.warned[at]
+    group = _smallest(np.where(sound, facts.group[at], -1), asked.count)
+    is_apart = (facts.group[at] != group) & (group >= 0)
+    numa = _smallest(np.where(sound & ~is_apart, facts.numa[at], -1), asked.count)
+    spare += np.where(fits & is_apart, _APART, 0)
+    spare += np.where(fits & (facts.numa[at] != numa) & (numa >= 0), _ABROAD, 0)
     order = spare.argsort(axis=1, kind="stable")[:, : asked.count]
     return np.take_along_axis(at, order, axis=1), np.take_along_axis(need, order, axis=1)
+
+
+def _smallest(places: Rows, count: int) -> Rows:
+    """Line by line, of the places (0 and above) that come ``count`` times or more the one that comes least often, the
+    lowest of equals; -1 where there is none. The answer has one column."""
+    home, fewest = np.full((len(places), 1), -1), np.full((len(places), 1), _NOT_FREE)
+    for code in np.unique(places[places >= 0]).tolist():
+        size = (places == code).sum(axis=1, keepdims=True)
+        better = (size >= count) & (size < fewest)
+        home[better], fewest[better] = code, size[better]
+    return home
 
 
 def asked_kinds(way: Way) -> tuple[str, ...]:

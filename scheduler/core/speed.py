@@ -1,7 +1,8 @@
 """How fast a sort of stage runs on a device, relative to a device of speed 1.
 
 Three sources, the best that is there: what was measured, what the hardware declares, and a prior by kind of stage
-(which for low-precision inference comes before what the hardware declares).
+(which for low-precision inference comes before what the hardware declares). Of what the hardware declares counts what
+the work waits for: the peak rate of its precision where that is arithmetic, the memory's bandwidth where it is memory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ REFERENCE_RATES: Final[Mapping[str, float]] = {
     "fp8": 624.0,
     "int8": 624.0,
 }
+# A device of speed 1 reads and writes its memory at this rate (GB/s).
+REFERENCE_MEMORY_GBPS: Final = 2039.0
 DENSE: Final = frozenset({"train", "infer", "serve", "render", "validate"})
+# Work that waits for memory: to make one token all weights are read once, for a few operations each (Williams et al.,
+# "Roofline", CACM 2009; Pope et al., "Efficiently scaling transformer inference", MLSys 2023). `train`, `render` and
+# `validate` use each byte often enough to wait for arithmetic; what `extract` waits for nobody declares, so that
+# affinity decides until it was measured.
+MEMORY_BOUND: Final = frozenset({"infer", "serve"})
 # The precision that counts where a stage names none.
 USUAL_PRECISION: Final[Mapping[str, str]] = {"train": "bf16", "serve": "bf16", "infer": "bf16", "render": "fp32"}
 
@@ -48,16 +56,20 @@ def speed(
 ) -> float:
     """The relative speed of a stage of ``kind`` on ``device``, or on a ``partition`` of it; always positive.
 
-    A partition that was not measured itself does dense work at its share of the whole device's speed, other work as
-    fast.
+    A partition that was not measured itself does dense work at its share of the whole device's speed (of its memory
+    where the work waits for that), other work as fast.
     """
     if partition:
         own = measured.get((kind, f"{device.model} {partition}"))
         if own and own > 0:
             return own
         table = tables().get(device.partitions)
-        share = table.profiles[partition].milli / 1000 if table and partition in table.profiles else 1.0
-        return speed(kind, precision, device, measured) * (share if kind in DENSE else 1.0)
+        share = 1.0
+        if kind in DENSE and table and partition in table.profiles:
+            profile = table.profiles[partition]
+            by_memory = kind in MEMORY_BOUND and device.features.get("memory_gbps")
+            share = (profile.memory_milli if by_memory else profile.milli) / 1000
+        return speed(kind, precision, device, measured) * share
     known = measured.get((kind, device.model))
     if known and known > 0:
         return known
@@ -65,6 +77,8 @@ def speed(
     if special is not None:
         # Peak rates say little about low-precision inference on small batches: until measured, affinity decides.
         return special.get(device.kind, 0.5)
+    if kind in MEMORY_BOUND and (declared := device.features.get("memory_gbps")):
+        return max(declared / REFERENCE_MEMORY_GBPS, 1e-3)
     if kind in DENSE:
         wanted = precision or USUAL_PRECISION.get(kind, "bf16")
         for rate in (wanted, "bf16", "fp16", "fp32"):

@@ -13,6 +13,8 @@ from scheduler.core.types import Node
 
 LABELS: Final = ("superpod", "nvlink-domain", "switch", "rack", "zone")
 BANDWIDTH: Final = "link-gbps"
+# More than this is no bandwidth of a node but a slip of the pen.
+MOST_GBPS: Final = 100_000.0
 T = TypeVar("T")
 
 
@@ -22,12 +24,19 @@ def domain(node: Node, within: str = "") -> str:
     return next((f"{label}={node.labels[label]}" for label in labels if label in node.labels), f"node={node.name}")
 
 
-def bandwidth(node: Node) -> float:
-    """How much the node's link to its domain carries, in Gbit/s; 0 where nobody said it."""
+def declared(node: Node) -> float:
+    """How much the node's link to its domain carries as its label says, in Gbit/s; 0 where that says no number."""
     try:
-        return max(float(node.labels.get(BANDWIDTH, 0.0)), 0.0)
+        gbps = float(node.labels.get(BANDWIDTH, 0.0))
     except ValueError:
         return 0.0
+    return gbps if 0.0 < gbps < MOST_GBPS else 0.0
+
+
+def bandwidth(node: Node) -> float:
+    """How much the node's link to its domain carries, in Gbit/s: as declared, else as inputs came to it; 0 where
+    neither is known."""
+    return declared(node) or node.fetch_gbps or 0.0
 
 
 def gather(ranked: Sequence[tuple[Node, T]], count: int, within: str = "") -> list[tuple[Node, T]] | None:

@@ -39,6 +39,10 @@ class Device:
     ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
     who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
     parts are granted and nothing else.
+
+    Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
+    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link. ``busy`` is its mean utilisation of
+    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured.
     """
 
     id: str
@@ -59,6 +63,8 @@ class Device:
     made: tuple[Part, ...] | None = None
     whole: bool = True
     fenced_until: float | None = None
+    group: int | None = None
+    busy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,9 @@ class Node:
 
     ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
     domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
-    one that has no container engine ``runs_images`` not.
+    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in
+    Gbit/s; ``None`` before any did. ``load`` says how much of what it can do it has to do: 0 idle, 1 full, beyond that
+    tasks queue for cores or stand still for disks or memory; in steps of an eighth.
     """
 
     id: str
@@ -79,6 +87,8 @@ class Node:
     cached: tuple[str, ...] = ()
     awake: bool = True
     runs_images: bool = True
+    fetch_gbps: float | None = None
+    load: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +177,8 @@ class Stage:
     project.
 
     ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
-    ``inputs`` are the digests of what it reads; ``site`` is where its data must stay. ``within`` is the sort of domain
+    ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
+    where its data must stay. ``within`` is the sort of domain
     (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
 
     ``attained_device_s`` is the service that it received in earlier attempts (devices times seconds), ``received_s``
@@ -220,6 +231,7 @@ class Stage:
     stopped_at: float | None = None
     most_nodes: int = 0
     scaling: float = SCALING
+    input_bytes: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,16 +15,29 @@ from scheduler.core.view import View
 
 @dataclass(frozen=True)
 class Locality:
-    """What lies on a node need not travel there: bundle, data set, base model, last checkpoint. Each input counts the
-    same, because its size is not known here. That data must not leave a site is the engine's own law."""
+    """What lies on a node need not travel there: data set, base model, what an earlier stage left. What it saves is
+    counted in seconds: bytes that are missing by the bandwidth of the node, as declared or measured
+    (:func:`scheduler.core.topology.bandwidth`), ``gbps`` Gbit/s where neither is known. An input of unknown size counts
+    as the mean of the others; where no size is known each counts the same. That data must not leave a site is the
+    engine's own law."""
+
+    gbps: float = 10.0
 
     def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates | None:
-        """The part of the stage's inputs that each node has, from 0 to 1."""
+        """The part of the time at each node that is not spent on waiting for inputs, from 0 to 1; the part of the
+        inputs that the node has where no size is known."""
         if not stage.inputs:
             return None
         facts = room.columns(view.ledger.fleet)
         nodes = way.places.nodes[rows]
-        found = np.zeros(len(rows))
+        sizes = dict(stage.input_bytes)
+        usual = sum(sizes.values()) / len(sizes) if sizes else 1.0
+        missing = np.zeros(len(rows))
         for digest in stage.inputs:
-            found += facts.has(digest)[nodes]
-        return found / len(stage.inputs)
+            missing += ~facts.has(digest)[nodes] * sizes.get(digest, usual)
+        if not sizes:
+            return 1.0 - missing / len(stage.inputs)
+        gbps = facts.gbps[nodes]
+        transfer_s = missing * 8e-9 / np.where(gbps > 0, gbps, self.gbps)
+        length_s = view.length_s(stage, way, "p50")
+        return length_s / (length_s + transfer_s)

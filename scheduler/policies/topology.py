@@ -1,4 +1,4 @@
-"""Topology: several devices of a node on one NUMA node."""
+"""Topology: several devices of a node in one link group, or on one NUMA node."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from scheduler.core.view import View
 
 @dataclass(frozen=True)
 class Topology:
-    """Devices on two NUMA nodes talk across the link between the sockets: a place counts for which all devices that
-    would be taken stand on one, or nobody knows where they stand.
+    """Devices of one link group (NVLink, HCCS, a PCIe switch) talk past the host; devices on two NUMA nodes talk across
+    the link between the sockets. A place counts where all devices that would be taken share a link group or, of
+    devices that tell of no link, a NUMA node.
 
     Ranks of a gang are kept inside one domain, required or preferred, by the engine itself; so are the cores of a stage
     near its devices.
     """
 
     def scores(self, way: Way, rows: Rows, view: View) -> Rates:
-        """1 where all devices of each ask share a NUMA node, less where they do not."""
+        """1 where all devices of each ask are together, less where they are not."""
         facts = room.columns(view.ledger.fleet)
         together, asks = np.zeros(len(rows)), 0
-        if (facts.numa < 0).all():
+        if (facts.numa < 0).all() and (facts.group < 0).all():
             return together
         for i, ask in enumerate(way.alternative.asks):
             if ask.kind == "cpu" or ask.count < 2:
                 continue
-            numa = facts.numa[room.taken(way, i, rows, view)[0]]
-            together += (numa == numa[:, :1]).all(axis=1)
+            taken = room.taken(way, i, rows, view)[0]
+            group, numa = facts.group[taken], facts.numa[taken]
+            place = np.where((group >= 0).any(axis=1, keepdims=True), group, numa)
+            together += (place == place[:, :1]).all(axis=1)
             asks += 1
         return together / max(asks, 1)

@@ -29,6 +29,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "nodes": "list nodes",
         "devices": "list devices with their load",
         "top": "watch devices live",
+        "topology": "draw which devices and nodes stand near each other",
         "drain": "let a node finish and give it nothing new",
         "resume": "give a drained node work again",
         "cordon": "take a device out of service",

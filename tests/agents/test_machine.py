@@ -42,6 +42,7 @@ def machine(tmp_path: Path) -> Machine:
             " 7 0 loop0 1 0 2 0 1 0 2 0\n",
             "proc/pressure/memory": "some avg10=12.50 avg60=1 total=5\nfull avg10=31.00 avg60=1 total=5\n",
             "proc/pressure/cpu": "some avg10=3.00 avg60=1 avg300=1 total=5\n",
+            "proc/loadavg": "3.00 1.20 0.80 2/512 9000\n", "proc/stat": "cpu  1 2\ncpu0 1 2\ncpu1 1 2\nintr 5\n",
             "proc/self/mounts": "/dev/nvme0n1p1 / ext4 rw 0 0\n/dev/nvme0n1p1 /again ext4 rw 0 0\n"
             "tmpfs /run tmpfs rw 0 0\nfiler:/home /home nfs4 rw 0 0\n/dev/gone /not\\040here xfs rw 0 0\n",
         },
@@ -69,6 +70,7 @@ def test_counters_are_bytes_of_whole_disks_and_of_every_interface(machine: Machi
     assert (sample.received_bytes, sample.sent_bytes) == ({"eth0": 1000}, {"eth0": 2000})
     assert (sample.read_bytes, sample.written_bytes) == ({"nvme0n1": 80 * 512}, {"nvme0n1": 160 * 512})
     assert sample.pressure == {"cpu_some": 3.0, "memory_some": 12.5, "memory_full": 31.0}
+    assert sample.queue == 1.5
 
 
 def test_what_people_should_look_at_is_a_sentence() -> None:

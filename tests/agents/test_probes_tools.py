@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import cards, probes, procfs, tool, visible
+from agents import cards, kfd, probes, procfs, tool, visible
 from agents.card import GIB, number, pci_address, ratio, scaled
 from agents.cards import BROKEN_INPUT, CardProbe
-from agents.probes import Host
-from agents.protocol import DeviceClaim
+from agents.probes import Host, ascend
+from agents.protocol import DeviceClaim, Link
 from agents.smi import ToolSource
 from agents.tool import Tool
 from agents.vendor import NoAnswer
@@ -275,6 +276,58 @@ def test_the_kernel_tells_of_amd_cards_where_no_tool_is(tmp_path: Path) -> None:
     busy_card, other = made.sample([])
     assert (busy_card.utilisation, busy_card.power_w, busy_card.temperature_c) == (0.37, 90.0, 44.0)
     assert (other.uuid, other.utilisation) == (second.uuid, None)
+
+
+def test_the_kernel_tells_which_amd_cards_xgmi_joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = {
+        "0": ({"simd_count": 0, "cpu_cores_count": 64}, {"0": (2, 1), "1": (2, 2)}),
+        "1": ({"simd_count": 416, "location_id": 0x4300, "domain": 0}, {"0": (2, 0), "1": (11, 2)}),
+        "2": ({"simd_count": 416, "location_id": 0x6300, "domain": 0}, {"0": (2, 0), "1": (11, 1), "2": (11, 99)}),
+    }
+    for name, (properties, links) in nodes.items():
+        folder = tmp_path / "root/sys/class/kfd/kfd/topology/nodes" / name
+        folder.mkdir(parents=True)
+        (folder / "properties").write_text("".join(f"{key} {value}\n" for key, value in properties.items()))
+        for at, (sort, to) in links.items():
+            (folder / "io_links" / at).mkdir(parents=True)
+            text = f"type {sort}\nnode_from {name}\nnode_to {to}\nmax_bandwidth 100000\nbroken\n"
+            (folder / "io_links" / at / "properties").write_text(text)
+    bench = Bench(CASES["rocm-smi"], tmp_path)
+    monkeypatch.setenv("PATH", f"{bench.bin}:/usr/bin:/bin")
+    first, second = bench.probe().discover()
+    assert first.links == [Link(second.uuid, "XGMI", 100.0)]
+    assert second.links == [Link(first.uuid, "XGMI", 100.0)]
+    assert kfd.links(Host("test", tmp_path / "nothing")) == {}
+
+
+HCCS = """\
+\t   NPU0       NPU1       NPU2       CPU Affinity
+NPU0       X          HCCS       PHB        0-23
+NPU1       HCCS       X          NA         0-23
+NPU2       PHB        NA         X          24-47
+
+Legend:
+  HCCS = Connection traversing HCCS.
+"""
+
+
+def test_ascend_chips_tell_how_near_they_stand() -> None:
+    assert ascend.parse_topology(HCCS) == [
+        (Link("#1", "HCCS"), Link("#2", "PHB")),
+        (Link("#0", "HCCS"),),
+        (Link("#0", "PHB"),),
+    ]
+    assert ascend.parse_topology(HCCS.replace("X          NA ", "X ")) == [], "a row of it is cut"
+    assert ascend.parse_topology("") == ascend.parse_topology("command not supported") == []
+
+
+def test_links_of_ascend_chips_name_their_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(
+        replace(CASES["npu-smi"], answers={"info": "npu-smi.txt", "info -t topo": "npu-smi_topo.txt"}), tmp_path
+    )
+    monkeypatch.setenv("PATH", f"{bench.bin}:/usr/bin:/bin")
+    first, second = bench.probe().discover()
+    assert (first.links, second.links) == ([Link(second.uuid, "HCCS")], [Link(first.uuid, "HCCS")])
 
 
 def test_the_kernel_tells_of_intel_cards_with_memory_of_their_own(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agents import manifest
+from agents import fetch, manifest
 from agents.fetch import Fetcher, Unfetched
 from agents.peers import Keys, PeerServer, ticket
 from agents.protocol import AskSources, Input, Source, Sources
@@ -140,6 +140,22 @@ def test_a_folder_goes_from_node_to_node_and_each_rank_gets_its_share(cluster: C
         fetcher.fetch(wanted, rank, 2)
     held = [{entry.path for entry in found.files if fetcher.stock.has(entry.sha256)} for fetcher in ranks]
     assert held == [{"shard-0.bin", "shard-2.bin", "shard-4.bin"}, {"shard-1.bin", "shard-3.bin"}]
+
+
+def test_how_long_large_transfers_took_is_told_once(
+    cluster: Cluster, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Input("corpus.bin", web.digest, kind="file", source=web.url)
+    cluster.node("holder").fetch(wanted)
+    small = cluster.node("small")
+    small.fetch(wanted)
+    assert small.told() == [], "a short transfer says nothing of bandwidth"
+    monkeypatch.setattr(fetch, "TELLING_BYTES", 1 << 20)
+    asking = cluster.node("asking")
+    asking.fetch(wanted)
+    (one,) = asking.told()
+    assert (one.size_bytes, one.took_s > 0) == (len(CONTENT), True)
+    assert asking.told() == []
 
 
 def test_a_peer_that_lies_or_is_gone_is_passed_over(cluster: Cluster, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ READS = [
     "jobs/{number}/counterfactuals",
     "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
-    "jobs/{number}/values", "nodes",
+    "jobs/{number}/values", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows",

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agents.protocol import Conditions, DeviceError, Phase
+from agents.protocol import Conditions, DeviceError, Link, Phase
 from controlplane.api import (
     attempts,
     decisions,
@@ -28,19 +28,21 @@ from controlplane.api import (
     projects,
     quotas,
     timeline,
+    topology,
     whoami,
 )
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from tests.controlplane.people import Town
-from tests.record.yard import Agent
+from tests.record.yard import Agent, cpu, gpu
 
 SHAPES: dict[str, Any] = {
     "/nodes": nodes.NodePage,
     "/nodes/n1": nodes.NodeDetail,
     "/devices": devices.DevicePage,
     "/devices/GPU-n1-0": devices.Device,
+    "/topology": topology.TopologyPage,
     "/pools": pools.PoolList,
     "/pools/default": pools.Pool,
     "/projects": projects.ProjectList,
@@ -403,3 +405,32 @@ def test_an_attempt_tells_how_it_ended(town: Town, busy: Agent) -> None:
     assert (job["state"], job["stages"][0]["exit_code"], job["stages"][0]["detail"]) == ("FAILED", 3, "it broke")
     assert Phase.ENDED
     assert uuid.UUID(job["id"])
+
+
+def test_the_topology_tells_groups_numa_nodes_and_what_links_carry(town: Town) -> None:
+    near = Link("GPU-n1-1", "NVLINK", 900.0), Link("GPU-n1-0", "NVLINK", 450.0)
+    host = Link("host", "PCIE", 63.0)
+    cards = [
+        msgspec.structs.replace(gpu("n1", i), links=[link, host], numa=i, attributes={"pcie": "gen5 x16"})
+        for i, link in enumerate(near)
+    ]
+    agent = town.agent("n1", cpu("n1"), *cards)
+    town.agent("n2", cpu("n2"))
+    Node.objects.filter(id=agent.node.id).update(labels={"rack": "r1"}, fetch_gbps=8.0, load=0.5)
+    Device.objects.filter(uuid="GPU-n1-0").update(busy=0.75)
+    first, second = town.stranger.read("/topology")["results"]
+    assert (first["node"], first["domain"], first["gbps"], first["is_measured"], first["load"]) == (
+        "n1", "rack=r1", 8.0, True, 0.5,
+    )  # fmt: skip
+    assert first["groups"] == [{"number": 0, "types": ["NVLINK"], "gbps": 450.0, "devices": ["gpu0", "gpu1"]}]
+    card = next(device for device in first["devices"] if device["name"] == "gpu0")
+    assert (card["numa"], card["group"], card["pcie"], card["busy"]) == (0, 0, "gen5 x16", 0.75)
+    assert card["links"] == [
+        {"peer": "gpu1", "type": "NVLINK", "gbps": 900.0},
+        {"peer": "host", "type": "PCIE", "gbps": 63.0},
+    ]
+    assert (second["domain"], second["gbps"], second["groups"]) == ("node=n2", None, [])
+    Node.objects.filter(id=agent.node.id).update(labels={"rack": "r1", "link-gbps": "400"})
+    (declared,) = town.owner.read("/topology?node=n1")["results"]
+    assert (declared["gbps"], declared["is_measured"]) == (400.0, False)
+    assert town.owner.read("/topology?pool=nowhere")["results"] == []

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -17,7 +18,7 @@ from django.utils.translation import override
 from agents import ends, verdict, xid
 from agents.ends import clause
 from agents.machine import Machine
-from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Phase, Released
+from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Link, Phase, Released
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
@@ -36,7 +37,7 @@ from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
 from tests.controlplane.test_pages import browser
-from tests.record.yard import gpu, stage
+from tests.record.yard import cpu, gpu, stage
 
 # Three words of lower-case letters after one another are English; codes, names, units and addresses are not.
 RUN = re.compile(r"\b[a-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}\b")
@@ -520,6 +521,15 @@ def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: T
     check(town.owner, "/nodes/n2", "来自管理后台（root）")
 
 
+def test_a_node_shows_how_its_devices_are_linked(town: Town) -> None:
+    near = [Link("GPU-n1-1", "NVLINK", 900.0)], [Link("GPU-n1-0", "NVLINK", 450.0)]
+    cards = [msgspec.structs.replace(gpu("n1", i), links=links, numa=i) for i, links in enumerate(near)]
+    agent = town.agent("n1", cpu("n1"), *cards)
+    check(town.owner, "/nodes/n1", "互连组 0: gpu0, gpu1 · NVLINK · 450 GB/s")
+    Node.objects.filter(id=agent.node.id).update(labels={"rack": "r1"}, fetch_gbps=8.0, load=0.5)
+    check(town.owner, "/nodes/n1", "rack=r1 · 8 Gbit/s (实测) · 负载 0.5")
+
+
 @pytest.mark.parametrize(
     "says",
     [
@@ -534,6 +544,9 @@ def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: T
         "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50",
         "inventory refused: hostname is x; no NUL may be in it",
         "inventory: device GPU-1 is listed twice; the second is left out",
+        "inventory: device gpu-0 links[GPU-1] gbps is 2e+08; at most 20000; its links stay as they were",
+        "inventory refused: device gpu-0 has a link to itself; a link ends at another device, a switch or the host",
+        "measurement: device gpu-0 utilisation is 37; at most 1",
         "report refused: this is no report: it has more than 1000000 values",
         "report refused: this is no report: it has 9999999 bytes; at most 8388608",
         "report refused: it is nested too deeply",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.speed import speed
+from scheduler.core.speed import DENSE, speed
 from scheduler.core.types import Estimate
 from scheduler.predict.durations import Durations
 from scheduler.predict.evidence import closest
@@ -151,6 +151,39 @@ def test_measured_beats_declared_beats_prior() -> None:
     assert speed("train", "", GPU, {}) == 1.0
     assert speed("train", "", fast, {}) == 2.0
     assert speed("train", "", fast, {("train", "H100"): 7.0}) == 7.0
+
+
+def test_what_waits_for_memory_is_ranked_by_bandwidth_and_the_rest_by_its_rate() -> None:
+    """An L40S has more TFLOPS than an A100 and less than half its memory bandwidth."""
+    a100 = replace(GPU, model="A100", features={"bf16_tflops": 312.0, "memory_gbps": 2039.0})
+    l40s = replace(GPU, model="L40S", features={"bf16_tflops": 362.0, "memory_gbps": 864.0})
+    for kind in ("serve", "infer"):
+        assert speed(kind, "", l40s, {}) == speed(kind, "fp8", l40s, {}) < speed(kind, "", a100, {}) == 1.0
+        assert speed(kind, "", l40s, {(kind, "L40S"): 3.0}) == 3.0, "what was measured comes first"
+    assert speed("train", "", l40s, {}) > speed("train", "", a100, {}) == 1.0
+    silent = replace(l40s, features={"bf16_tflops": 362.0})
+    assert speed("serve", "", silent, {}) == speed("train", "", silent, {}), (
+        "without a bandwidth the rate is all there is"
+    )
+
+
+@given(
+    st.sampled_from(sorted(DENSE)),
+    st.sampled_from(["", "bf16", "fp8"]),
+    st.floats(10, 10_000),
+    st.floats(10, 10_000),
+    st.floats(1.01, 4),
+)
+def test_more_of_what_the_work_waits_for_is_faster_and_more_of_the_other_is_nothing(
+    kind: str, precision: str, rate: float, gbps: float, times: float
+) -> None:
+    def fast(rate: float, gbps: float) -> float:
+        features = {"bf16_tflops": rate, "fp8_tflops": 2 * rate, "fp32_tflops": rate / 8, "memory_gbps": gbps}
+        return speed(kind, precision, replace(GPU, features=features), {})
+
+    waits_for_memory = kind in {"serve", "infer"}
+    assert (fast(rate, gbps * times) > fast(rate, gbps)) == waits_for_memory
+    assert (fast(rate * times, gbps) > fast(rate, gbps)) != waits_for_memory
 
 
 def test_affinity_is_the_prior() -> None:

@@ -26,7 +26,10 @@ def rooms(draw: st.DrawFn) -> tuple[View, room.Way]:
         one = node(f"n{i}", draw(st.integers(0, 4)), 32, npus=draw(st.integers(0, 1)))
         devices = tuple(
             replace(
-                device, numa=draw(st.sampled_from([None, 0, 1])), warned=draw(st.sampled_from([False, False, True]))
+                device,
+                numa=draw(st.sampled_from([None, 0, 1])),
+                group=draw(st.sampled_from([None, 0, 0, 1])),
+                warned=draw(st.sampled_from([False, False, True])),
             )
             if device.kind != "cpu"
             else device
@@ -119,6 +122,12 @@ def test_a_gang_goes_to_the_domain_with_the_fastest_links_then_to_the_smallest()
     names = lambda chosen: [one.name for one, _ in chosen]  # noqa: E731
     assert names(topology.gather([*slow, *fast], 2)) == ["c", "d"]
     assert names(topology.gather([machine("a", "r1"), machine("b", "r1"), machine("c", "r2")], 2)) == ["a", "b"]
+    measured = [(replace(one, fetch_gbps=800.0), None) for one, _ in slow]
+    assert names(topology.gather([*measured, *fast], 2)) == ["c", "d"], "what is declared comes first"
+    unsaid = [(replace(one, labels={"rack": "r3"}, fetch_gbps=800.0), None) for one, _ in slow]
+    assert names(topology.gather([*fast, *unsaid], 2)) == ["a", "b"], "what was measured, where nothing is declared"
+    absurd = [machine("x", "r4", "inf"), machine("y", "r4", "1e300"), machine("z", "r4", "fast")]
+    assert [topology.bandwidth(one) for one, _ in absurd] == [0.0, 0.0, 0.0]
     mixed = [machine("a", "r1", zone="z"), machine("b", "r2", zone="z"), machine("c", "r1", zone="y")]
     assert names(topology.gather(mixed, 2, "rack")) == ["a", "c"]
     assert names(topology.gather(mixed, 2, "zone")) == ["a", "b"]

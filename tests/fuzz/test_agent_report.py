@@ -169,11 +169,27 @@ TELEMETRY = shaped(
     TelemetryBatch,
     {
         "devices": st.lists(
-            shaped(protocol.DeviceSample, {"uuid": st.just("cpu-a"), "age_s": st.just(1.0)}), max_size=2
+            shaped(
+                protocol.DeviceSample,
+                {
+                    "uuid": st.just("cpu-a"),
+                    "age_s": st.just(1.0),
+                    "utilisation": st.sampled_from([None, 0.5, 37.0, -1.0]),
+                },
+            ),
+            max_size=2,
         ),
         "parts": st.lists(shaped(protocol.PartSample, {"part": st.just("@part"), "age_s": st.just(1.0)}), max_size=2),
         "host": shaped(
-            HostSample, {f.name: COUNTS for f in msgspec.structs.fields(HostSample)} | {"age_s": st.just(1.0)}
+            HostSample,
+            {f.name: COUNTS for f in msgspec.structs.fields(HostSample)}
+            | {"age_s": st.just(1.0), "queue": st.sampled_from([0.5, 1e15, -1.0])},
+        ),
+        "fetched": st.lists(
+            st.fixed_dictionaries(
+                {"size_bytes": st.sampled_from([0, 1, 2**53]), "took_s": st.sampled_from([1.0, 0.0, -1.0, 1e-15, 1e15])}
+            ),
+            max_size=2,
         ),
     },
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from scheduler.core.profile import Profile
 from scheduler.core.types import Grant, Node, Plan, Pool, Running, Snapshot, Typical
 from scheduler.policies.best_fit import BestFit
@@ -11,6 +14,7 @@ from scheduler.policies.conditions import Conditions
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.leftover import Leftover
 from scheduler.policies.locality import Locality
+from scheduler.policies.pack import Pack
 from scheduler.policies.power import Power
 from scheduler.policies.random import Random
 from scheduler.policies.spread import Spread
@@ -126,6 +130,56 @@ def test_the_engine_takes_devices_of_one_numa_node_where_it_has_enough() -> None
     assert [one.device for one in grants][:2] == ["a/gpu1", "a/gpu3"]
 
 
+def grouped(name: str, *groups: int | None) -> Node:
+    """A node whose GPUs stand in these link groups."""
+    return with_devices(node(name, len(groups)), **{f"gpu{i}": {"group": group} for i, group in enumerate(groups)})
+
+
+def taken(world: Snapshot) -> list[str]:
+    start = starts(think(world, Profile("none", ())))["s001"]
+    return [one.device.split("/")[1] for rank in start.placement.grants for one in rank if "gpu" in one.device]
+
+
+def test_the_engine_takes_devices_of_one_link_group_and_leaves_the_larger_one_whole() -> None:
+    two = (stage(1, gpus=2),)
+    assert taken(Snapshot((grouped("a", 0, 1, 0, 1),), two, (holding(7, "a", "gpu0", 1000),))) == ["gpu1", "gpu3"]
+    assert taken(Snapshot((grouped("a", 0, 0, 0, 0, 1, 1),), two)) == ["gpu4", "gpu5"]
+    numas = {f"gpu{i}": {"numa": i % 2} for i in range(4)}
+    assert taken(Snapshot((with_devices(grouped("a", 0, 1, 1, 0), **numas),), two)) == ["gpu0", "gpu3"], "links first"
+    inside = {f"gpu{i}": {"numa": numa} for i, numa in enumerate([0, 1, 0, 1])}
+    used = (holding(7, "a", "gpu0", 1000),)
+    assert taken(Snapshot((with_devices(grouped("a", 0, 0, 0, 0), **inside),), two, used)) == ["gpu1", "gpu3"]
+    assert len(taken(Snapshot((grouped("a", 0, 1, 2, None),), (stage(1, gpus=3),)))) == 3, "preferred, never required"
+
+
+def test_topology_counts_a_link_group_before_a_numa_node() -> None:
+    torn = with_devices(grouped("a", 0, 1), gpu0={"numa": 0}, gpu1={"numa": 0})
+    joined = with_devices(grouped("b", 0, 0), gpu0={"numa": 0}, gpu1={"numa": 1})
+    world = Snapshot((torn, joined), (stage(1, gpus=2),))
+    assert (places(world, Topology()), places(world)) == ({"s001": "b"}, {"s001": "a"})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([None, 0, 1, 2]), st.sampled_from([None, 0, 1])), min_size=1, max_size=8),
+    st.sets(st.integers(0, 7)),
+    st.integers(1, 5),
+)
+def test_devices_span_no_two_groups_while_one_has_room_and_no_preference_keeps_from_starting(
+    places: list[tuple[int | None, int | None]], busy: set[int], count: int
+) -> None:
+    devices = {f"gpu{i}": {"group": group, "numa": numa} for i, (group, numa) in enumerate(places)}
+    held = tuple(holding(7 + i, "a", f"gpu{i}", 1000) for i in sorted(busy) if i < len(places))
+    free = [group for i, (group, _) in enumerate(places) if i not in busy]
+    world = Snapshot((with_devices(node("a", len(places)), **devices),), (stage(1, gpus=count),), held)
+    begun = starts(think(world, "dynamic"))
+    assert bool(begun) == (len(free) >= count)
+    if begun and (able := {group for group in free if group is not None and free.count(group) >= count}):
+        got = {places[int(name[3:])][0] for name in taken(world)}
+        assert len(got) == 1
+        if count > 1:
+            assert free.count(*got) == min(free.count(group) for group in able), "the larger groups stay whole"
+
+
 def test_the_engine_keeps_a_gang_in_the_sort_of_domain_that_it_names() -> None:
     def machine(name: str, rack: str, zone: str) -> Node:
         return node(name, 1, labels={"rack": rack, "zone": zone})
@@ -145,8 +199,27 @@ def test_locality_goes_where_the_inputs_lie() -> None:
     there = replace(node("b", 1), cached=("d1", "d2"))
     world = Snapshot((node("a", 1), there), (stage(1, inputs=("d1", "d9")),))
     assert (places(world, Locality()), places(world)) == ({"s001": "b"}, {"s001": "a"})
+    sized = replace(world, waiting=(stage(1, inputs=("d1", "d9"), input_bytes=(("d1", 1), ("d9", 8 << 30))),))
+    has_the_large_one = replace(world.nodes[0], cached=("d9",))
+    assert places(replace(sized, nodes=(there, has_the_large_one)), Locality()) == {"s001": "a"}, "bytes, not names"
+    near, far = replace(node("b", 1), fetch_gbps=100.0), replace(node("a", 1), labels={"link-gbps": "1"})
+    assert places(replace(sized, nodes=(far, near)), Locality()) == {"s001": "b"}, "the same bytes come sooner"
     indifferent = replace(world, waiting=(stage(1),))
     assert places(indifferent, Locality()) == {"s001": "a"}
+
+
+def test_locality_is_worth_what_the_transfer_is_of_the_run() -> None:
+    """Ten seconds of transfer outweigh the packing of a short stage, and not of a long one."""
+    used = replace(node("b", 2))
+    has = replace(node("c", 2), cached=("d1",))
+    policies = ((Pack(), 1.0), (Locality(), 20.0))
+
+    def where(p50: float) -> str:
+        one = stage(1, p50=p50, inputs=("d1",), input_bytes=(("d1", 25 << 30),))
+        world = Snapshot((used, has), (one,), (running(7, {"b": ["gpu0"]}),))
+        return "".join(starts(think(world, Profile("one", policies)))["s001"].placement.nodes)
+
+    assert (where(5.0), where(5_000.0)) == ("c", "b")
 
 
 def test_power_wakes_nobody_without_need_and_takes_what_does_most_per_watt() -> None:

@@ -54,7 +54,7 @@ def test_it_starts_where_its_data_lie(yard: Yard) -> None:
     fleet.note_kept(nodes["b"].node, Kept([A], "http://127.0.0.1:9", "key"))
     job = yard.submit(inputs=[RAW])
     world = yard.store.load(clock())
-    assert [one.inputs for one in world.waiting] == [(A,)]
+    assert [(one.inputs, one.input_bytes) for one in world.waiting] == [((A,), ())], "nobody knows the size of a source"
     (start,) = plan(world).starts
     assert start.placement.nodes == (str(nodes["b"].node.id),)
     blind = replace(world, nodes=tuple(replace(node, cached=()) for node in world.nodes))
@@ -76,7 +76,8 @@ def test_data_on_a_shared_disk_pull_nobody(yard: Yard) -> None:
     agent.set(stage(job, "prep"), Phase.ENDED, exit=None, outputs=[Output("tokens", A, 12)])
     assert [one.inputs for one in yard.store.load(clock()).waiting] == [()]
     type(yard.pool).objects.update(storage_path="")
-    assert [one.inputs for one in LiveStore().load(clock()).waiting] == [(A,)]
+    (reader,) = LiveStore().load(clock()).waiting
+    assert (reader.inputs, reader.input_bytes) == ((A,), ((A, 12),))
 
 
 def test_who_has_had_least_starts_first_where_the_profile_says_so(yard: Yard) -> None:

@@ -1,0 +1,66 @@
+"""The links between the devices of a node: what an agent may tell of them, and which devices they join."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from agents import protocol
+
+Links = Sequence[Mapping[str, Any]]
+"""As :class:`agents.protocol.Link` is stored: ``peer``, ``type`` and perhaps ``gbps``."""
+
+# GB/s of one link or one bundle of links. The fastest there is today (NVLink 5) has 1,800.
+MOST_GBPS: Final = 20_000.0
+# The ways through the host, in the words of `nvidia-smi topo`; the first two stay on PCIe switches. Every other sort of
+# link (NVLINK, XGMI, HCCS, ICI, ...) is faster than these.
+SWITCHED: Final = frozenset({"PIX", "PXB"})
+THROUGH_HOST: Final = frozenset({"PCIE", "PHB", "NODE", "SYS"})
+
+
+def fault(device: protocol.Device) -> str:
+    """What is absurd about the links that an agent tells of a device, as a sentence; empty where nothing is."""
+    for link in device.links:
+        name = f"{device.kind}-{device.index}"
+        if link.peer == device.uuid:
+            return f"device {name} has a link to itself; a link ends at another device, a switch or the host"
+        if link.gbps is not None and link.gbps > MOST_GBPS:
+            return f"device {name} links[{link.peer}] gbps is {link.gbps:g}; at most {MOST_GBPS:g}"
+    return ""
+
+
+def groups(devices: Iterable[tuple[str, Links]]) -> dict[str, int]:
+    """The number of the link group of each device that is in one; ``devices`` are pairs of uuid and links.
+
+    A group has two devices or more that links faster than the way through the host join, directly, over each other or
+    over a switch; devices that have none of those are joined by the PCIe switch that they share. Groups are numbered in
+    the order of their first devices.
+    """
+    told = list(devices)
+    found = _joined(told, lambda kind: kind not in SWITCHED | THROUGH_HOST)
+    rest = [(uuid, links) for uuid, links in told if uuid not in found]
+    found |= _joined(rest, lambda kind: kind in SWITCHED)
+    numbers: dict[str, int] = {}
+    return {uuid: numbers.setdefault(found[uuid], len(numbers)) for uuid, _ in told if uuid in found}
+
+
+def _joined(devices: list[tuple[str, Links]], counts: Callable[[str], bool]) -> dict[str, str]:
+    """What represents the group of each device that shares one with another; ``counts`` says which sorts of links do.
+
+    The far end of a link may be a device or what they all hang on, such as a switch.
+    """
+    above: dict[str, str] = {}
+
+    def top(name: str) -> str:
+        while (over := above.setdefault(name, name)) != name:
+            above[name] = name = above.setdefault(over, over)
+        return name
+
+    for uuid, links in devices:
+        for link in links:
+            if counts(link["type"]) and link["peer"] != "host":
+                above[top(link["peer"])] = top(uuid)
+    found = {uuid: top(uuid) for uuid, _ in devices}
+    sizes = Counter(found.values())
+    return {uuid: of for uuid, of in found.items() if sizes[of] > 1}

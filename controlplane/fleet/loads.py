@@ -1,0 +1,143 @@
+"""How busy devices and nodes are of late, as the engine sees it.
+
+Decayed means in coarse steps: a node that only wavers is not news every second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from agents.protocol import Fetched, HostSample, TelemetryBatch
+from controlplane.fleet.models import Device, Host, Node
+
+# A measurement counts half after 20 seconds.
+DECAY_S: Final = 20.0 / math.log(2)
+# Older ones than this count no more, and means are looked at so often at most.
+WINDOW_S, EVERY_S = 120, 15
+STEP: Final = 1 / 8
+MOST_LOAD: Final = 8.0
+# Tools round: a little over 1 is 1.
+MOST_UTILISATION: Final = 1.05
+# Steps of bandwidth are factors of the square root of two.
+GBPS_STEP: Final = 0.5
+MOST_GBPS: Final = 10_000.0
+# After so many bytes more a measured bandwidth counts half.
+DECAY_BYTES: Final = 1 << 30
+
+_MEANS = """
+SELECT d.id, d.kind, d.busy, s.mean
+FROM fleet_device d LEFT JOIN LATERAL (
+    SELECT sum(utilisation * exp(extract(epoch FROM at - now()) / %(decay)s))
+           / sum(exp(extract(epoch FROM at - now()) / %(decay)s)) AS mean
+    FROM fleet_device_sample
+    WHERE device_id = d.id AND at > now() - make_interval(secs => %(window)s) AND utilisation IS NOT NULL) s ON true
+WHERE d.node_id = %(node)s AND d.present
+"""
+
+
+def settled(before: float | None, mean: float, step: float = STEP) -> float:
+    """The mean in whole steps; what it was ``before`` while the mean is within three quarters of a step of that.
+
+    A mean that wavers by less than a quarter of a step around where it was therefore changes nothing.
+    """
+    if before is not None and abs(mean - before) <= 0.75 * step:
+        return before
+    return round(mean / step) * step
+
+
+def decayed(before: float | None, value: float, span_s: float) -> float:
+    """The mean after one more measurement, ``span_s`` seconds after the one before."""
+    if before is None:
+        return value
+    return before + (value - before) * (1 - math.exp(-max(span_s, 0.0) / DECAY_S))
+
+
+def means(before: Mapping[str, float], sample: HostSample, span_s: float) -> dict[str, float]:
+    """The decayed means of a host after a sample of it: tasks per core that run or wait (``queue``), and the share of
+    time in which tasks stood still for disks (``io``) or memory (``memory``). What is not told is absent."""
+    told = {"queue": sample.queue, "io": sample.pressure.get("io_full"), "memory": sample.pressure.get("memory_full")}
+    scales = {"queue": 1.0, "io": 100.0, "memory": 100.0}
+    found = {
+        name: decayed(before.get(name), min(max(value / scales[name], 0.0), MOST_LOAD), span_s)
+        for name, value in told.items()
+        if value is not None
+    }
+    return {**{name: value for name, value in before.items() if name not in told}, **found}
+
+
+def gbps(one: Fetched) -> float:
+    """How fast it came, in Gbit/s; 0 where no time passed."""
+    return one.size_bytes * 8e-9 / one.took_s if one.took_s > 0 else 0.0
+
+
+def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> str:
+    """What is absurd about these measurements, as a sentence; empty where nothing is. ``names`` are those of devices by
+    uuid."""
+    for one in batch.fetched:
+        if not 0 < gbps(one) <= MOST_GBPS:
+            return f"measurement: fetched is {one.size_bytes} bytes in {one.took_s:g} s; at most {MOST_GBPS:g} Gbit/s"
+    for sample in batch.devices:
+        if sample.uuid in names and not is_plausible(sample.utilisation):
+            bound = "at least 0" if (sample.utilisation or 0.0) < 0 else "at most 1"
+            return f"measurement: device {names[sample.uuid]} utilisation is {sample.utilisation:g}; {bound}"
+    return ""
+
+
+def is_plausible(utilisation: float | None) -> bool:
+    """Whether a device can be so busy; what was not measured may be anything."""
+    return utilisation is None or 0.0 <= utilisation <= MOST_UTILISATION
+
+
+def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
+    """Takes how fast inputs came to a node; what cannot be counts for nothing. Larger transfers count more."""
+    rates = [(one.size_bytes, rate) for one in fetched if 0 < (rate := gbps(one)) <= MOST_GBPS]
+    if not rates:
+        return
+    with transaction.atomic():
+        host, _is_new = Host.objects.select_for_update().get_or_create(node=node)
+        mean = host.means.get("fetch")
+        for size_bytes, rate in rates:
+            weight = size_bytes / (size_bytes + DECAY_BYTES)
+            mean = rate if mean is None else mean + (rate - mean) * weight
+        host.means = {**host.means, "fetch": mean}
+        host.save(update_fields=["means"])
+
+
+def weigh(node: Node) -> bool:
+    """Writes how busy the node and its devices are, where that has changed by more than they waver; at most every
+    15 seconds, whoever asks. Tells whether it looked."""
+    due = Q(weighed_at=None) | Q(weighed_at__lt=Now() - timedelta(seconds=EVERY_S))
+    if not Host.objects.filter(due, node=node).update(weighed_at=Now()):
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(_MEANS, {"decay": DECAY_S, "window": WINDOW_S, "node": node.id})
+        rows = cursor.fetchall()
+    cores = [mean for _, kind, _, mean in rows if kind == "cpu" and mean is not None]
+    for device, _, before, mean in rows:
+        busy = None if mean is None else settled(before, min(mean, 1.0))
+        if busy != before:
+            Device.objects.filter(id=device).update(busy=busy)
+    told = Host.objects.values_list("means", flat=True).get(node=node)
+    waits = [told[name] for name in ("queue", "io", "memory") if name in told]
+    # A host that does not tell its queue is as loaded as its cores are.
+    load = max([*waits, *([] if "queue" in told else [sum(cores) / len(cores)] if cores else [])], default=0.0)
+    row = Node.objects.values("load", "fetch_gbps").get(id=node.id)
+    values = {"load": settled(row["load"], load), "fetch_gbps": _bandwidth(row["fetch_gbps"], told.get("fetch"))}
+    if values != row:
+        Node.objects.filter(id=node.id).update(**values)
+    return True
+
+
+def _bandwidth(before: float | None, mean: float | None) -> float | None:
+    """A bandwidth in steps of a factor; what it was where none was measured."""
+    if mean is None or mean <= 0:
+        return before
+    exponent = settled(None if before is None else math.log2(before), math.log2(min(mean, MOST_GBPS)), GBPS_STEP)
+    return float(2**exponent)
