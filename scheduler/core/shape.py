@@ -15,7 +15,7 @@ from scheduler.core.ledger import Ledger
 from scheduler.core.lifecycle import NodeState
 from scheduler.core.match import Candidate
 from scheduler.core.profile import Profile
-from scheduler.core.types import Alternative, Node, Reason, Stage
+from scheduler.core.types import Alternative, Reason, Stage
 
 
 class Places(Sequence[Candidate]):
