@@ -1,4 +1,5 @@
-"""One event, one node that changes, and a plan from nothing, at 10,000 nodes with 80,000 devices and 100,000 stages that wait.
+"""One event, one node that changes, and a plan from nothing, at 10,000 nodes with 80,000 devices and 100,000 stages
+that wait.
 
 The cluster is full but for what single ends give back: three quarters of the devices run stages of one to eight GPUs,
 nodes come in four models, and the queue holds four classes of forty projects in two dozen shapes: fractions, whole
@@ -150,7 +151,8 @@ def world(seed: int = 1) -> Snapshot:
 
 def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, float]:
     """``event_ms`` is the median over ends of single stages (each gives devices back and lets others start), with the
-    memory of a planner; ``node_event_ms`` the same over single nodes that drain and come back; ``full_plan_s`` one plan without any, with the reasons of all who wait. Seconds of one core."""
+    memory of a planner; ``node_event_ms`` the same over single nodes that drain and come back; ``full_plan_s`` one plan
+    without any, with the reasons of all who wait. Seconds of one core."""
     snapshot, profile = world(), named("hybrid")
     gc.collect()
     gc.freeze()

@@ -16,8 +16,8 @@ from controlplane.live.reports import ACTS, moment, shown
 from controlplane.live.store import LiveStore, clock
 from scheduler import profiles
 from scheduler.core.clauses import plain
-from scheduler.core.feasible import never_fits
 from scheduler.core.engine import plan as think
+from scheduler.core.feasible import never_fits
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Placement, Plan, Snapshot, Stage
 from scheduler.predict.finished import Asked

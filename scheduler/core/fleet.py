@@ -35,7 +35,7 @@ class Fleet:
     """Facts about devices, by row. :meth:`put` and :meth:`take_out` change one node; ``changes`` names the row of each
     node that was changed, in order, so that whoever remembers how long it was can keep what it knows of the others.
 
-    The rows of a node that left stay, with nobody in them, until it comes back with as many devices; it is in no pool meanwhile.
+    The rows of a node that left stay, in no pool, until it comes back with as many devices.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:

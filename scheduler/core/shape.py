@@ -15,7 +15,7 @@ from scheduler.core.ledger import Ledger
 from scheduler.core.lifecycle import NodeState
 from scheduler.core.match import Candidate
 from scheduler.core.profile import Profile
-from scheduler.core.types import Alternative, Node, Reason, Stage
+from scheduler.core.types import Alternative, Reason, Stage
 
 
 class Places(Sequence[Candidate]):
@@ -83,8 +83,8 @@ class Way:
 
     ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
     ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
-    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line per
-    place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
+    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line
+    per place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
     ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
     nothing that runs so long may start now, ``barred`` holds pairs of a length and a length in the bad case that were
     refused because of a maintenance, ``floor`` pairs of a length and the earliest start that was found for it: all only
@@ -223,8 +223,8 @@ def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
 class Shape:
     """What stages have in common that ask for the same thing in the same place.
 
-    ``sample`` is a stage of this shape. ``ways`` are those on enough nodes for it. ``is_narrow`` says that it may not go
-    to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` follows the nodes.
+    ``sample`` is a stage of this shape. ``ways`` are those on enough nodes for it. ``is_narrow`` says that it may not
+    go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` follows the nodes.
     """
 
     pool: str

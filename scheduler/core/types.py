@@ -406,9 +406,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage as it is
-    now, ``None`` for one that is gone; in the same way the nodes. ``serial`` counts the snapshots of a store; these are the news since the one
-    before it."""
+    """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage or node as
+    it is now, ``None`` for one that is gone. ``serial`` counts the snapshots of a store; these are the news since the
+    one before it."""
 
     serial: int
     waiting: Mapping[str, Stage | None] = field(default_factory=dict)

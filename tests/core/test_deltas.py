@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -190,3 +191,16 @@ def test_whatever_changes_the_plan_is_that_of_one_who_sees_it_for_the_first_time
         plan = planner.explained()
         assert plan == engine.plan(planner.seen, town.profiles, town.now)
         town.go_on(plan)
+
+
+@pytest.mark.parametrize("profile", sorted(KNOWN))
+def test_with_news_nobody_looks_through_the_stages_and_nodes_of_a_snapshot(profile: str) -> None:
+    for seed in range(4):
+        town, knows, is_told, before = Town(seed, profile), engine.Planner(), engine.Planner(), None
+        for serial in range(20):
+            news = told(before, town.world, serial) if before else News(serial)
+            bare = replace(town.world, waiting=(), running=(), nodes=()) if before else town.world
+            before = town.world
+            plan = knows.plan(town.world, town.profiles, town.now, news)
+            assert is_told.plan(bare, town.profiles, town.now, news) == plan
+            town.go_on(knows.explained())
