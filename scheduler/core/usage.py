@@ -26,7 +26,7 @@ class Usage:
     def at(self, now: float) -> float:
         """The use at ``now``, which is not before ``as_of``."""
         span_s = max(now - self.as_of, 0.0)
-        return self.amount * 2.0 ** (-span_s / self.half_life_s) + self.rate * self._held(span_s)
+        return self.amount * math.exp2(-span_s / self.half_life_s) + self.rate * self._held(span_s)
 
     def changed(self, at: float, by: float) -> Usage:
         """The account when what is held has grown ``by`` so many devices since ``at``, whether that is news or not."""

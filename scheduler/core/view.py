@@ -198,6 +198,13 @@ class View:
         """What a second of the stage counts in the use of its project, where it is fastest."""
         return _charge_of(self.shape(stage), self.fleet)
 
+    def _forget_charges(self) -> None:
+        """Work out anew what stages and pools count: devices are not what they were."""
+        self.heads = Heads()
+        # By kin of the line, and by pool.
+        self._kin_charges: list[float] = []
+        self._sizes: dict[str, float] = {}
+
     def size(self, pool: str) -> float:
         """What a second of all accelerators of a pool counts in the use of projects; of all cores where it has none."""
         if pool not in self._sizes:
@@ -434,7 +441,7 @@ class View:
             else:
                 self._fenced.pop(name, None)
         if deep or again:
-            self._kin_charges, self._sizes, self.heads = [], {}, Heads()
+            self._forget_charges()
         for row in sorted(deep):
             self.ledger.follow(row)
             self.table.follow(row)
@@ -488,10 +495,7 @@ class View:
         self.line = Line()
         self.holders = Holders(self.fleet)
         self.commitments = Commitments()
-        self.heads = Heads()
-        # By kin of the line, and by pool.
-        self._kin_charges: list[float] = []
-        self._sizes: dict[str, float] = {}
+        self._forget_charges()
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Stage] = {}
         self.held: dict[tuple[str, str], int] = {}
