@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from collections import defaultdict
+
 import msgspec
 from django.db.models import Sum
 from drf_spectacular.utils import extend_schema
@@ -12,14 +15,18 @@ from controlplane.access import permissions
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Claim
 from controlplane.pools import models as rows
+from scheduler.core import charges
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """A project's right to devices of a kind, in devices (CPU: cores); null is without limit. What the projects of one
-    cohort do not use, the others of it may borrow; an empty name is a cohort too, but nothing is taken back in it."""
+    """A project's right to devices of a kind, and of a model where one is named, in devices (CPU: cores) or, where it
+    is normalised, in devices of the worth of an A100; null is without limit. What the projects of one cohort do not
+    use, the others of it may borrow; an empty name is a cohort too, but nothing is taken back in it."""
 
     project: str
     kind: str
+    model: str
+    normalised: bool
     cohort: str
     nominal: float | None
     borrowing_limit: float | None
@@ -41,26 +48,32 @@ class Quotas(Resource):
         """What each of your projects may hold, and holds."""
         projects = permissions.visible_projects(signed_in(request))
         quotas = rows.Quota.objects.filter(project__in=projects).select_related("project")
-        held = {
-            (project, kind): milli / 1000
-            for project, kind, milli in Claim.objects.filter(
-                closed_at=None, part__attempt__stage__job__project__in=projects
-            )
+        held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
+        claims = (
+            Claim.objects.filter(closed_at=None, part__attempt__stage__job__project__in=projects)
             .order_by()
-            .values_list("part__attempt__stage__job__project", "device__kind")
+            .values_list("part__attempt__stage__job__project", "device__kind", "device__model", "device__features")
             .annotate(milli=Sum("milli"))
-        }
+        )
+        for project, kind, model, features, milli in claims:
+            held[project].append((kind, model, charges.of(kind, features), milli))
         return Response(
             QuotaList(
                 [
                     Quota(
                         project=quota.project.name,
                         kind=quota.kind,
+                        model=quota.model,
+                        normalised=quota.normalised,
                         cohort=quota.cohort,
                         nominal=quota.nominal,
                         borrowing_limit=quota.borrowing_limit,
                         lending_limit=quota.lending_limit,
-                        held=held.get((quota.project_id, quota.kind), 0.0),
+                        held=sum(
+                            milli * (worth if quota.normalised else 1.0) / 1000
+                            for kind, model, worth, milli in held[quota.project_id]
+                            if kind == quota.kind and quota.model.lower() in model.lower()
+                        ),
                     )
                     for quota in quotas
                 ]

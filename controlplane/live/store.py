@@ -31,7 +31,8 @@ from scheduler.profiles import PROFILES
 _RULES = """
 SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
        (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM access_project p),
-       (SELECT coalesce(json_agg(to_jsonb(q) || jsonb_build_object('project', p.name) ORDER BY p.name, q.kind), '[]')
+       (SELECT coalesce(json_agg(to_jsonb(q) || jsonb_build_object('project', p.name)
+                                 ORDER BY p.name, q.kind, q.model, q.normalised), '[]')
         FROM pools_quota q JOIN access_project p ON p.id = q.project_id),
        (SELECT coalesce(json_agg(json_build_array(w.id, w.node_id, p.name, extract(epoch FROM w.starts_at),
                                                   extract(epoch FROM w.ends_at), w.reason) ORDER BY w.id), '[]')
@@ -93,6 +94,8 @@ class LiveStore:
                     borrowing_limit_milli=_milli(quota["borrowing_limit"]),
                     lending_limit_milli=_milli(quota["lending_limit"]),
                     cohort=quota["cohort"],
+                    model=quota["model"],
+                    normalised=quota["normalised"],
                 )
                 for quota in quotas
             ),

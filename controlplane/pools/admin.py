@@ -55,9 +55,9 @@ class PoolAdmin(admin.ModelAdmin):
 
 @admin.register(Quota)
 class QuotaAdmin(admin.ModelAdmin):
-    """What each project may hold of each kind of device."""
+    """What each project may hold of each kind and model of device."""
 
-    list_display = ["project", "kind", "cohort", "nominal", "borrowing_limit", "lending_limit"]
+    list_display = ["project", "kind", "model", "normalised", "cohort", "nominal", "borrowing_limit", "lending_limit"]
     list_editable = ["nominal", "borrowing_limit", "lending_limit"]
     list_filter = ["kind", "project"]
     list_select_related = ["project"]

@@ -83,13 +83,24 @@ class PriorityClass(models.Model):
 
 
 class Quota(models.Model):
-    """A project's right to devices of a kind, in whole and fractional devices (CPU: cores). Empty means no limit.
+    """A project's right to devices of a kind, or of one model of it, in whole and fractional devices (CPU: cores).
+    Empty means no limit. A normalised one counts devices by what they are worth beside an A100.
 
-    What the projects of one cohort do not use, the others of it may borrow, and must give back when it is asked for.
+    What the projects of one cohort do not use of the same, the others of it may borrow, and must give back when it is
+    asked for. Who has no limit lends nothing, for there is no telling what it leaves.
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="quotas")
     kind = models.CharField(max_length=20)
+    model = models.CharField(
+        max_length=80,
+        blank=True,
+        help_text=_("Only devices whose model has this in its name, in whatever case; empty means all of the kind."),
+    )
+    normalised = models.BooleanField(
+        default=False,
+        help_text=_("Counts devices by what they are worth beside an A100: an H100 as more than one, a T4 as less."),
+    )
     cohort = models.CharField(
         max_length=63,
         blank=True,
@@ -100,11 +111,15 @@ class Quota(models.Model):
     lending_limit = models.FloatField(null=True, blank=True, validators=[MinValueValidator(0)])
 
     class Meta:
-        ordering = ["project__name", "kind"]
-        constraints = [models.UniqueConstraint(fields=["project", "kind"], name="quota_once_per_kind")]
+        ordering = ["project__name", "kind", "model", "normalised"]
+        constraints = [
+            models.UniqueConstraint(
+                "project", "kind", models.functions.Lower("model"), "normalised", name="quota_once_per_sort"
+            )
+        ]
 
     def __str__(self) -> str:
-        return f"{self.project}: {self.kind}"
+        return f"{self.project}: {self.kind} {self.model}".rstrip()
 
     def clean(self) -> None:
         """Refuses a kind of device that nobody knows: its quota would bound nothing."""

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.core import engine
+from scheduler.core.holdings import Holdings, amount
 from scheduler.core.lifecycle import Health, NodeState, State
+from scheduler.core.match import matches
 from scheduler.core.profile import Profile
 from scheduler.core.types import Ask, Device, Node, Plan, Quota, Running, Snapshot, Stage
 
@@ -339,23 +341,22 @@ def _pools(
 
 def _quotas(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
     """The project's right to what the stage asks, raised by just so much that it covers what is held and asked."""
-    asked: dict[str, int] = {}
-    for way in stage.alternatives[:1]:
-        for ask in way.asks:
-            asked[ask.kind] = asked.get(ask.kind, 0) + ask.count * ask.milli * stage.nodes
-    kinds = {device.id: device.kind for node in world.nodes for device in node.devices}
-    held: dict[str, int] = {}
+    devices = {device.id: device for node in world.nodes for device in node.devices}
+    held = Holdings()
     for running in world.running:
-        if running.project == stage.project:
-            for grant in (one for rank in running.placement.grants for one in rank):
-                kind = kinds.get(grant.device, "")
-                held[kind] = held.get(kind, 0) + grant.milli
+        for rank in running.placement.grants:
+            held.count(running.project, rank, devices, 1)
     raised: list[Quota] = []
     for right in world.quotas:
-        if right.project != stage.project or right.kind not in asked or right.nominal_milli is None:
+        if right.project != stage.project or right.nominal_milli is None:
             continue
-        needed = asked[right.kind] + held.get(right.kind, 0)
-        if needed > right.nominal_milli:
+        asked = sum(
+            max((amount(right, one, ask.count * ask.milli) for one in devices.values() if matches(ask, one)), default=0)
+            for way in stage.alternatives[:1]
+            for ask in way.asks
+        )
+        needed = asked * stage.nodes + held.of(right)
+        if asked and needed > right.nominal_milli:
             raised.append(replace(right, nominal_milli=needed))
     for right in raised:
         quotas = tuple(right if _same_right(one, right) else one for one in world.quotas)
@@ -366,7 +367,7 @@ def _quotas(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 
 def _same_right(one: Quota, other: Quota) -> bool:
-    return (one.project, one.kind, one.cohort) == (other.project, other.kind, other.cohort)
+    return replace(one, nominal_milli=None) == replace(other, nominal_milli=None)
 
 
 def _quota_params(world: Snapshot, right: Quota) -> Mapping[str, object]:
@@ -374,6 +375,7 @@ def _quota_params(world: Snapshot, right: Quota) -> Mapping[str, object]:
     return {
         "project": right.project,
         "kind": right.kind,
+        "model": right.model,
         "quota": f"{(right.nominal_milli or 0) / 1000:g}",
         "was": f"{was / 1000:g}",
     }

@@ -96,6 +96,10 @@ class Fleet:
             self._in_order = sorted(self._classes.values(), key=lambda one: int(self.rank[one.nodes[0]]))
         return self._in_order
 
+    def sample(self, code: int) -> Node:
+        """A node of a class."""
+        return self._classes[code].sample
+
     def in_pool(self, pool: str) -> dict[int, list[tuple[int, Alike]]]:
         """The classes of a pool by their kit, each with its place among all classes."""
         known = self._in_pool.get(pool)
@@ -119,10 +123,6 @@ class Fleet:
         """The kit of a node that is here."""
         code = self.class_of[node_row]
         return None if code is None else self._classes[code].kit
-
-    def kind_of(self, device: str) -> str:
-        """The kind of a device; empty if it is not known."""
-        return self.kinds.get(device, "")
 
     def at(self, node_row: int) -> list[Device]:
         """The devices of a node in the order of their rows."""

@@ -88,19 +88,15 @@ def admitted(view: View, outcome: Outcome, shape: Shape) -> list[Way]:
         outcome.reasons += known
         return []
     ways: list[Way] = []
-    seen: dict[int, Reason | None] = {}
+    refused: list[Reason] = []
     for way in shape.ways:
-        index = way.alternative.index
-        if index not in seen:
-            seen[index] = None
-            for policy in policies:
-                reason = policy.admit(outcome.stage, way.alternative, view)
-                if reason:
-                    seen[index] = reason
-                    break
-        if seen[index] is None:
+        found = (policy.admit(outcome.stage, way, view) for policy in policies)
+        reason = next((one for one in found if one), None)
+        if reason is None:
             ways.append(way)
+        elif reason not in refused:
+            refused.append(reason)
     if not ways:
-        view.refusals[key] = [reason for reason in seen.values() if reason]
-        outcome.reasons += view.refusals[key]
+        view.refusals[key] = refused
+        outcome.reasons += refused
     return ways

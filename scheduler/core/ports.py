@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from scheduler.core.clauses import Said
-from scheduler.core.types import Alternative, Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
+from scheduler.core.types import Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
 
 if TYPE_CHECKING:
     from scheduler.core.fleet import Rates, Rows
@@ -72,7 +72,7 @@ class Guarantees(Protocol):
 
 @runtime_checkable
 class Admits(Protocol):
-    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
+    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
         """Why this stage may not start in this way now, whatever is free; ``None`` lets it pass."""
 
 

@@ -104,7 +104,7 @@ class Rotation:
         self._line = self._ordered([*stages, *self._asked.values()])
         rank = {stage.id: i for i, stage in enumerate(self._line)}
         self._lower = {one.id: one for one in sorted(self._movable.values(), key=lambda one: rank[one.id])}
-        mark, held = self.view.ledger.checkpoint(), dict(self.view.held)
+        mark, held = self.view.ledger.checkpoint(), self.view.held.copy()
         self._keep_promises()
         for stage, ways in self._pairs():
             if stage.id not in self._seats and stage.id not in self._awaiting:
@@ -431,11 +431,7 @@ class Rotation:
 
     def _count(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
         """Keep what projects hold true while the line is walked, for those who admit."""
-        for one in grants:
-            device = self.view.ledger.devices.get(one.device)
-            if device is not None:
-                key = (project, device.kind)
-                self.view.held[key] = self.view.held.get(key, 0) + sign * one.milli
+        self.view.held.count(project, grants, self.view.ledger.devices, sign)
 
     def _note(self) -> None:
         """Turn the seats into starts, swaps, preempts and moves."""

@@ -22,7 +22,7 @@ from scheduler.core.elastic import Curve, Elastic, Sizing
 from scheduler.core.lifecycle import NodeState, State
 from scheduler.core.service import as_waiting
 from scheduler.core.shape import Way
-from scheduler.core.types import Alternative, Grant, Placement, Resize, Running, Stage
+from scheduler.core.types import Grant, Placement, Resize, Running, Stage
 from scheduler.core.view import Option, Outcome, View, grants_of
 
 Finds = Callable[[View, Outcome, Way, float, Iterable[int]], Option | None]
@@ -107,7 +107,7 @@ def _one_more(
     view.refresh(way, profile)
     rows = {view.fleet.node_row[name] for name in used if name in view.fleet.node_row}
     among = [line for line in np.flatnonzero(way.fits).tolist() if int(way.places.nodes[line]) not in rows]
-    if not among or not _admits(view, replace(stage, nodes=size), way.alternative, held):
+    if not among or not _admits(view, replace(stage, nodes=size), way, held):
         return None
     length = view.length_s(stage, way, profile.plan_with, size)
     # What the walk has learned holds for all ranks at once, not for one more.
@@ -119,24 +119,21 @@ def _one_more(
         way.refused_s, way.barred = refused_s, barred
 
 
-def _admits(view: View, stage: Stage, alternative: Alternative, held: tuple[Grant, ...]) -> bool:
+def _admits(view: View, stage: Stage, way: Way, held: tuple[Grant, ...]) -> bool:
     """Whether no policy forbids the stage at this size; what it holds already is not counted twice."""
     policies = view.profile(stage.pool).admits
     if not policies:
         return True
     with _without(view, stage, held):
-        return all(policy.admit(stage, alternative, view) is None for policy in policies)
+        return all(policy.admit(stage, way, view) is None for policy in policies)
 
 
 @contextmanager
 def _without(view: View, stage: Stage, held: tuple[Grant, ...]) -> Iterator[None]:
     """The view as if the stage neither ran nor started."""
-    starts, running, counted = view.starts, view.running.pop(stage.id, None), dict(view.held)
+    starts, running, counted = view.starts, view.running.pop(stage.id, None), view.held.copy()
     view.starts = {name: option for name, option in starts.items() if name != stage.id}
-    for one in held:
-        device = view.ledger.devices.get(one.device)
-        if device is not None:
-            view.held[stage.project, device.kind] = view.held.get((stage.project, device.kind), 0) - one.milli
+    view.held.count(stage.project, held, view.ledger.devices, -1)
     try:
         yield
     finally:

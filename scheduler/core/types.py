@@ -307,8 +307,10 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A project's right to devices of a kind, in milli-devices; ``None`` means without limit. What the projects of one
-    cohort do not use can be borrowed by the others of it."""
+    """A project's right to devices of a kind, and of a ``model`` where one is named (part of its name, in any case), in
+    thousandths of a device; ``None`` means without limit. A ``normalised`` one counts devices by what they are worth
+    beside an A100 (:mod:`scheduler.core.charges`). What the projects of one cohort do not use of rights to the same can
+    be borrowed by the others of it."""
 
     project: str
     kind: str
@@ -316,6 +318,12 @@ class Quota:
     borrowing_limit_milli: int | None = None
     lending_limit_milli: int | None = None
     cohort: str = ""
+    model: str = ""
+    normalised: bool = False
+
+    def covers(self, kind: str, model: str) -> bool:
+        """Whether devices of this sort count."""
+        return kind == self.kind and self.model.lower() in model.lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from scheduler.core.elastic import faster
 from scheduler.core.fleet import Fleet
 from scheduler.core.heads import Heads
 from scheduler.core.holders import Holders
+from scheduler.core.holdings import Holdings
 from scheduler.core.ledger import Ledger
 from scheduler.core.lifecycle import State
 from scheduler.core.line import Column, Line
@@ -498,7 +499,7 @@ class View:
         self._forget_charges()
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Stage] = {}
-        self.held: dict[tuple[str, str], int] = {}
+        self.held = Holdings()
         self.finish: dict[str, float] = {}
         self.booked: dict[str, Booking] = {}
         # Whose entry was made, moved or taken out since the last look.
@@ -1040,11 +1041,7 @@ class View:
         self._expected.append((project, grants, sign))
 
     def _count(self, project: str, grants: Iterable[Grant], sign: int) -> None:
-        for one in grants:
-            device = self.ledger.devices.get(one.device)
-            if device is not None:
-                key = (project, device.kind)
-                self.held[key] = self.held.get(key, 0) + sign * one.milli
+        self.held.count(project, grants, self.ledger.devices, sign)
 
 
 def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | None]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from scheduler.core.lifecycle import State
 from scheduler.core.line import Column
-from scheduler.core.types import Alternative, Reason, Stage
+from scheduler.core.shape import Way
+from scheduler.core.types import Reason, Stage
 from scheduler.core.view import View
 
 
@@ -47,7 +48,7 @@ class FairShare:
         points: Column = 2.0 ** -((due - drift * is_promised) / unit)
         return points
 
-    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
+    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
         if self.defer_above <= 0.0 or view.share(stage.project) <= self.defer_above:
             return None
         for other in view.waiting.values():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.line import Column, Line
-from scheduler.core.types import Alternative, Reason, Stage
+from scheduler.core.shape import Way
+from scheduler.core.types import Reason, Stage
 from scheduler.core.view import View
 
 
@@ -21,6 +22,6 @@ class Fifo:
     def orders(self, line: Line, view: View) -> Column:
         return view.now - line.submitted_at
 
-    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
+    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
         ahead = view.ahead.get(stage.pool, 0)
         return Reason("PriorityBehind", {"ahead": ahead}) if self.strict and ahead else None

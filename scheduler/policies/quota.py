@@ -4,56 +4,72 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.types import Alternative, Reason, Stage
+from scheduler.core.holdings import amount
+from scheduler.core.match import matches
+from scheduler.core.shape import Way
 from scheduler.core.types import Quota as Right
+from scheduler.core.types import Reason, Stage
 from scheduler.core.view import View
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Counts what a project holds of each kind of device against its right to them (Kueue's words)."""
+    """Counts what a project holds of each kind and model of device against its rights to them (Kueue's words). A right
+    without a nominal is without limit: it refuses nothing, lends nothing and borrows nothing."""
 
-    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
-        asked: dict[str, int] = {}
-        for ask in alternative.asks:
-            asked[ask.kind] = asked.get(ask.kind, 0) + ask.count * ask.milli * stage.nodes
+    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
         for right in view.rights.of(stage.project):
-            if right.kind in asked and right.nominal_milli is not None:
-                reason = self._judge(right, asked[right.kind], view)
+            if right.nominal_milli is not None and (asked := asks(stage, way, right, view)):
+                reason = self._judge(right, right.nominal_milli, asked, view)
                 if reason:
                     return reason
         return None
 
-    def _judge(self, right: Right, asked: int, view: View) -> Reason | None:
-        nominal = right.nominal_milli or 0
-        held = view.held.get((right.project, right.kind), 0)
-        lent = self._lent(right, view)
+    def _judge(self, right: Right, nominal: int, asked: int, view: View) -> Reason | None:
+        held, lent = view.held.of(right), self._lent(right, view)
         limit = right.borrowing_limit_milli
         most = None if limit is None else nominal + limit
+        named = {"kind": sort(right), "project": right.project, "asked": _number(asked)}
         if most is not None and asked > most:
-            numbers = {"asked": _number(asked), "limit": _number(most)}
-            return Reason("ExceedsQuotaMax", {**numbers, "kind": right.kind, "project": right.project})
+            return Reason("ExceedsQuotaMax", {**named, "limit": _number(most)})
         borrow = lent if limit is None else min(limit, lent)
         if held + asked <= nominal + borrow:
             return None
         left = max(0, nominal + borrow - max(held, nominal))
         numbers = {"held": _number(held), "nominal": _number(nominal), "borrow": _number(left)}
-        return Reason(
-            "QuotaExhausted", {**numbers, "asked": _number(asked), "kind": right.kind, "project": right.project}
-        )
+        return Reason("QuotaExhausted", {**numbers, **named})
 
     def _lent(self, right: Right, view: View) -> int:
-        """What the others of the cohort leave unused and lend, less what others have borrowed of it already. Who has no
-        limit lends nothing, for there is no telling what it leaves, and has borrowed nothing."""
-        free, held = 0, view.held
-        for other in view.rights.others(right.cohort, right.project, right.kind):
+        """What the others of the cohort leave unused and lend, less what others have borrowed of it already."""
+        free = 0
+        for other in view.rights.others(right):
             if other.nominal_milli is None:
                 continue
-            unused = other.nominal_milli - held.get((other.project, other.kind), 0)
+            unused = other.nominal_milli - view.held.of(other)
             if unused > 0 and other.lending_limit_milli is not None:
                 unused = min(unused, other.lending_limit_milli)
             free += unused  # where it is less than nothing, so much was borrowed
         return max(0, free)
+
+
+def asks(stage: Stage, way: Way, right: Right, view: View) -> int:
+    """What the stage asks of what a right covers, in the unit of the right; at most, where a way has several models."""
+    asked = 0
+    for ask in way.alternative.asks:
+        if ask.kind != right.kind:
+            continue
+        share = ask.count * ask.milli
+        if right.model or right.normalised:
+            samples = (view.fleet.sample(code) for code in way.classes)
+            devices = (device for node in samples for device in node.devices if matches(ask, device))
+            share = max((amount(right, device, share) for device in devices), default=0)
+        asked += share * stage.nodes
+    return asked
+
+
+def sort(right: Right) -> str:
+    """What a right is to, in a few words."""
+    return " ".join(word for word in (right.kind, right.model, "units" if right.normalised else "") if word)
 
 
 def _number(milli: int) -> str:

@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from scheduler.core import price
+from scheduler.core.holdings import amount
 from scheduler.core.match import grant
 from scheduler.core.ports import Eviction
 from scheduler.core.shape import Way
 from scheduler.core.speed import deciding
-from scheduler.core.types import Placement, Running, Stage
+from scheduler.core.types import Placement, Quota, Running, Stage
 from scheduler.core.view import Option, View, grants_of
+from scheduler.policies.quota import asks
 
 
 @dataclass(frozen=True)
@@ -37,20 +39,17 @@ class Reclaim:
         if len(view.doomed) >= self.per_cycle or view.now - stage.eligible_at < self.patience_s:
             return False
         for right in view.rights.of(stage.project):
-            if right.cohort and right.nominal_milli:
-                held = view.held.get((right.project, right.kind), 0)
-                if held < right.nominal_milli and self._borrowers(stage, right.kind, view):
-                    return True
+            is_within = right.nominal_milli is not None and view.held.of(right) < right.nominal_milli
+            if right.cohort and is_within and self._borrowers(right, view):
+                return True
         return False
 
     def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
         """Who must give back, for the way that loses least; ``None`` where the project has no right to more."""
         best: tuple[float, Eviction] | None = None
         for way in ways:
-            kind = next((ask.kind for ask in way.alternative.asks if ask.kind != "cpu"), "cpu")
-            if not self._is_own(stage, kind, view):
-                continue
-            found = self._choose(stage, way, kind, view)
+            right = self._own(stage, way, view)
+            found = self._choose(stage, way, right, view) if right else None
             if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
                 continue
             placement, victims = found
@@ -64,43 +63,37 @@ class Reclaim:
                 best = (sum(prices), Eviction(Option(way, start, start + length, placement), victims, prices, gain))
         return best[1] if best else None
 
-    def _is_own(self, stage: Stage, kind: str, view: View) -> bool:
-        """Whether the stage would fit into what is nominally its project's."""
-        asked = max(
-            sum(ask.count * ask.milli for ask in way.asks if ask.kind == kind) * stage.nodes
-            for way in stage.alternatives
+    def _own(self, stage: Stage, way: Way, view: View) -> Quota | None:
+        """By what right the stage may take back what it needs here, where it would fit into what is nominally its
+        project's by all rights to the accelerators of this way (to the cores, where it needs none)."""
+        kind = next((ask.kind for ask in way.alternative.asks if ask.kind != "cpu"), "cpu")
+        rights = [one for one in view.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
+        mine = [(one, asked) for one in rights if (asked := asks(stage, way, one, view))]
+        if not all(view.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):
+            return None
+        # The narrowest: what is lent of a model is taken back from who holds that model.
+        return min(
+            (one for one, _ in mine if one.cohort), key=lambda one: (not one.model, one.normalised), default=None
         )
-        for right in view.rights.of(stage.project):
-            if right.kind == kind and right.nominal_milli is not None:
-                return asked > 0 and view.held.get((stage.project, kind), 0) + asked <= right.nominal_milli
-        return False
 
-    def _borrowers(self, stage: Stage, kind: str, view: View) -> dict[str, int]:
+    def _borrowers(self, right: Quota, view: View) -> dict[str, int]:
         """By project of the same cohort, what it holds beyond its nominal quota; nothing for one without a limit."""
-        right = view.rights.to(stage.project, kind)
         beyond = {}
-        for one in view.rights.others(right.cohort, stage.project, kind) if right and right.cohort else ():
-            if one.nominal_milli is None:
-                continue
-            more = view.held.get((one.project, kind), 0) - one.nominal_milli
-            if more > 0:
+        for one in view.rights.others(right) if right.cohort else ():
+            if one.nominal_milli is not None and (more := view.held.of(one) - one.nominal_milli) > 0:
                 beyond[one.project] = more
         return beyond
 
-    def _choose(self, stage: Stage, way: Way, kind: str, view: View) -> tuple[Placement, tuple[Running, ...]] | None:
-        beyond = self._borrowers(stage, kind, view)
+    def _choose(self, stage: Stage, way: Way, right: Quota, view: View) -> tuple[Placement, tuple[Running, ...]] | None:
+        beyond = self._borrowers(right, view)
         if not beyond:
-            return None
-        asked = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == kind) * stage.nodes
-        free = int(np.maximum(view.ledger.milli[way.rows[deciding(way.alternative.asks)]], 0).sum())
-        if sum(beyond.values()) + free < asked:
             return None
         lines, on_node = self._promising(stage, way, beyond, view)
         mark = view.ledger.checkpoint()
         left, chosen, victims = dict(beyond), [], dict[str, Running]()
         try:
             for line in lines:
-                needed = self._least(way, line, on_node.get(int(way.places.nodes[line]), []), left, kind, view)
+                needed = self._least(way, line, on_node.get(int(way.places.nodes[line]), []), left, right, view)
                 if needed is None:
                     continue
                 victims.update((one.id, one) for one in needed)
@@ -146,7 +139,7 @@ class Reclaim:
         return lines, on_node
 
     def _least(
-        self, way: Way, line: int, running: list[Running], left: dict[str, int], kind: str, view: View
+        self, way: Way, line: int, running: list[Running], left: dict[str, int], right: Quota, view: View
     ) -> list[Running] | None:
         """The borrowers of one place without which the asks fit, cheapest first; nothing is changed where none would
         do. What they give back is taken off ``left``, and stays released in the ledger."""
@@ -156,7 +149,8 @@ class Reclaim:
         mark, before = view.ledger.checkpoint(), dict(left)
         stopped: list[Running] = []
         for one in sorted(running, key=lambda one: (price.price(one, view.now), one.id)):
-            size = sum(g.milli for g in grants_of(one) if view.fleet.kind_of(g.device) == kind)
+            devices = view.ledger.devices
+            size = sum(amount(right, devices[g.device], g.milli) for g in grants_of(one) if g.device in devices)
             if left.get(one.project, 0) < size:
                 continue
             left[one.project] -= size

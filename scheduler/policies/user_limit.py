@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.types import Alternative, Reason, Stage
+from scheduler.core.shape import Way
+from scheduler.core.types import Reason, Stage
 from scheduler.core.view import View
 
 
@@ -12,7 +13,7 @@ from scheduler.core.view import View
 class UserLimit:
     """Counts what a user runs in the pool, with what starts in this cycle. Without a limit everybody passes."""
 
-    def admit(self, stage: Stage, alternative: Alternative, view: View) -> Reason | None:
+    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
         pool = view.pools.get(stage.pool)
         if pool is None or pool.user_limit is None:
             return None
