@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.fleet import Fleet, Rows
+from scheduler.core.fleet import Fleet, Rates, Rows
 from scheduler.core.shape import Way
 from scheduler.core.view import View
 
@@ -42,7 +42,8 @@ class Columns:
     """Static facts about the devices of a fleet, for policies that place.
 
     ``numa`` is the NUMA node of each device row (-1 where it is not known), ``warned`` whether it warns; the last value
-    of both stands for "no such device".
+    of both stands for "no such device". ``load`` is that of each node row, and ``troubled`` tells which nodes have a
+    device that ails, or more to do than they can.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -50,6 +51,9 @@ class Columns:
         numas = [-1 if device.numa is None else device.numa for device in fleet.devices]
         self.numa: Rows = np.array([*numas, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
+        self.load: Rates = np.array([node.load for node in fleet.nodes], dtype=np.float64)
+        self.troubled = self.load > 1.0
+        self.troubled[[row for device, row in zip(fleet.devices, fleet.owner, strict=True) if device.ails]] = True
         self._fleet = fleet
         self._by_kind: dict[str, Rows] = {}
         self._cached: dict[str, npt.NDArray[np.bool_]] = {}

@@ -37,7 +37,8 @@ class Device:
     works, but something about it warns: pending row remaps, rising corrected errors, a link below its width.
     ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
     who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
-    parts are granted and nothing else.
+    parts are granted and nothing else. ``busy`` is its mean utilisation of late, from 0 to 1 in steps of an eighth;
+    ``None`` where it was not measured.
     """
 
     id: str
@@ -57,6 +58,12 @@ class Device:
     partitions: str = ""
     made: tuple[Part, ...] | None = None
     whole: bool = True
+    busy: float | None = None
+
+    @property
+    def ails(self) -> bool:
+        """Whether who runs on it should go on elsewhere: it warns, or it is found unhealthy and takes nobody new."""
+        return self.warned or self.health is Health.UNHEALTHY
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class Node:
 
     ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
     domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
-    one that has no container engine ``runs_images`` not.
+    one that has no container engine ``runs_images`` not. ``load`` says how much of what it can do it has to do: 0 idle,
+    1 full, beyond that tasks queue for cores or stand still for disks or memory; in steps of an eighth.
     """
 
     id: str
@@ -77,6 +85,7 @@ class Node:
     cached: tuple[str, ...] = ()
     awake: bool = True
     runs_images: bool = True
+    load: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
