@@ -29,9 +29,9 @@ SEEDS: Final = (1, 2, 3, 4, 5)
 FLEET: Final = "12x4:A100,8x8:T4,4x0"
 CORES: Final = 32
 DAY_S: Final = 86_400.0
-# A quarter of the nodes, others from time to time, has up to three times more to do than it can.
-HOT_SHARE: Final = 0.25
-HOT_LOAD: Final = (1.0, 3.0)
+# A third of the nodes, others from time to time, has up to four times more to do than it can.
+HOT_SHARE: Final = 0.35
+HOT_LOAD: Final = (1.5, 4.0)
 CALM_LOAD: Final = (0.0, 0.25)
 STAYS_S: Final = 7_200.0
 STAGES: Final = 700

@@ -13,7 +13,7 @@ import numpy as np
 
 from scheduler.core import price, room
 from scheduler.core.clauses import Said, say
-from scheduler.core.lifecycle import State
+from scheduler.core.lifecycle import Health, State
 from scheduler.core.service import as_waiting
 from scheduler.core.shape import Way
 from scheduler.core.stretch import is_movable
@@ -71,7 +71,15 @@ def _candidates(view: View) -> list[Running]:
         return []
     slots = np.flatnonzero((view.holders.node >= 0) & troubled[view.holders.node])
     found = {one.id: one for one in view.holders.stages[slots] if one.pool in pools and is_movable(one, view)}
-    return sorted(found.values(), key=lambda one: (-one.priority, not _ails(view, grants_of(one)), one.id))
+    return sorted(found.values(), key=lambda one: (-one.priority, _standing(view, one), one.id))
+
+
+def _standing(view: View, one: Running) -> int:
+    """How badly a stage stands: 0 on a device that is unhealthy, 1 on one that warns, 2 on a node that is hot."""
+    if not _ails(view, grants_of(one)):
+        return 2
+    held = (view.ledger.devices.get(grant.device) for grant in grants_of(one))
+    return 0 if any(device is not None and device.health is Health.UNHEALTHY for device in held) else 1
 
 
 def _wish(view: View, one: Running) -> tuple[Any, Said, float]:
