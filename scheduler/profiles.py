@@ -41,7 +41,14 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # A timetable that is kept true while the world moves.
     "hybrid": {
-        "policies": {**_ORDER, "firm": {"weight": 200.0}, **_PLACE, "hot_nodes": {"weight": 1000.0}, "backfill": {}, **_EVICT},
+        "policies": {
+            **_ORDER,
+            "firm": {"weight": 200.0},
+            **_PLACE,
+            "hot_nodes": {"weight": 1000.0},
+            "backfill": {},
+            **_EVICT,
+        },
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,

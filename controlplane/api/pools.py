@@ -18,7 +18,8 @@ from controlplane.pools import models as rows
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
     stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
-    ``on_node_lost`` holds for stages whose job file does not say it. ``shadow_profile`` thinks beside the profile and decides nothing; empty where none does."""
+    ``on_node_lost`` holds for stages whose job file does not say it. ``shadow_profile`` thinks beside the profile and
+    decides nothing; empty where none does."""
 
     name: str
     profile: str

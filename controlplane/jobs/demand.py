@@ -248,9 +248,13 @@ def why(request: Mapping[str, Any]) -> str:
     if request.get("names_devices", True):
         return ""
     if task and kind in TASKED:
-        said = _("names no devices: what suits task {task} is {kinds}, in this order, until its speed on them is measured")
+        said = _(
+            "names no devices: what suits task {task} is {kinds}, in this order, until its speed on them is measured"
+        )
     else:
-        said = _("names no devices: what suits kind {kind} is {kinds}, in this order, until its speed on them is measured")
+        said = _(
+            "names no devices: what suits kind {kind} is {kinds}, in this order, until its speed on them is measured"
+        )
     return said.format(task=task, kind=kind, kinds=", ".join(kinds_))
 
 

@@ -449,7 +449,9 @@ def _stage(
         "expected_s": section.read("expected", duration(0.1, YEAR_S), 0.0) or None,
         "grace_s": grace_s,
         "stop_to": to,
-        "on_node_lost": section.read("on_node_lost", choice(*retry.ON_NODE_LOST), pool.on_node_lost if pool else "wait"),
+        "on_node_lost": section.read(
+            "on_node_lost", choice(*retry.ON_NODE_LOST), pool.on_node_lost if pool else "wait"
+        ),
         "preemptible": preemptible and allowed,
         "retry": tries,
         "precision": section.read("precision", choice(*PRECISIONS), demand.usual_precision(kind, task)),

@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from scheduler.core.clauses import Said
-from scheduler.core.types import Alternative, Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
+from scheduler.core.types import (
+    Alternative,
+    Device,
+    Grant,
+    News,
+    Node,
+    Placement,
+    Plan,
+    Reason,
+    Running,
+    Snapshot,
+    Stage,
+)
 
 if TYPE_CHECKING:
     from scheduler.core.fleet import Rates, Rows

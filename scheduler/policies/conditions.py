@@ -25,8 +25,9 @@ class Conditions:
 
     A running stage leaves such a device for a sound one that is free, where that is worth its price. A device that
     warns is taken to fail at random, after ``fails_after_s`` on average; that would cost the stage its work since the
-    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again. One that is unhealthy takes nobody new;
-    who still runs there leaves it in the same way, only that it is taken to fail ``unhealthy_fails_after_s`` from now.
+    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again. One that is unhealthy takes nobody
+    new; who still runs there leaves it in the same way, only that it is taken to fail after
+    ``unhealthy_fails_after_s``.
     """
 
     fails_after_s: float = field(default=21_600.0, metadata={"range": (1.0, 366 * 86_400.0)})

@@ -14,6 +14,7 @@ from scheduler.core.shape import Way
 from scheduler.core.types import Placement, Running
 from scheduler.core.view import View
 
+
 @dataclass(frozen=True)
 class HotNodes:
     """On a node of load 2 tasks wait as long for cores, disks or memory as they run, so that everything there takes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -30,9 +30,7 @@ class DriftingWorld(World):
 
     def __init__(self, nodes: Any, arrivals: Any, profile: Any, drifts: Sequence[Drift], **more: Any) -> None:
         super().__init__(nodes, arrivals, profile, **more)
-        self._cores = {
-            node.id: sum(one.capacity_milli for one in node.devices if one.kind == "cpu") for node in nodes
-        }
+        self._cores = {node.id: sum(one.capacity_milli for one in node.devices if one.kind == "cpu") for node in nodes}
         self._others: dict[str, float] = dict.fromkeys(self._cores, 0.0)
         self._done_s: dict[str, float] = {}
         self._since: dict[str, float] = {}
@@ -58,7 +56,8 @@ class DriftingWorld(World):
             for one in rank
             if self.store.devices[one.device].kind == "cpu"
         )
-        return self._others[node] + held / self._cores[node]
+        load: float = self._others[node] + held / self._cores[node]
+        return load
 
     def _tell_loads(self) -> None:
         for name, node in list(self.store.nodes.items()):

@@ -431,7 +431,9 @@ def test_the_dry_run_says_why_it_runs_there() -> None:
     def why(**more: Any) -> str:
         return str(accepted({"stages": [{"name": "a", "run": "x", **more}]}).plain()["stages"][0]["why"])
 
-    assert why(kind="infer", task="detection").startswith("names no devices: what suits task detection is npu, gpu, cpu")
+    assert why(kind="infer", task="detection").startswith(
+        "names no devices: what suits task detection is npu, gpu, cpu"
+    )
     assert why(kind="extract").startswith("names no devices: what suits kind extract is npu, gpu, cpu")
     assert why(kind="extract", devices={"kind": "gpu"}) == ""
 

@@ -32,9 +32,7 @@ def going(number: int, on: dict[str, list[str]], **more: Any) -> Running:
 
 
 def unhealthy(found: Node, *names: str) -> Node:
-    devices = (
-        replace(one, health=Health.UNHEALTHY) if one.id.split("/")[1] in names else one for one in found.devices
-    )
+    devices = (replace(one, health=Health.UNHEALTHY) if one.id.split("/")[1] in names else one for one in found.devices)
     return replace(found, devices=tuple(devices))
 
 

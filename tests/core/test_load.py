@@ -76,8 +76,7 @@ def test_under_constant_loads_moves_end_and_nothing_goes_back(data: st.DataObjec
         ]
         slot = {number: sum(at[k] == at[number] for k in at if k < number) for number in at}
         runs = tuple(
-            going(number, at[number], slot[number], since=HOUR, p50=100 * HOUR, checkpoint_at=now - 60)
-            for number in at
+            going(number, at[number], slot[number], since=HOUR, p50=100 * HOUR, checkpoint_at=now - 60) for number in at
         )
         runs = tuple(replace(one, started_at=now - HOUR) for one in runs)
         found = moves(*nodes, runs=runs, now=now)
