@@ -14,9 +14,7 @@ from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 def warns(agent: Agent, health: Literal["DEGRADED", "UNHEALTHY"] = "DEGRADED") -> None:
     """Its GPU works still, but tells of row remaps that wait for a reset, or that it is unhealthy."""
-    agent.devices = [
-        msgspec.structs.replace(one, health=health) if one.kind == "gpu" else one for one in agent.devices
-    ]
+    agent.devices = [msgspec.structs.replace(one, health=health) if one.kind == "gpu" else one for one in agent.devices]
     agent.report()
 
 
