@@ -1,4 +1,4 @@
-"""A device that warns or is unhealthy is left, live: the stage stops with its checkpoint and goes on elsewhere, which is no failure."""
+"""A device that ails is left, live: the stage stops with its checkpoint and goes on elsewhere, which is no failure."""
 
 from __future__ import annotations
 
