@@ -64,6 +64,7 @@ class Demand:
     preemption: Mapping[str, Any] | None = None
     checkpoint: Mapping[str, Any] | None = None
     precision: str | None = None
+    task: str | None = None
     image: str | None = None
 
 

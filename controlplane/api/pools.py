@@ -18,7 +18,8 @@ from controlplane.pools import models as rows
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
     stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
-    ``shadow_profile`` thinks beside the profile and decides nothing; empty where none does."""
+    ``on_node_lost`` holds for stages whose job file does not say it. ``shadow_profile`` thinks beside the profile and
+    decides nothing; empty where none does."""
 
     name: str
     profile: str
@@ -27,6 +28,7 @@ class Pool(msgspec.Struct, frozen=True):
     default_limit_s: int
     max_limit_s: int
     min_runtime_s: int
+    on_node_lost: str
     stopped_by: str
     repartition: bool
     nodes: int
@@ -47,6 +49,7 @@ def _shown(pool: rows.Pool, nodes: int) -> Pool:
         default_limit_s=pool.default_limit_s,
         max_limit_s=pool.max_limit_s,
         min_runtime_s=pool.min_runtime_s,
+        on_node_lost=pool.on_node_lost,
         stopped_by=pool.stopped_by,
         repartition=pool.repartition,
         nodes=nodes,

@@ -31,7 +31,7 @@ DEVICE_KEYS: Final = (
 # What a stage runs on where its file names no device, best first.
 AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
     "preprocess": ("cpu",),
-    "extract": ("cpu",),
+    "extract": ("npu", "gpu", "cpu"),
     "load": ("cpu",),
     "generic": ("cpu",),
     "train": ("gpu", "cpu"),
@@ -40,6 +40,27 @@ AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
     "validate": ("gpu", "cpu"),
     "infer": ("npu", "gpu", "cpu"),
 }
+# Kinds of stages for which it matters what they are for; the others run as they would without it.
+TASKED: Final = ("extract", "infer", "serve", "validate")
+_SMALL, _LARGE = ("npu", "gpu", "cpu"), ("gpu", "npu", "cpu")
+# What a model may be for, and where that suits, best first. Small models of one pass run well on NPUs at low precision;
+# those that go on from word to word wait for memory, and want a GPU.
+TASKS: Final[Mapping[str, tuple[str, ...]]] = {
+    "text-classification": _SMALL,
+    "token-classification": _SMALL,
+    "image-classification": _SMALL,
+    "detection": _SMALL,
+    "segmentation": _SMALL,
+    "embedding": _SMALL,
+    "ocr": _SMALL,
+    "speech": _SMALL,
+    "generation": _LARGE,
+    "translation": _LARGE,
+    "summarization": _LARGE,
+    "image-generation": _LARGE,
+}
+# An extracting stage needs little of a GPU.
+LIGHT_MILLI: Final = 250
 
 # Families whose kind is plain from the name, for files that name a model only.
 _FAMILIES: Final = (
@@ -201,17 +222,44 @@ def _words(value: object) -> list[str]:
 
 
 def alternatives(
-    section: Section, kind: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
 ) -> list[dict[str, Any]]:
     """The ways to run a stage, in the order of the file; refusals go to the section."""
-    ways = _ways(section, kind, argv, env, host, known)
+    ways = _ways(section, kind, task, argv, env, host, known)
     if image := section.read("image", _image, ""):
         ways = [{"image": image, **way} for way in ways]
     return ways
 
 
+def suited(kind: str, task: str) -> tuple[str, ...]:
+    """The kinds of devices for a stage of this kind and task whose file names none, best first."""
+    return TASKS[task] if task and kind in TASKED else AFFINITY[kind]
+
+
+def usual_precision(kind: str, task: str) -> str:
+    """The precision that a stage is taken to compute in where its file names none; empty where nothing is assumed."""
+    return "int8" if task and kind in TASKED and TASKS[task][0] == "npu" else ""
+
+
+def why(request: Mapping[str, Any]) -> str:
+    """Why a stage whose file names no device runs where it does, in a sentence; empty where the file says it."""
+    kind, task = request["kind"], request.get("task", "")
+    kinds_ = tuple(way["asks"][0]["kind"] for way in request["alternatives"])
+    if request.get("names_devices", True):
+        return ""
+    if task and kind in TASKED:
+        said = _(
+            "names no devices: what suits task {task} is {kinds}, in this order, until its speed on them is measured"
+        )
+    else:
+        said = _(
+            "names no devices: what suits kind {kind} is {kinds}, in this order, until its speed on them is measured"
+        )
+    return said.format(task=task, kind=kind, kinds=", ".join(kinds_))
+
+
 def _ways(
-    section: Section, kind: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
 ) -> list[dict[str, Any]]:
     value = section.values.get("devices")
     if value is None:
@@ -219,7 +267,8 @@ def _ways(
             detail = _('says nothing to run: give "run" (a script) or "command" (a list of words)')
             section.refuse("", detail, "missing")
         return [
-            _alternative(i, word, [_accelerator(word)], argv or [], env, host) for i, word in enumerate(AFFINITY[kind])
+            _alternative(i, word, [_accelerator(word, kind)], argv or [], env, host)
+            for i, word in enumerate(suited(kind, task))
         ]
     if not isinstance(value, dict):
         detail = _("devices must be a mapping such as {one} or {several}").format(
@@ -239,8 +288,9 @@ def _ways(
     return [_way(i, section, at, way, argv, env, host, known) for i, (at, way) in enumerate(places)]
 
 
-def _accelerator(kind: str) -> dict[str, Any]:
-    return {"kind": kind, "count": 1, "milli": 1000, "memory_bytes": 0, "vendor": "", "model": ""}
+def _accelerator(kind: str, stage: str = "") -> dict[str, Any]:
+    milli = LIGHT_MILLI if stage == "extract" and kind == "gpu" else 1000
+    return {"kind": kind, "count": 1, "milli": milli, "memory_bytes": 0, "vendor": "", "model": ""}
 
 
 def _way(

@@ -42,7 +42,7 @@ from scheduler.core import retry
 
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",
-    "preemption", "checkpoint", "precision", "expected", "deadline", "topology", "image", "launcher",
+    "preemption", "checkpoint", "precision", "task", "expected", "deadline", "topology", "image", "launcher",
     "inputs", "outputs", "secrets", "avoid", "site",
 )  # fmt: skip
 JOB_KEYS: Final = (
@@ -151,6 +151,7 @@ class Resolved:
                     "kind": stage.kind,
                     "needs": list(stage.needs),
                     "asks": demand.spoken(stage.request),
+                    "why": demand.why(stage.request),
                     "max_attempts": stage.max_attempts,
                     "begin_at": stage.begin_at.isoformat() if stage.begin_at else None,
                     "request": masked.shown(stage.request),
@@ -422,7 +423,8 @@ def _stage(
         section.read("memory", demand.MEMORY, demand.DEFAULT_MEMORY),
     )
     argv, env = demand.command(section), demand.environment(section, section.values.get("secrets"))
-    ways = demand.alternatives(section, kind, argv, env, host, rules.known)
+    task = section.read("task", choice(*demand.TASKS), "")
+    ways = demand.alternatives(section, kind, task, argv, env, host, rules.known)
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
         # A CPU alternative may say more or less than the stage: what its parts get is what it claims.
         host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
@@ -447,10 +449,14 @@ def _stage(
         "expected_s": section.read("expected", duration(0.1, YEAR_S), 0.0) or None,
         "grace_s": grace_s,
         "stop_to": to,
-        "on_node_lost": section.read("on_node_lost", choice(*retry.ON_NODE_LOST), "wait"),
+        "on_node_lost": section.read(
+            "on_node_lost", choice(*retry.ON_NODE_LOST), pool.on_node_lost if pool else "wait"
+        ),
         "preemptible": preemptible and allowed,
         "retry": tries,
-        "precision": section.read("precision", choice(*PRECISIONS), ""),
+        "precision": section.read("precision", choice(*PRECISIONS), demand.usual_precision(kind, task)),
+        **({"task": task} if task else {}),
+        **({} if section.has("devices") else {"names_devices": False}),
         **({"keep_checkpoints": keep} if keep else {}),
         **({"secrets": secrets} if secrets else {}),
         **({"inputs": reads} if reads else {}),

@@ -29,6 +29,7 @@ class PoolForm(forms.ModelForm):
             "default_limit_s",
             "max_limit_s",
             "min_runtime_s",
+            "on_node_lost",
             "user_limit",
             "repartition",
             "stopped_by",

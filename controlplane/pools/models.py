@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import Project, slug
 from controlplane.pools import kinds
+from scheduler.core import retry
 from scheduler.profiles import PROFILES
 
 
@@ -49,6 +50,12 @@ class Pool(models.Model):
         default=0,
         validators=[MaxValueValidator(30 * 86_400)],
         help_text=_("For so many seconds after its start no stage here is stopped for another; 0 protects nobody."),
+    )
+    on_node_lost = models.CharField(
+        max_length=20,
+        default="wait",
+        choices=[(word, word) for word in retry.ON_NODE_LOST],
+        help_text=_("What happens to a stage here whose node is silent, where its job file does not say it."),
     )
     stopped_by = models.CharField(max_length=150, blank=True, help_text=_("Set to stop all starts in this pool."))
     repartition = models.BooleanField(

@@ -47,6 +47,10 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NodesDrain": _("{nodes} drain"),
     "DeviceWarns": _("{devices} warns"),
     "DevicesWarn": _("{devices} warn"),
+    "DeviceUnhealthy": _("{devices} is unhealthy"),
+    "DevicesUnhealthy": _("{devices} are unhealthy"),
+    "NodeHot": _("{nodes} has more to do than it can"),
+    "NodesHot": _("{nodes} have more to do than they can"),
     "TurnElsewhere": _("its turn goes on elsewhere"),
     # What follows the end of an attempt.
     "Cancelled": _("cancelled"),

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from scheduler.core.clauses import Said
-from scheduler.core.types import Device, Grant, News, Node, Plan, Reason, Running, Snapshot, Stage
+from scheduler.core.types import (
+    Device,
+    Grant,
+    News,
+    Node,
+    Placement,
+    Plan,
+    Reason,
+    Running,
+    Snapshot,
+    Stage,
+)
 
 if TYPE_CHECKING:
     from scheduler.core.fleet import Rates, Rows
@@ -159,9 +170,17 @@ class Resizes(Protocol):
 
 @runtime_checkable
 class Leaves(Protocol):
+    """``settle_s`` is for how long nothing may have started or stopped on the nodes concerned before a stage goes from
+    or to them; 0 asks nothing."""
+
+    settle_s: float
+
     def leaves(self, running: Running, view: View) -> tuple[Said, float]:
         """Why a running stage should go on elsewhere, in clauses, and what that is worth in weighted
-        device-seconds; no clause lets it stay."""
+        device-seconds at best; no clause lets it stay."""
+
+    def gains(self, running: Running, placement: Placement, view: View) -> float:
+        """What going on at ``placement`` is worth, in weighted device-seconds; 0 where it cures nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scheduler.core import topology
 from scheduler.core.fleet import Fleet, Rates, Rows
 from scheduler.core.shape import Way
+from scheduler.core.types import Node
 from scheduler.core.view import View
 
 # What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
@@ -45,7 +46,8 @@ class Columns:
 
     ``kinds`` are the kinds of devices there are. ``numa`` and ``group`` are the NUMA node and the link group of each
     device row (-1 where it is not known), ``warned`` whether it warns; the last value of each stands for "no such
-    device". ``gbps`` is what the link of each node row carries, in Gbit/s; 0 where that is not known.
+    device". Of each node row, ``gbps`` is what its link carries (Gbit/s; 0 where that is not known), ``load`` its load,
+    and ``troubled`` whether it has a device that ails, or more to do than it can.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -57,6 +59,8 @@ class Columns:
         self.group: Rows = np.array([*groups, -1], dtype=np.int64)
         self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
         self.gbps: Rates = np.array([topology.bandwidth(node) for node in fleet.nodes], dtype=np.float64)
+        self.load: Rates = np.array([node.load for node in fleet.nodes], dtype=np.float64)
+        self.troubled = np.array([_is_troubled(node) for node in fleet.nodes], dtype=np.bool_)
         self._by_kind: dict[str, Rows] = {}
         self._cached: dict[str, npt.NDArray[np.bool_]] = {}
 
@@ -70,7 +74,9 @@ class Columns:
         if more:
             self.numa, self.warned = np.append(self.numa, [-1] * more), np.append(self.warned, [False] * more)
             self.group = np.append(self.group, [-1] * more)
-        self.gbps = np.append(self.gbps, [0.0] * (len(fleet.nodes) - len(self.gbps)))
+        if news := len(fleet.nodes) - len(self.gbps):
+            self.gbps, self.load = np.append(self.gbps, [0.0] * news), np.append(self.load, [0.0] * news)
+            self.troubled = np.append(self.troubled, [False] * news)
         nodes = sorted(set(fleet.changes[begin:]))
         for node in nodes:
             for row in fleet.rows_at(node):
@@ -78,7 +84,9 @@ class Columns:
                 self.numa[row] = -1 if device.numa is None else device.numa
                 self.group[row] = -1 if device.group is None else device.group
                 self.warned[row] = device.warned
-            self.gbps[node] = topology.bandwidth(fleet.nodes[node])
+            here = fleet.nodes[node]
+            self.gbps[node], self.load[node] = topology.bandwidth(here), here.load
+            self.troubled[node] = _is_troubled(here)
         self.kinds = tuple(sorted(set(fleet.kinds.values())))
         for digest, known in self._cached.items():
             if len(known) < len(fleet.nodes):
@@ -121,6 +129,10 @@ class Columns:
         at = self.of(kind)
         size: Rows = np.where(at >= 0, np.append(self._fleet.capacity, 0)[at], 0).sum(axis=1)
         return size
+
+
+def _is_troubled(node: Node) -> bool:
+    return node.load > 1.0 or any(device.ails for device in node.devices)
 
 
 _COLUMNS: WeakKeyDictionary[Fleet, Columns] = WeakKeyDictionary()

@@ -37,7 +37,7 @@ USUAL_PRECISION: Final[Mapping[str, str]] = {"train": "bf16", "serve": "bf16", "
 _ON_CPU: Final = {"cpu": 1.0, "gpu": 1.0, "npu": 0.5}
 PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
     "preprocess": _ON_CPU,
-    "extract": _ON_CPU,
+    "extract": {"npu": 1.5, "gpu": 1.2, "cpu": 1.0},
     "load": _ON_CPU,
     "generic": _ON_CPU,
     "train": {"gpu": 1.0, "npu": 0.7, "cpu": 0.02},
@@ -45,6 +45,8 @@ PRIOR: Final[Mapping[str, Mapping[str, float]]] = {
     "serve": {"gpu": 1.0, "npu": 0.8, "cpu": 0.03},
     "infer": {"gpu": 1.0, "npu": 0.8, "cpu": 0.05},
     "infer int8": {"npu": 1.5, "gpu": 1.0, "cpu": 0.05},
+    "serve int8": {"npu": 1.5, "gpu": 1.0, "cpu": 0.03},
+    "validate int8": {"npu": 1.5, "gpu": 1.0, "cpu": 0.5},
     "validate": {"gpu": 1.0, "npu": 0.9, "cpu": 0.5},
 }
 # What a whole device is worth beside another; a CPU core counts a tenth. It breaks ties between equal finishes.

@@ -66,6 +66,11 @@ class Device:
     group: int | None = None
     busy: float | None = None
 
+    @property
+    def ails(self) -> bool:
+        """Whether who runs on it should go on elsewhere: it warns, or it is found unhealthy and takes nobody new."""
+        return self.warned or self.health is Health.UNHEALTHY
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

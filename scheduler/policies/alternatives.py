@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler.core import load
 from scheduler.core.speed import worth
 from scheduler.core.types import Stage
 from scheduler.core.view import Option, View
@@ -12,7 +13,8 @@ from scheduler.core.view import Option, View
 
 @dataclass(frozen=True)
 class Alternatives:
-    """Predicted finish decides: the wait for a device and the run on it; a fast device may be worth waiting for.
+    """Predicted finish decides: the wait for a device and the run on it; a fast device may be worth waiting for. On
+    a node that has more to do than it can it takes as many times longer.
 
     Ways that end within ``near`` of each other count as equal (the share is of the time until the earliest end); among
     those the cheapest devices are taken.
@@ -21,10 +23,15 @@ class Alternatives:
     near: float = 0.02
 
     def choose(self, stage: Stage, options: Sequence[Option], view: View) -> Option:
-        earliest = min(option.end_at for option in options)
+        ends = [_end_at(option, view) for option in options]
+        earliest = min(ends)
         limit = earliest + self.near * (earliest - view.now)
-        equal = [option for option in options if option.end_at <= limit]
-        return min(equal, key=lambda option: (self._cost(option, view), option.end_at, option.way.alternative.index))
+        equal = [(option, end) for option, end in zip(options, ends, strict=True) if end <= limit]
+        return min(equal, key=lambda one: (self._cost(one[0], view), one[1], one[0].way.alternative.index))[0]
 
     def _cost(self, option: Option, view: View) -> float:
         return sum(worth(view.ledger.devices[one.device], one.milli) for one in option.grants)
+
+
+def _end_at(option: Option, view: View) -> float:
+    return option.start_at + (option.end_at - option.start_at) * load.slowdown(option.placement, view)

@@ -1,17 +1,19 @@
-"""Conditions: a device that warns is used last, and left before it fails."""
+"""Conditions: a device that warns is used last, and one that warns or is unhealthy is left before it fails."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from scheduler.core import price, room
 from scheduler.core.clauses import Said, clause, several
 from scheduler.core.fleet import Rates, Rows
+from scheduler.core.lifecycle import Health
 from scheduler.core.shape import Way
-from scheduler.core.types import Running
+from scheduler.core.types import Placement, Running
 from scheduler.core.view import View, grants_of
 
 
@@ -23,11 +25,15 @@ class Conditions:
 
     A running stage leaves such a device for a sound one that is free, where that is worth its price. A device that
     warns is taken to fail at random, after ``fails_after_s`` on average; that would cost the stage its work since the
-    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again.
+    last checkpoint, and ``fault_s`` until the fault is noticed and it runs again. One that is unhealthy takes nobody
+    new; who still runs there leaves it in the same way, only that it is taken to fail after
+    ``unhealthy_fails_after_s``.
     """
 
     fails_after_s: float = field(default=21_600.0, metadata={"range": (1.0, 366 * 86_400.0)})
+    unhealthy_fails_after_s: float = field(default=1_800.0, metadata={"range": (1.0, 366 * 86_400.0)})
     fault_s: float = 300.0
+    settle_s: ClassVar[float] = 0.0
 
     def scores(self, way: Way, rows: Rows, view: View) -> Rates:
         """Minus the number of devices that warn among those that would be taken."""
@@ -40,18 +46,28 @@ class Conditions:
         return found
 
     def leaves(self, running: Running, view: View) -> tuple[Said, float]:
-        """Which of its devices warn, and what it may expect to lose by staying."""
+        """Which of its devices are unhealthy, else which warn, and what it may expect to lose by staying."""
         devices = [view.ledger.devices[one.device] for one in grants_of(running) if one.device in view.ledger.devices]
-        warned = [device for device in devices if device.warned]
-        if not warned:
+        unhealthy = [device for device in devices if device.health is Health.UNHEALTHY]
+        ailing = unhealthy or [device for device in devices if device.warned]
+        if not ailing:
             return (), 0.0
         left_s = max(view.finish.get(running.id, view.now) - view.now, 0.0)
-        chance = 1.0 - math.exp(-left_s / self.fails_after_s)
+        after_s = min(self.unhealthy_fails_after_s, self.fails_after_s) if unhealthy else self.fails_after_s
+        chance = 1.0 - math.exp(-left_s / after_s)
         # A fault takes what was done since the last checkpoint; without any, also half of what is yet to be done.
         since, again_s = price.at_stake(running)
         at_stake_s = max(view.now - min(since, view.now), 0.0) + again_s + self.fault_s
         if not (running.checkpoints or running.saves_on_stop):
             at_stake_s += left_s / 2
-        names = ", ".join(f"{one.kind}{one.index} of {view.nodes[one.node].name}" for one in warned)
+        names = ", ".join(f"{one.kind}{one.index} of {view.nodes[one.node].name}" for one in ailing)
         loss = chance * price.weight(running.priority) * price.width(running) * at_stake_s
-        return (clause(several(len(warned), "DeviceWarns", "DevicesWarn"), devices=names),), loss
+        one, more = ("DeviceUnhealthy", "DevicesUnhealthy") if unhealthy else ("DeviceWarns", "DevicesWarn")
+        return (clause(several(len(ailing), one, more), devices=names),), loss
+
+    def gains(self, running: Running, placement: Placement, view: View) -> float:
+        """All that it may expect to lose by staying; nothing where it would go to a device that ails too."""
+        devices = view.ledger.devices
+        if any(devices[one.device].ails for rank in placement.grants for one in rank):
+            return 0.0
+        return self.leaves(running, view)[1]

@@ -305,6 +305,10 @@ class MemoryStore:
         devices = tuple(replace(one, health=health) if one.id == device_id else one for one in node.devices)
         self._put(replace(node, devices=devices))
 
+    def load_of(self, node_id: str, load: float) -> None:
+        """Set how much a node has to do."""
+        self._put(replace(self.nodes[node_id], load=load))
+
     def move(self, entry: Entry, event: Event) -> None:
         """Write the state that follows ``event``; raises IllegalTransition."""
         entry.state = next_state(entry.state, event)

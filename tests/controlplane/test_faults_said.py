@@ -120,8 +120,14 @@ def test_each_sentence_of_the_readers_is_among_them_with_its_values() -> None:
     said = "\n".join(all_faults())
     with override("zh-hans"):
         said += "\n".join(detail for _, detail in with_hints().warnings)
+        said += "\n".join(stage["why"] for stage in without_devices().plain()["stages"])
         forms = {text: gettext(text) for text in templates(*READERS)}
     assert [text for text, form in forms.items() if not told_in(form, said)] == []
+
+
+def without_devices() -> Resolved:
+    kinds = [{"name": "a", "kind": "extract"}, {"name": "b", "kind": "infer", "task": "detection"}]
+    return accepted({"run": "x", "stages": kinds})
 
 
 def with_hints() -> Resolved:

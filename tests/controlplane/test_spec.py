@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 def rules(**changes: Any) -> Rules:
-    pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200)
+    pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait")
     classes = {
         "high": SimpleNamespace(name="high", value=750, preemptible=True, staff_only=True),
         "medium": SimpleNamespace(name="medium", value=500, preemptible=True, staff_only=False),
@@ -67,6 +67,7 @@ def test_the_smallest_job_file_has_all_defaults() -> None:
         "grace_s": 30.0,
         "stop_to": "main",
         "on_node_lost": "wait",
+        "names_devices": False,
         "preemptible": True,
         "retry": {"max": 1, "on": [], "backoff_s": 10.0},
         "precision": "",
@@ -236,6 +237,8 @@ FAULTS: list[tuple[Any, str, str]] = [
     ({"run": "x", "retry": {"on": ["bad_luck"]}}, "/retry/on", "unknown_value"),
     ({"run": "x", "retry": {"max": 0}}, "/retry/max", "out_of_range"),
     ({"run": "x", "on_node_lost": "panic"}, "/on_node_lost", "unknown_value"),
+    ({"run": "x", "task": "chess"}, "/task", "unknown_value"),
+    ({"run": "x", "task": ["detection"]}, "/task", "unknown_value"),
     ({"run": "x", "preemption": {"grace": "1d"}}, "/preemption/grace", "out_of_range"),
     ({"run": "x", "precision": "fp7"}, "/precision", "unknown_value"),
     ({"run": "x", "hold": "yes"}, "/hold", "invalid"),
@@ -409,3 +412,39 @@ def test_any_mapping_is_resolved_or_refused_with_sentences(spec: dict[str, Any])
         return
     assert faults
     assert all(fault.detail and fault.code for fault in faults)
+
+
+def test_a_task_says_what_suits_it() -> None:
+    def stage(**more: Any) -> tuple[list[str], str]:
+        request = accepted({"stages": [{"name": "a", "run": "x", **more}]}).stages[0].request
+        return [way["asks"][0]["kind"] for way in request["alternatives"]], request["precision"]
+
+    assert stage(kind="infer", task="detection") == (["npu", "gpu", "cpu"], "int8")
+    assert stage(kind="infer", task="detection", precision="fp16") == (["npu", "gpu", "cpu"], "fp16")
+    assert stage(kind="serve", task="generation") == (["gpu", "npu", "cpu"], "")
+    assert stage(kind="train", task="detection") == (["gpu", "cpu"], "")
+    assert stage(kind="infer", task="detection", devices={"kind": "gpu"})[0] == ["gpu"]
+    assert "detection" in sentence({"run": "x", "task": "chess"}, "/task")
+
+
+def test_the_dry_run_says_why_it_runs_there() -> None:
+    def why(**more: Any) -> str:
+        return str(accepted({"stages": [{"name": "a", "run": "x", **more}]}).plain()["stages"][0]["why"])
+
+    assert why(kind="infer", task="detection").startswith(
+        "names no devices: what suits task detection is npu, gpu, cpu"
+    )
+    assert why(kind="extract").startswith("names no devices: what suits kind extract is npu, gpu, cpu")
+    assert why(kind="extract", devices={"kind": "gpu"}) == ""
+
+
+def test_extracting_takes_little_of_a_gpu() -> None:
+    request = accepted({"stages": [{"name": "a", "kind": "extract", "run": "x"}]}).stages[0].request
+    assert [way["asks"][0]["milli"] for way in request["alternatives"][:2]] == [1000, demand.LIGHT_MILLI]
+
+
+def test_a_pool_says_what_happens_to_stages_of_lost_nodes_unless_the_file_does() -> None:
+    pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="requeue")
+    there = {"pools": {"default": pool}}
+    assert accepted({"run": "x"}, **there).stages[0].request["on_node_lost"] == "requeue"
+    assert accepted({"run": "x", "on_node_lost": "wait"}, **there).stages[0].request["on_node_lost"] == "wait"

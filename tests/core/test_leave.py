@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.lifecycle import State
+from scheduler.core.leave import PER_CYCLE
+from scheduler.core.lifecycle import Health, State
 from scheduler.core.profile import Profile
 from scheduler.core.types import Node, Running, Snapshot
 from scheduler.policies.conditions import Conditions
@@ -28,6 +29,11 @@ def going(number: int, on: dict[str, list[str]], **more: Any) -> Running:
     width = len(next(iter(on.values())))
     saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (way(width),)}
     return running(number, on, **{"since": HOUR, "p50": 10 * HOUR, **saved, **more})
+
+
+def unhealthy(found: Node, *names: str) -> Node:
+    devices = (replace(one, health=Health.UNHEALTHY) if one.id.split("/")[1] in names else one for one in found.devices)
+    return replace(found, devices=tuple(devices))
 
 
 SICK = warning(node("a", 1), "gpu0")
@@ -107,3 +113,34 @@ def test_moves_go_to_sound_devices_that_nobody_has(data: st.DataObject) -> None:
     warned = {device.id for one in nodes for device in one.devices if device.warned}
     for move in plan.moves:
         assert not warned & {one.device for one in move.placement.grants[0]}
+
+
+def test_an_unhealthy_device_is_left_too() -> None:
+    world = Snapshot((unhealthy(node("a", 1), "gpu0"), node("b", 1)), (), (going(1, {"a": ["gpu0"]}),))
+    (move,) = think(world).moves
+    assert (move.victim, move.placement.nodes, move.why) == ("r001", ("b",), "gpu0 of a is unhealthy")
+
+
+def test_who_is_more_urgent_and_then_who_stands_worse_leaves_first() -> None:
+    nodes = (warning(node("a", 1), "gpu0"), unhealthy(node("c", 1), "gpu0"), node("b", 1))
+    runs = (going(1, {"a": ["gpu0"]}), going(2, {"c": ["gpu0"]}))
+    assert [one.victim for one in think(Snapshot(nodes, (), runs)).moves] == ["r002"]
+    runs = (going(1, {"a": ["gpu0"]}, priority=750), going(2, {"c": ["gpu0"]}))
+    assert [one.victim for one in think(Snapshot(nodes, (), runs)).moves] == ["r001"]
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_moves_of_a_cycle_are_few_and_none_goes_to_an_ailing_device(data: st.DataObject) -> None:
+    ill = data.draw(st.lists(st.integers(0, 13), unique=True, min_size=1))
+    names = [f"n{i:02}" for i in range(14)]
+    nodes = [unhealthy(node(name, 1), *(["gpu0"] if i in ill else [])) for i, name in enumerate(names)]
+    free = [node(f"z{i:02}", 1) for i in range(data.draw(st.integers(0, 12)))]
+    classes = data.draw(st.lists(st.sampled_from([250, 500, 750]), min_size=14, max_size=14))
+    runs = tuple(going(i, {name: ["gpu0"]}, priority=classes[i]) for i, name in enumerate(names))
+    moves = think(Snapshot((*nodes, *free), (), runs)).moves
+    assert len(moves) == min(PER_CYCLE, len(ill), len(free))
+    assert all(one.placement.nodes[0].startswith("z") for one in moves)
+    moved = {int(one.victim[1:]) for one in moves}
+    left = [classes[i] for i in ill if i not in moved]
+    assert not moves or max(left, default=0) <= min(classes[i] for i in moved)

@@ -1,19 +1,20 @@
-"""A device that warns is left, live: the stage stops with its checkpoint and goes on elsewhere, which is no failure."""
+"""A device that ails is left, live: the stage stops with its checkpoint and goes on elsewhere, which is no failure."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+import pytest
 
 from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Attempt, Job
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 
-def warns(agent: Agent) -> None:
-    """Its GPU works, but tells of row remaps that wait for a reset."""
-    agent.devices = [
-        msgspec.structs.replace(one, health="DEGRADED") if one.kind == "gpu" else one for one in agent.devices
-    ]
+def warns(agent: Agent, health: Literal["DEGRADED", "UNHEALTHY"] = "DEGRADED") -> None:
+    """Its GPU works still, but tells of row remaps that wait for a reset, or that it is unhealthy."""
+    agent.devices = [msgspec.structs.replace(one, health=health) if one.kind == "gpu" else one for one in agent.devices]
     agent.report()
 
 
@@ -31,15 +32,18 @@ def under_way(yard: Yard) -> tuple[Agent, Agent, Job]:
     return here, there, job
 
 
-def test_it_moves_to_the_sound_device_and_resumes(yard: Yard) -> None:
+@pytest.mark.parametrize(("health", "word"), [("DEGRADED", "warns"), ("UNHEALTHY", "is unhealthy")])
+def test_it_moves_to_the_sound_device_and_resumes(
+    yard: Yard, health: Literal["DEGRADED", "UNHEALTHY"], word: str
+) -> None:
     here, there, job = under_way(yard)
     assert yard.cycle().plan.moves == ()
-    warns(here)
+    warns(here, health)
     done = yard.cycle()
     assert done.applied.stopped == (str(stage(job).id),)
     (order,) = here.look()
     assert (order.do, order.why) == ("stop", "MOVE")
-    why = f"gpu0 of {here.node.name} warns"
+    why = f"gpu0 of {here.node.name} {word}"
     assert told(job, "stop") == [f"main was asked to stop (MOVE): {why}"]
     assert yard.cycle().plan.moves == (), "it was told already"
     here.set(stage(job), Phase.ENDED, exit=Exit(code=85, cause="CHECKPOINTED", stopped=True))

@@ -1,0 +1,72 @@
+"""Hot nodes: new starts keep away from nodes that have more to do than they can; who runs there may leave them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.core import price, room
+from scheduler.core.clauses import Said, clause, several
+from scheduler.core.fleet import Rates, Rows
+from scheduler.core.load import SLACK, share
+from scheduler.core.shape import Way
+from scheduler.core.types import Placement, Running
+from scheduler.core.view import View
+
+
+@dataclass(frozen=True)
+class HotNodes:
+    """On a node of load 2 tasks wait as long for cores, disks or memory as they run, so that everything there takes
+    twice as long: that is the product of how many queue, how long each is served and how busy the node is. A start
+    counts against each place by how much longer it would take there; the first quarter is let pass, because a node that
+    is merely full reaches that too.
+
+    A running stage leaves where the time that it would win is worth its price. So that nothing goes to and fro, the
+    node that it leaves must be hotter than where it goes by more than ``threshold``, and no colder once its own share
+    of the load went with it; and for ``settle_s`` neither node may have had a start or a stop, so that its load is
+    known. Each such move lowers the hotter of the two nodes and leaves the other no hotter than that, hence a
+    succession of them ends while loads are constant.
+    """
+
+    threshold: float = field(default=0.5, metadata={"range": (0.0, 100.0)})
+    settle_s: float = field(default=300.0, metadata={"range": (0.0, 86_400.0)})
+
+    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+        """Minus how much longer a stage would take at each place, as a share, the load of the stage itself included."""
+        load = room.columns(view.ledger.fleet).load
+        if not load.any():
+            return np.zeros(len(rows))
+        nodes = way.places.nodes[rows]
+        cores = room.columns(view.ledger.fleet).size("cpu")[nodes]
+        own = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == "cpu")
+        return -np.maximum(load[nodes] + own / np.maximum(cores, 1) - 1.0 - SLACK, 0.0)
+
+    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
+        """Which of its nodes are hot, and what it would win where nothing waits."""
+        nodes = [view.nodes[name] for name in running.placement.nodes if name in view.nodes]
+        hot = [node for node in nodes if node.load > 1.0 + self.threshold]
+        if not hot:
+            return (), 0.0
+        names = ", ".join(node.name for node in hot)
+        return (clause(several(len(hot), "NodeHot", "NodesHot"), nodes=names),), self._worth(running, 1.0, view)
+
+    def gains(self, running: Running, placement: Placement, view: View) -> float:
+        """What it wins by the lower load there."""
+        here = running.placement
+        if not set(here.nodes).isdisjoint(placement.nodes) or any(name not in view.nodes for name in here.nodes):
+            return 0.0
+        shares = [share(rank, name, view) for name, rank in zip(here.nodes, here.grants, strict=True)]
+        before, own = max((view.nodes[name].load, own) for name, own in zip(here.nodes, shares, strict=True))
+        there = list(zip(placement.nodes, placement.grants, strict=True))
+        cold = max(view.nodes[name].load for name, _ in there)
+        after = max(view.nodes[name].load + share(rank, name, view) for name, rank in there)
+        if before - cold <= self.threshold or before - own < after:
+            return 0.0
+        return self._worth(running, max(after, 1.0), view)
+
+    def _worth(self, running: Running, after: float, view: View) -> float:
+        """What going on under a load of ``after`` is worth: the seconds that it saves of what it has left."""
+        before = max([1.0, *(view.nodes[name].load for name in running.placement.nodes if name in view.nodes)])
+        left_s = max(view.finish.get(running.id, view.now) - view.now, 0.0)
+        return max(before - after, 0.0) * left_s * price.weight(running.priority) * price.width(running)
