@@ -41,7 +41,7 @@ COLUMNS: Final = (
     Column("bound_share", "number", most=1.0),
     Column("burst", "number", required=False, default=1.0, least=1.0, most=1_000.0),
     Column("load", "number", required=False, default=1.0, least=0.01, most=100.0),
-    Column("jobs", "whole", required=False, default=600, least=2, most=100_000),
+    Column("jobs", "whole", required=False, default=300, least=2, most=100_000),
     Column("projects", "whole", required=False, default=3, least=1, most=1_000),
     Column("seed", "whole", required=False, default=0, most=2**31),
 )
@@ -61,7 +61,7 @@ class Family:
     bound_share: float
     burst: float = 1.0
     load: float = 1.0
-    jobs: int = 600
+    jobs: int = 300
     projects: int = 3
 
 
