@@ -67,7 +67,8 @@ def test_a_burst_is_one_users_and_its_jobs_are_alike(burst: float, seed: int) ->
 
 def test_the_fleet_has_the_devices_that_the_load_counts() -> None:
     models = [one.model for node in cluster(FLEET) for one in node.devices if one.kind == "gpu"]
-    assert {model: models.count(model) for model in models} == MODELS and len(models) == DEVICES
+    assert {model: models.count(model) for model in models} == MODELS
+    assert len(models) == DEVICES
 
 
 def test_a_row_is_known_by_its_header(tmp_path: Path) -> None:
@@ -90,4 +91,5 @@ def test_a_row_is_known_by_its_header(tmp_path: Path) -> None:
 def test_traits_that_cannot_be_are_named(rows: list[str], column: str, problem: str) -> None:
     with pytest.raises(TraceError) as found:
         families.read(["single_share,tail,bound_share\n", *(row + "\n" for row in rows)])
-    assert found.value.column == column and problem in str(found.value)
+    assert found.value.column == column
+    assert problem in str(found.value)

@@ -149,6 +149,4 @@ def _loaded(jobs: Sequence[Arrival], load: float) -> list[Arrival]:
     """The same, submitted faster or slower so that the last one arrives when the load is met."""
     work = sum(one.duration_s * one.gpus * one.nodes for one in jobs)
     pace = work / (load * DEVICES) / max(one.submit_s for one in jobs)
-    return sorted(
-        (replace(one, submit_s=one.submit_s * pace) for one in jobs), key=lambda one: (one.submit_s, one.id)
-    )
+    return sorted((replace(one, submit_s=one.submit_s * pace) for one in jobs), key=lambda one: (one.submit_s, one.id))
