@@ -39,7 +39,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "mixed": Family(0.6, 1.5, 0.25, 10.0, 1.0),
     "single, heavy": Family(0.9, 2.5, 0.0, 5.0, 1.3),
     "single, bound": Family(0.8, 1.5, 0.5, 10.0, 1.0),
-    "bursts": Family(0.7, 1.5, 0.1, 40.0, 1.0),
+    "bursts": Family(0.7, 1.5, 0.1, 20.0, 1.0),
     "overloaded": Family(0.5, 2.0, 0.3, 10.0, 1.6),
 }
 _TURNS: Final[Mapping[str, Any]] = {"timetable": "none", "rotates": "event"}
