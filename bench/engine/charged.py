@@ -21,13 +21,12 @@ DONE_S: Final = 1e-6
 
 class ChargedWorld(World):
     """A world in which each interval costs; ``charges`` holds the overhead in seconds of each arrival by its id.
-    ``overhead_counts`` tells whether overhead is service too, as in the published simulator.
+    Overhead is service too, under every policy, as in the published simulator.
 
     There are no time limits and no failures in it, and all devices are of speed 1.
     """
 
     charges: Mapping[str, float]
-    overhead_counts: bool = True
 
     def run(self, progress: Callable[[int, int], None] | None = None, until: float = math.inf) -> Lived:
         """Live until nothing is left to do."""
@@ -47,9 +46,9 @@ class ChargedWorld(World):
                 left[name] -= done_s
                 if left[name] <= DONE_S:
                     del left[name]
-                    self.store.complete(name, self.now)
+                    self._complete(name, self.store.entries[name].epoch)
                 else:
-                    self.store.recount(name, done_s, self.now, overhead_counts=self.overhead_counts)
+                    self.store.recount(name, done_s, self.now)
             while at < total and arrivals[at].submit_s <= self.now:
                 self._arrive(stages[at])
                 at += 1
@@ -62,9 +61,7 @@ class ChargedWorld(World):
         return Lived(entries, arrivals[0].submit_s if arrivals else 0.0, ended_at, self._cycles, devices)
 
     def _wake(self, when: float) -> None:
-        # Without overhead a turn of the order comes later than foreseen; surely once the largest overhead is over.
-        late_s = 0.0 if self.overhead_counts else max(self.charges.values())
-        self._wake_at = min(self._wake_at, when + late_s)
+        self._wake_at = min(self._wake_at, when)
 
     def _begin(self, name: str) -> None:
         if self.store.entries[name].running is not None:

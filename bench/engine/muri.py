@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.engine.charged import ChargedWorld
-from scheduler.profiles import load
+from scheduler.core.profile import Profile
+from scheduler.profiles import load, named
 from scheduler.sim.cluster import cluster
+from scheduler.sim.learned import LearningWorld
 from scheduler.sim.traces import muri
 from scheduler.sim.traces.arrival import Arrival
 from scheduler.sim.world import Chance
@@ -23,6 +25,8 @@ KEYS: tuple[str, ...] = (
     "muri_las_s",
     "muri_hybrid_blind_s",
     "muri_hybrid_predicted_s",
+    "default_muri_blind_s",
+    "default_muri_predicted_s",
 )
 # Published with the simulator for this trace: average time from submission to completion, in seconds.
 PUBLISHED: Final[Mapping[str, float]] = {"muri_srtf_s": 193_081.8, "muri_srsf_s": 185_021.9, "muri_las_s": 347_213.2}
@@ -53,6 +57,10 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
+class BlindWorld(ChargedWorld, LearningWorld):
+    """A charged world in which nothing is known of lengths but what jobs that have finished tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Course:
     """One life of the trace: the average time to completion, the makespan, events, preemptions and seconds of CPU."""
@@ -64,12 +72,11 @@ class Course:
     cpu_s: float
 
 
-def live(arrivals: list[Arrival], spec: Mapping[str, Any], *, overhead_counts: bool = True) -> Course:
+def live(arrivals: list[Arrival], profile: Profile, sort: type[ChargedWorld] = ChargedWorld) -> Course:
     """The trace under a profile; all arrivals must complete."""
     began = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    world = ChargedWorld(cluster(NODES), arrivals, load("bench", spec), chance=Chance(stop_s=0.0, saves_on_stop=True))
+    world = sort(cluster(NODES), arrivals, profile, chance=Chance(stop_s=0.0, saves_on_stop=True))
     world.charges = {one.id: CHARGE_S.get(one.name, 10.0) + CHARGE_MANY_S * (one.gpus > 1) for one in arrivals}
-    world.overhead_counts = overhead_counts
     lived = world.run()
     times = [(entry.ended_at or 0.0) - entry.stage.submitted_at for entry in lived.entries if entry.ended_at]
     if len(times) != len(arrivals):
@@ -92,17 +99,22 @@ def predicted(arrivals: list[Arrival], seed: int) -> list[Arrival]:
 
 
 def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, float]:
-    """Average seconds to completion under each policy; the last is the mean over the seeds of its predictions."""
-    arrivals = trace(traces)
+    """Average seconds to completion under each policy and under the shipped default; where lengths are predicted, the
+    mean over the seeds of the predictions."""
+    arrivals, default = trace(traces), named("hybrid")
+    guesses = [(f"seed {seed}", predicted(arrivals, seed)) for seed in SEEDS]
+    specialists = {key: load("bench", spec) for key, spec in PROFILES.items()}
     lives = [
-        *((key, "", arrivals) for key in KEYS[:4]),
-        *(("muri_hybrid_predicted_s", f"seed {seed}", predicted(arrivals, seed)) for seed in SEEDS),
+        *((key, "", arrivals, specialists[key], ChargedWorld) for key in KEYS[:4]),
+        *((KEYS[4], label, jobs, specialists[KEYS[4]], ChargedWorld) for label, jobs in guesses),
+        ("default_muri_blind_s", "", arrivals, default, BlindWorld),
+        *(("default_muri_predicted_s", label, jobs, default, ChargedWorld) for label, jobs in guesses),
     ]
     found: dict[str, list[Course]] = {}
     print(f"\n  {'':32}{'average s':>12}{'makespan s':>13}{'stops':>7}{'cycles':>8}{'CPU s':>7}")
-    for done, (key, label, jobs) in enumerate(lives):
+    for done, (key, label, jobs, profile, sort) in enumerate(lives):
         progress(done, len(lives))
-        course = live(jobs, PROFILES[key], overhead_counts=key != "muri_hybrid_blind_s")
+        course = live(jobs, profile, sort)
         found.setdefault(key, []).append(course)
         print(
             f"\r  {key + ' ' + label:32}{course.average_s:>12,.0f}{course.makespan_s:>13,.0f}"

@@ -26,9 +26,13 @@ from scheduler.core.profile import Profile
 from scheduler.core.types import Estimate, Node, Pool, Snapshot, Stage, Typical
 from scheduler.core.workload import most_frequent
 from scheduler.policies import build
+from scheduler.profiles import named
 from scheduler.sim.traces import openb
 
-KEYS: tuple[str, ...] = ("openb_random_pct", "openb_bestfit_pct", "openb_fgd_pct", "openb_own_pct")
+SPECIALISTS: Final = ("openb_random_pct", "openb_bestfit_pct", "openb_fgd_pct", "openb_own_pct")
+DEFAULT: Final = "default"
+# The shipped default less FGD, in points, at each of :data:`MARKS`.
+KEYS: tuple[str, ...] = (*SPECIALISTS, *(f"default_openb_minus_fgd_{mark}_pt" for mark in (95, 100, 130)))
 POLICIES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "openb_random_pct": ("random", {}),
     "openb_bestfit_pct": ("best_fit", {}),
@@ -60,16 +64,28 @@ def measure(traces: Path, progress: Callable[[int, int], None]) -> dict[str, flo
     if missing := [str(one) for one in files if not one.is_file()]:
         raise SystemExit(f"{missing[0]} is not there; docs/engine/placement.md says where the trace comes from")
     machines, pods = openb.nodes(files[0]), openb.pods(files[1])
-    courses: dict[str, list[Course]] = {key: [] for key in KEYS}
+    courses: dict[str, list[Course]] = {key: [] for key in (*SPECIALISTS, DEFAULT)}
     for seed in SEEDS:
         world = arrange(machines, pods, seed)
-        for key in KEYS:
-            name, params = POLICIES[key]
-            profile = Profile(name, ((build(name, {**params, **({"seed": seed} if name == "random" else {})}), 1.0),))
-            courses[key].append(place(world, profile))
-            progress(sum(map(len, courses.values())), len(SEEDS) * len(KEYS))
+        for key in courses:
+            courses[key].append(place(world, _profile(key, seed)))
+            progress(sum(map(len, courses.values())), len(SEEDS) * len(courses))
     print(_table(courses))
-    return {key: round(statistics.mean(one.percent[-1] for one in courses[key]), 2) for key in KEYS}
+    found = {key: round(statistics.mean(one.percent[-1] for one in courses[key]), 2) for key in SPECIALISTS}
+    default, fgd = (
+        [statistics.mean(one.percent[i] for one in courses[key]) for i in range(len(MARKS))]
+        for key in (DEFAULT, "openb_fgd_pct")
+    )
+    leads = (round(ours - theirs, 2) for ours, theirs in zip(default, fgd, strict=True))
+    return {**found, **dict(zip(KEYS[len(SPECIALISTS) :], leads, strict=True))}
+
+
+def _profile(key: str, seed: int) -> Profile:
+    """One policy alone, or the default as it is shipped."""
+    if key == DEFAULT:
+        return named("hybrid")
+    name, params = POLICIES[key]
+    return Profile(name, ((build(name, {**params, **({"seed": seed} if name == "random" else {})}), 1.0),))
 
 
 def arrange(machines: Sequence[Node], pods: Sequence[openb.Pod], seed: int) -> Snapshot:
@@ -147,7 +163,7 @@ def _table(courses: Mapping[str, Sequence[Course]]) -> str:
         ends = [one.percent[-1] for one in runs]
         known = f"{PUBLISHED[key][-1]:.2f}" if key in PUBLISHED else "-"
         lines.append(
-            f"{POLICIES[key][0]:<16}{means[0]:>14.2f}{means[1]:>8.2f}{means[2]:>8.2f}"
+            f"{POLICIES[key][0] if key in POLICIES else key:<16}{means[0]:>14.2f}{means[1]:>8.2f}{means[2]:>8.2f}"
             f"{f'({min(ends):.2f} - {max(ends):.2f})':>17}{known:>11}{sum(one.wall_s for one in runs):>8.1f}"
         )
     return "\n".join(lines)

@@ -76,8 +76,9 @@ class LearningWorld(World):
     def _complete(self, name: str, epoch: int) -> None:
         entry = self.store.entries[name]
         if entry.epoch == epoch and entry.running is not None:
-            stage, ran_s = entry.stage, self.now - entry.running.started_at
-            speed = self._rate(entry.running)
+            stage, speed = entry.stage, self._rate(entry.running)
+            # All its attempts together: what those before the last one did belongs to how long such a stage takes.
+            ran_s = self._true_s[name] / speed
             asked = self._asked(stage)
             self._news.add((asked.project, asked.user))
             self.durations.learn(

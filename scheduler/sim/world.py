@@ -257,7 +257,7 @@ class World:
         estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), "a trace" if error else "the truth")
         gpus, share = (math.floor(one.gpus), 1000) if one.gpus >= 1 else (1, round(one.gpus * 1000))
         cpu = Ask("cpu", 1, max(10, round(one.cpus * 1000)), GIB)
-        asks = (Ask("gpu", gpus, share), cpu) if one.gpus > 0 else (cpu,)
+        asks = (Ask("gpu", gpus, share, model=one.model), cpu) if one.gpus > 0 else (cpu,)
         return Stage(
             id=one.id,
             job=one.id,

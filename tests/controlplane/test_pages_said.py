@@ -449,6 +449,7 @@ def past(number: int, submitted: str, **changed: Any) -> str:
 
 # For each format a head, lines that are in order, and lines each of which is noted.
 FAULTY = {
+    "families": (["single_share,tail,bound_share,jobs", "0.5,1,0,9"], ["", ""]),
     "generic": (
         ["id,submit_s,duration_s,gpus", "a,90,5,1"],
         ["b,10,5,1", "c,9,5,1"],

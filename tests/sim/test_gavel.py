@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from bench.engine import gavel as bench
+from scheduler.profiles import load
 
 SPEEDS = {f"{family} {size}": {"V100": 1.0, "K80": 0.2} for family in bench.FAMILIES for size in (1, 2)}
 
@@ -48,5 +49,5 @@ def test_nobody_works_off_more_than_the_machines_can_do() -> None:
 def test_each_profile_lives_until_all_that_is_measured_has_ended(key: str) -> None:
     speeds = {kind: {"V100": 1.0, "P100": 0.5, "K80": 0.2} for kind in SPEEDS}
     alone_h = fmean(one.duration_s for one in bench.jobs(speeds, 0.5, 0, 15)[5:]) / 3600
-    course = bench.live(speeds, bench.PROFILES[key], 0.5, 0, 5, 15)
+    course = bench.live(speeds, load("bench", bench.PROFILES[key]), 0.5, 0, 5, 15)
     assert alone_h < course.average_h < 5 * alone_h

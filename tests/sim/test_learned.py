@@ -7,6 +7,7 @@ from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld
 from scheduler.sim.traces import Arrival
+from scheduler.sim.world import Chance
 
 
 def alike(count: int, **more: object) -> list[Arrival]:
@@ -86,3 +87,17 @@ def test_easy_backfill_reserves_for_the_head_only() -> None:
     assert began["head"] == 100
     assert began["next"] == 150
     assert began["late"] == 200
+
+
+def test_a_stopped_stage_teaches_all_its_attempts_together() -> None:
+    """The urgent one stops the first after 600 of its 1,000 seconds; it saves its work and runs 400 more."""
+    jobs = [
+        Arrival("long", 0.0, 1_000.0, 4, user="ann", name="tune", expected_s=5_000.0, priority=250),
+        Arrival("urgent", 600.0, 50.0, 4, user="bob", name="now", expected_s=60.0, priority=1000),
+        Arrival("later", 3_000.0, 1_000.0, 4, user="ann", name="tune", expected_s=5_000.0, priority=250),
+    ]
+    chance = Chance(stop_s=0.0, saves_on_stop=True)
+    world = LearningWorld(cluster("1x4"), jobs, named("hybrid"), chance=chance)
+    stopped = {entry.stage.id: entry.preemptions for entry in world.run().entries}
+    assert stopped["long"] == 1
+    assert world.said["later"].likely_s == 1_000

@@ -109,7 +109,7 @@ def test_the_format_is_known_by_name_and_header(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
         assert [one.duration_s for one in read(tmp_path / name)] == [7.0], name
-    with pytest.raises(ValueError, match="there are auto, generic, history, philly, slurm, swf"):
+    with pytest.raises(ValueError, match="there are auto, families, generic, history, philly, slurm, swf"):
         read(tmp_path / "a.csv", "excel")
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.core.sentences import _
-from scheduler.sim.traces import generic, history, philly, slurm, swf
+from scheduler.sim.traces import families, generic, history, philly, slurm, swf
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, Row, Table, TraceError, opened, read_table
 
 __all__ = ["FORMATS", "Arrival", "Column", "Row", "Table", "Trace", "TraceError", "read", "read_table"]
 
 FORMATS: Final[Mapping[str, Callable[[Path], Trace]]] = {
+    "families": families.read,
     "generic": generic.read,
     "history": history.read,
     "philly": philly.read,
@@ -57,6 +58,8 @@ def _guess(path: Path) -> str:
     header = {word.strip() for word in first.split(",")}
     if {"timestamp", "num_gpus", "cluster"} <= header:
         return "philly"
+    if {"single_share", "tail", "bound_share"} <= header:
+        return "families"
     if {"run_s", "tasks", "limit_s"} <= header:
         return "slurm"
     return "generic"

@@ -13,9 +13,9 @@ from scheduler.core.types import SCALING
 class Arrival:
     """One stage of a trace. ``duration_s`` is how long it truly runs on a device of speed 1.
 
-    ``gpus`` and ``cpus`` are per node. ``limit_s`` ends it; ``expected_s`` is what its user thought. An elastic stage
-    runs on ``nodes`` to ``most_nodes`` nodes (0: it has one size only); ``duration_s`` is on the least, and
-    on ``n`` times the nodes it is ``n ** scaling`` times as fast.
+    ``gpus`` and ``cpus`` are per node; with a ``model`` only devices of it will do. ``limit_s`` ends it; ``expected_s``
+    is what its user thought. An elastic stage runs on ``nodes`` to ``most_nodes`` nodes (0: it has one size only);
+    ``duration_s`` is on the least, and on ``n`` times the nodes it is ``n ** scaling`` times as fast.
     """
 
     id: str
@@ -34,6 +34,7 @@ class Arrival:
     name: str = ""
     most_nodes: int = 0
     scaling: float = SCALING
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
