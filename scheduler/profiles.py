@@ -19,10 +19,11 @@ _ORDER: Final[dict[str, Any]] = {
     "fair_share": {"weight": 200.0},
     "deadline": {"weight": 200.0},
 }
-# To pack, a free GPU counts 10 and a core 0.1. Data that lie on a node are worth two GPUs more left there, devices side
-# by side half a one; no packing is worth a device that is about to fail.
+# A device that nobody will be able to use counts 10. Data that lie on a node are worth two of them, devices side by side
+# half a one; none is worth a device that is about to fail. Among equal places the fullest is taken.
 _WHERE: Final[dict[str, Any]] = {
-    "pack": {},
+    "leftover": {"weight": 10.0},
+    "pack": {"weight": 0.001},
     "conditions": {"weight": 1000.0},
     "locality": {"weight": 20.0},
     "topology": {"weight": 5.0},

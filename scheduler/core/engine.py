@@ -528,7 +528,8 @@ def now_slot(
     placement = Placement(
         way.alternative.index, tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
     )
-    return Option(way, view.now, until, placement, way.count)
+    best = way.score[[way.places.line_of(view.fleet.node_row[node]) for node in placement.nodes]].max()
+    return Option(way, view.now, until, placement, way.count, float(best))
 
 
 def preference(view: View, stage: Stage, way: Way, lines: Rows) -> Rates | None:

@@ -73,13 +73,14 @@ LEAST_WEIGHT = 1e-6
 @dataclass(frozen=True, slots=True)
 class Option:
     """One way to run a stage: when it could start, when it would end, and where; ``among`` is on how many nodes it
-    fitted when this was chosen."""
+    fitted when this was chosen, ``score`` how good its best place was found."""
 
     way: Way
     start_at: float
     end_at: float
     placement: Placement
     among: int = 0
+    score: float = 0.0
 
     @property
     def grants(self) -> tuple[Grant, ...]:

@@ -17,7 +17,7 @@ class Alternatives:
     a node that has more to do than it can it takes as many times longer.
 
     Ways that end within ``near`` of each other count as equal (the share is of the time until the earliest end); among
-    those the cheapest devices are taken.
+    those the cheapest devices are taken, and of such that are free now the place that the other policies like best.
     """
 
     near: float = 0.02
@@ -27,10 +27,15 @@ class Alternatives:
         earliest = min(ends)
         limit = earliest + self.near * (earliest - view.now)
         equal = [(option, end) for option, end in zip(options, ends, strict=True) if end <= limit]
-        return min(equal, key=lambda one: (self._cost(one[0], view), one[1], one[0].way.alternative.index))[0]
+        return min(equal, key=lambda one: (self._cost(one[0], view), *_preference(*one, view)))[0]
 
     def _cost(self, option: Option, view: View) -> float:
         return sum(worth(view.ledger.devices[one.device], one.milli) for one in option.grants)
+
+
+def _preference(option: Option, end_at: float, view: View) -> tuple[float, ...]:
+    is_later = option.start_at > view.now
+    return is_later, 0.0 if is_later else -option.score, end_at, option.way.alternative.index
 
 
 def _end_at(option: Option, view: View) -> float:
