@@ -61,8 +61,8 @@ STATIC: Final[Mapping[str, Any]] = {
 @dataclass(frozen=True, slots=True)
 class Month:
     """What became of a month: percent of all GPU time until the last arrival that was held, average seconds to
-    completion in all and by virtual cluster, percent of the held GPU time that was lost to stops, seconds of CPU, percent
-    of promised starts that were kept."""
+    completion in all and by virtual cluster, percent of the held GPU time that was lost to stops, seconds of CPU, and
+    percent of promised starts that were kept."""
 
     alloc_pct: float
     jct_s: float
