@@ -7,11 +7,12 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine")
+NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live")
 
 
 def main() -> int:
@@ -20,12 +21,19 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
     parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop, a smaller cluster than 10,000 nodes")
     arguments = parser.parse_args()
     if arguments.only and arguments.name != "engine":
         parser.error("--only chooses rows of the engine; the other measurements are one row each")
+    if arguments.nodes is not None and (arguments.name != "live" or not 4 <= arguments.nodes <= 10_000):
+        parser.error("--nodes is a number from 4 to 10000, for the live loop only")
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
-    chosen = {"only": [row for row in arguments.only.split(",") if row]} if arguments.name == "engine" else {}
+    chosen: dict[str, Any] = {}
+    if arguments.name == "engine":
+        chosen["only"] = [row for row in arguments.only.split(",") if row]
+    if arguments.nodes:
+        chosen["nodes"] = arguments.nodes
     figures: Figures = module.measure(**chosen)
     print(f"\n{machine.describe()}")
     print(figures.table())
