@@ -1,8 +1,8 @@
 """The live loop on real PostgreSQL: from the commit of a submit, an end or a node's change to the end of the cycle.
 
-Every device runs something and ten stages wait for each node: forty projects, four classes, five shapes. The loop is that
-of the scheduler's worker, in this process: everything that a cycle reads, plans and writes counts, the way of the wake
-through Valkey and Celery (``./script/bench latency`` has it) does not. One event at a time, on an idle loop.
+Every GPU is held, and ten stages wait for each node: forty projects, four classes, five shapes. The loop is that of the
+scheduler's worker, in this process: everything that a cycle reads, plans and writes counts; the way of the wake through
+Valkey and Celery, which ``./script/bench latency`` includes, does not. One event at a time, on an idle loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GIB = 2**30
 
 
 def measure(nodes: int = NODES) -> Figures:
-    """Return ``live_submit_p95_ms``, ``live_end_p95_ms``, ``live_node_p95_ms`` and ``live_full_s``; P50s beside them."""
+    """Return ``live_submit_p95_ms``, ``live_end_p95_ms``, ``live_node_p95_ms``, their P50s, and ``live_full_s``."""
     with fresh_database():
         return _measure(nodes)
 
