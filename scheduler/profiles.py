@@ -19,8 +19,8 @@ _ORDER: Final[dict[str, Any]] = {
     "fair_share": {"weight": 200.0},
     "deadline": {"weight": 200.0},
 }
-# A device that nobody will be able to use counts 10. Data that lie on a node are worth two of them, devices side by side
-# half a one; none is worth a device that is about to fail. Among equal places the fullest is taken.
+# A device that nobody will be able to use counts 10. Data that lie on a node are worth two of them, devices side by
+# side half a one; none is worth a device that is about to fail. Among equal places the fullest is taken.
 _WHERE: Final[dict[str, Any]] = {
     "leftover": {"weight": 10.0},
     "pack": {"weight": 0.001},

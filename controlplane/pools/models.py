@@ -8,6 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import Project, slug
@@ -121,7 +122,7 @@ class Quota(models.Model):
         ordering = ["project__name", "kind", "model", "normalised"]
         constraints = [
             models.UniqueConstraint(
-                "project", "kind", models.functions.Lower("model"), "normalised", name="quota_once_per_sort"
+                "project", "kind", Lower("model"), "normalised", name="quota_once_per_sort"
             )
         ]
 

@@ -27,7 +27,7 @@ class Alternatives:
         earliest = min(ends)
         limit = earliest + self.near * (earliest - view.now)
         equal = [(option, end) for option, end in zip(options, ends, strict=True) if end <= limit]
-        return min(equal, key=lambda one: (self._cost(one[0], view), *_preference(*one, view)))[0]
+        return min(equal, key=lambda one: (self._cost(one[0], view), *_preference(one[0], one[1], view)))[0]
 
     def _cost(self, option: Option, view: View) -> float:
         return sum(worth(view.ledger.devices[one.device], one.milli) for one in option.grants)
