@@ -60,6 +60,10 @@ def nodes() -> tuple[Node, ...]:
     return look()[0]
 
 
+# What was read last, and what it came to: most cycles find nothing changed.
+_last: list[Any] = [None, ((), {})]
+
+
 def look() -> tuple[tuple[Node, ...], Aside]:
     """All nodes with the devices that they report, and those of them that are set aside.
 
@@ -68,7 +72,13 @@ def look() -> tuple[tuple[Node, ...], Aside]:
     """
     with connection.cursor() as cursor:
         cursor.execute(_FLEET)
-        node_text, device_text = cursor.fetchone()
+        texts: tuple[str, str] = cursor.fetchone()
+    if _last[0] != texts:
+        _last[:] = texts, _read(*texts)
+    return _last[1]
+
+
+def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:
     bad: Aside = {}
     node_rows, device_rows = _node_rows(node_text), _device_rows(device_text, bad)
     devices: dict[str, list[Device]] = defaultdict(list)

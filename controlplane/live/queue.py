@@ -44,6 +44,8 @@ class Queue:
     def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
         self._stages: dict[uuid.UUID, tuple[str, Stage]] = {}
+        # What predictions go by: project, names of job and stage, kind, request, user.
+        self._asked: dict[uuid.UUID, tuple[str, str, str, str, Any, str]] = {}
         self._dependent: set[uuid.UUID] = set()
         # Stages whose rows cannot be used, with the reason; as of the last reading.
         self.aside: dict[str, str] = {}
@@ -59,12 +61,13 @@ class Queue:
         """All that wait, or are held. ``pinning``: some pool has no shared storage."""
         self.aside, self.unusable = {}, {}
         if self._history.refreshed(now):
-            self._stages.clear()  # every estimate may have changed
+            self._foresee(now)
         cursor.execute(_VERSIONS)
         versions = dict(cursor.fetchall())
         stale = [i for i, version in versions.items() if self._stages.get(i, ("",))[0] != version]
         if len(self._stages) > len(versions) - len(stale):
             self._stages = {i: known for i, known in self._stages.items() if i in versions}
+            self._asked = {i: asked for i, asked in self._asked.items() if i in versions}
             self._dependent.intersection_update(versions)
         if stale:
             cursor.execute(_WAITING, [stale])
@@ -110,6 +113,21 @@ class Queue:
             waiting.append(stage)
         return tuple(waiting)
 
+    def _foresee(self, now: float) -> None:
+        """Predict anew how long they run; whose prediction stays is the same stage. How elastic ones scale was learned
+        anew too: these are read again."""
+        for i, (version, stage) in list(self._stages.items()):
+            try:
+                project, job, name, kind, request, user = self._asked[i]
+                estimate = self._history.estimate(project, job, name, kind, request, now, user)
+            except Exception:  # noqa: BLE001  its row is read again, and if need be set aside
+                del self._stages[i]
+                continue
+            if stage.most_nodes:
+                del self._stages[i]
+            elif estimate != stage.estimate:
+                self._stages[i] = (version, replace(stage, estimate=estimate))
+
     def _reads(self, rows: list[Any]) -> dict[uuid.UUID, tuple[str, ...]]:
         """What these stages read; one whose inputs cannot be told is set aside when its row is looked at."""
         try:
@@ -129,6 +147,7 @@ class Queue:
         ]
         begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, _ = row[13:]
         request, had = self._known.requests[i], self._known.had(i)
+        self._asked[i] = (project, job_name, name, kind, request, user)
         return Stage(
             id=str(i),
             job=job,

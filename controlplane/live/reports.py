@@ -22,6 +22,8 @@ ACTS = {entry.code: entry.acts for entry in CATALOGUE}
 # What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
 REFRESH_S = 5.0
 WRITES_PER_CYCLE = 400
+# So many are put into words in one cycle though nothing urgent of them changed; the others follow in the next ones.
+LOOKS_PER_CYCLE = 1_000
 
 _REPORT = """
 UPDATE jobs_stage s SET reasons = v.reasons, funnel = v.funnel, expected = v.expected, planned = v.planned,
@@ -35,11 +37,12 @@ WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
 
 @dataclass(slots=True)
 class _Written:
-    """What was last written of a waiting stage, and when."""
+    """What was last written of a waiting stage, when, and when it was last looked at."""
 
     urgent: Any
     whole: bytes
     at: float
+    looked_at: float
 
 
 def moment(at: float) -> str:
@@ -63,20 +66,24 @@ class Reports:
         stages = {stage.id: stage for stage in snapshot.waiting}
         names, lengths = {node.id: node.name for node in snapshot.nodes}, Lengths(snapshot, held)
         news: list[tuple[str, ...]] = []
+        told: dict[int, dict[str, Any]] = {}
+        looks = 0
         for wait in plan.waits:
             was, urgent = self._written.get(wait.stage), _urgent(wait)
             same = was is not None and was.urgent == urgent
-            if same and was is not None and now - was.at < REFRESH_S:
-                continue
+            if same and was is not None:
+                if now - was.looked_at < REFRESH_S or looks >= LOOKS_PER_CYCLE:
+                    continue
+                looks, was.looked_at = looks + 1, now
             try:
-                row = _row(wait, names, stages[wait.stage], lengths)
+                row = _row(wait, names, stages[wait.stage], lengths, told)
             except Exception as error:  # noqa: BLE001  what cannot be said of one stage keeps nobody from the others
                 faults[_named(stages[wait.stage])] = f"why it waits cannot be written: {type(error).__name__}: {error}"
                 continue
             whole = hashlib.blake2b("".join(row[1:-1]).encode(), digest_size=16).digest()
             if same and was is not None and was.whole == whole and now - was.at < 30:
                 continue
-            self._written[wait.stage] = _Written(urgent, whole, now)
+            self._written[wait.stage] = _Written(urgent, whole, now, now)
             news.append(row)
             if len(news) >= WRITES_PER_CYCLE:
                 break
@@ -134,8 +141,14 @@ def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
         cursor.execute(_REPORT, [datetime.fromtimestamp(now, UTC), *columns])
 
 
-def _row(wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths) -> tuple[str, ...]:
-    reasons = [_reason(reason) for reason in wait.reasons]
+def _row(
+    wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths, told: dict[int, dict[str, Any]]
+) -> tuple[str, ...]:
+    """The columns of a stage. ``told`` are reasons in words, by identity: alike stages share them."""
+    for reason in wait.reasons:
+        if id(reason) not in told:
+            told[id(reason)] = _reason(reason)
+    reasons = [told[id(reason)] for reason in wait.reasons]
     planned = wait.planned and {
         "start_at": moment(wait.planned.start_at),
         "late_at": moment(wait.planned.late_at),

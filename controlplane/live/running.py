@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +60,8 @@ class Holders:
         self._known, self._history, self._scaling = known, history, scaling
         # Stages whose rows tell no more than what they hold, with the reason; as of the last reading.
         self.aside: dict[str, str] = {}
+        # By stage what was read of it last, and what that came to.
+        self._last: dict[uuid.UUID, tuple[Any, Running]] = {}
 
     def read(self, cursor: Any, now: float, waiting: Collection[uuid.UUID], *, pinning: bool) -> tuple[Running, ...]:
         """All that hold devices; of others than these and those ``waiting`` nothing is remembered."""
@@ -77,7 +79,8 @@ class Holders:
         elastic = [i for i in ids if pinning and demand.most_nodes(self._known.requests[i])]
         bound = pinned("s.id = ANY(%s)", elastic) if elastic else {}
         self.aside = {}
-        found = tuple(self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ())) for row in rows)
+        before, self._last = self._last, {}
+        found = tuple(self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ()), before) for row in rows)
         if not any(one.preemptions for one in found):
             return found
         cursor.execute(_STOPS)
@@ -85,12 +88,22 @@ class Holders:
         return tuple(replace(one, in_circle=True) if one.id in circles else one for one in found)
 
     def _one_or_bare(
-        self, row: Any, ranks: dict[int, tuple[str, list[Grant]]], now: float, bound: tuple[str, ...]
+        self,
+        row: Any,
+        ranks: dict[int, tuple[str, list[Grant]]],
+        now: float,
+        bound: tuple[str, ...],
+        before: Mapping[uuid.UUID, tuple[Any, Running]],
     ) -> Running:
-        """A stage as its row has it; where that cannot be used, what it holds is still held, by a stage that nobody
-        moves."""
+        """A stage as its row has it, the one of ``before`` where that is as it was; where the row cannot be used, what
+        it holds is still held, by a stage that nobody moves."""
         try:
-            return self._one(row, ranks, now, bound)
+            seen = (row, ranks, bound, self._known.had(row[0]))
+            known = before.get(row[0])
+            is_same = known is not None and known[0] == seen and not known[1].most_nodes
+            one = known[1] if known is not None and is_same else self._one(row, ranks, now, bound)
+            self._last[row[0]] = (seen, one)
+            return one
         except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
             (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
             self.aside[f"#{number} {name}"] = f"{type(error).__name__}: {error}"

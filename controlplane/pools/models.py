@@ -121,9 +121,7 @@ class Quota(models.Model):
     class Meta:
         ordering = ["project__name", "kind", "model", "normalised"]
         constraints = [
-            models.UniqueConstraint(
-                "project", "kind", Lower("model"), "normalised", name="quota_once_per_sort"
-            )
+            models.UniqueConstraint("project", "kind", Lower("model"), "normalised", name="quota_once_per_sort")
         ]
 
     def __str__(self) -> str:
