@@ -16,6 +16,7 @@ from scheduler.core.clauses import clause, say
 from scheduler.core.gate import admitted, gate
 from scheduler.core.leave import another_place
 from scheduler.core.match import Candidate, grant
+from scheduler.core.placement import now_slot
 from scheduler.core.profile import Profile
 from scheduler.core.shape import Way
 from scheduler.core.stretch import is_movable
@@ -180,7 +181,7 @@ def _elsewhere(view: View, stage: Stage, leaving: Sequence[Running]) -> list[Mov
     """A new place for each of these, beside each other; ``None`` where one has none."""
     moves: list[Move] = []
     for one in leaving:
-        option = another_place(view, one, engine.now_slot)
+        option = another_place(view, one, now_slot)
         if option is None:
             return None
         view.ledger.claim(option.grants)

@@ -8,7 +8,7 @@ received moves each stage once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -212,3 +212,11 @@ def _place(line: Line, order: Column, slot: int, keys: tuple[Column, ...]) -> in
 def _id(line: Line, slot: int) -> str:
     stage: Stage = line.stages[slot]
     return stage.id
+
+
+def in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
+    """These waiting stages, in the order of the queue."""
+    if not names:
+        return []
+    at = view.positions(queue.slots)
+    return [view.waiting[name] for name in sorted(names, key=lambda name: int(at[view.line.slot[name]]))]
