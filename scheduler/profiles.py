@@ -120,6 +120,13 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
     """A profile from data: ``policies`` maps names to parameters (``weight`` is one of each), the rest are the fields
     of :class:`Profile`. Raises ``ValueError`` for a word that does not exist, with a list of what does."""
     allowed = [one.name for one in fields(Profile) if one.name not in ("name", "policies")]
+    chosen = spec.get("policies", {}) if isinstance(spec, Mapping) else None
+    if not isinstance(chosen, Mapping) or not all(isinstance(one, Mapping) for one in chosen.values()):
+        raise ValueError(
+            _(
+                'profile "{name}" must be a mapping of settings, and its policies one of names to mappings of parameters'
+            ).format(name=name)
+        )
     for word in spec:
         if word != "policies" and word not in allowed:
             raise ValueError(
@@ -137,8 +144,8 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
             )
     _check_turns(name, spec)
     built = []
-    for policy, params in spec.get("policies", {}).items():
-        params = dict(params)
+    for policy, given in chosen.items():
+        params = dict(given)
         weight = params.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
             raise ValueError(
@@ -159,6 +166,12 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
                     name=name, word=word, value=value, least=least, most=most
                 )
             )
+    if not isinstance(rest.get("start_early", True), bool):
+        raise ValueError(
+            _('profile "{name}" sets start_early to {value!r}; it must be true or false').format(
+                name=name, value=rest["start_early"]
+            )
+        )
     return replace(Profile(name, tuple(built)), **rest)
 
 

@@ -26,7 +26,7 @@ from controlplane.live.usual import Usual
 from scheduler.core.ports import Applied
 from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.predict.lateness import Lateness
-from scheduler.profiles import PROFILES
+from scheduler.profiles import DEFAULT, PROFILES
 
 _RULES = """
 SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
@@ -39,10 +39,6 @@ SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
         FROM fleet_maintenancewindow w LEFT JOIN pools_pool p ON p.id = w.pool_id
         WHERE w.cancelled_at IS NULL AND w.ends_at > to_timestamp(%s))
 """
-
-
-# The profile of a pool whose own is not known any more; such a pool starts nothing.
-DEFAULT = "hybrid"
 
 
 class LiveStore:
@@ -61,6 +57,8 @@ class LiveStore:
         self._holders = Holders(known, self.history, self.scaling)
         self._reports = Reports()
         self._nodes, self._waiting, self._running = Lasting[Node](), Lasting[Stage](), Lasting[Running]()
+        # The profile that decided last in each pool, by the pool's name.
+        self._deciding: dict[str, str] = {}
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
         self.aside: dict[str, dict[str, str]] = {}
 
@@ -74,7 +72,7 @@ class LiveStore:
             waiting = self._queue.read(cursor, now, pinning=pinning)
             running = self._holders.read(cursor, now, self._queue.ids, pinning=pinning)
         nodes = residence.with_cached(nodes, waiting)
-        unknown = {p["name"]: f"there is no profile {p['profile']}" for p in pools if p["profile"] not in PROFILES}
+        unknown = self._choose_profiles(pools)
         self.aside = {
             alarms.NODE: bad_nodes,
             alarms.STAGE: {**self.history.aside, **self._holders.aside, **self._queue.aside},
@@ -102,8 +100,8 @@ class LiveStore:
             pools=tuple(
                 Pool(
                     name=pool["name"],
-                    profile=DEFAULT if pool["name"] in unknown else pool["profile"],
-                    stopped_by=unknown.get(pool["name"]) or pool["stopped_by"],
+                    profile=self._deciding[pool["name"]],
+                    stopped_by=pool["stopped_by"],
                     default_limit_s=float(pool["default_limit_s"]),
                     max_limit_s=float(pool["max_limit_s"]),
                     user_limit=pool["user_limit"],
@@ -116,6 +114,17 @@ class LiveStore:
             announced=self.starts.known(now),
             maintenance=maintenance.as_seen(windows, nodes),
         )
+
+    def _choose_profiles(self, pools: Sequence[Mapping[str, str]]) -> dict[str, str]:
+        """Notes which profile decides in each pool, and returns what is wrong by the pool's name. Where the pool's own
+        does not exist, the one that decided there last goes on, or the default where this process knows of none."""
+        known = {pool["name"]: pool["profile"] for pool in pools if pool["profile"] in PROFILES}
+        self._deciding = {pool["name"]: self._deciding.get(pool["name"], DEFAULT) for pool in pools} | known
+        return {
+            pool["name"]: f"there is no profile {pool['profile']}; {self._deciding[pool['name']]} decides instead"
+            for pool in pools
+            if pool["name"] not in known
+        }
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
         """Makes the plan true, and writes what it says of those that wait."""

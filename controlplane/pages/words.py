@@ -180,7 +180,7 @@ ALARMED = (
     _("it cannot be planned: {fault}"),
     _("{stage} runs here and cannot be planned: {fault}"),
     _("no cycle comes through: {fault}"),
-    _("there is no profile {name}"),
+    _("there is no profile {name}; {other} decides instead"),
     _("nothing is learned from it: {fault}"),
     _("why it waits cannot be written: {fault}"),
     _("a decision has no row: {fault}"),

@@ -541,7 +541,7 @@ def test_a_node_shows_how_its_devices_are_linked(town: Town) -> None:
         "it cannot be planned: OverflowError: node",
         "#7 main runs here and cannot be planned: KeyError",
         "no cycle comes through: KeyError: 'preemptible'",
-        "there is no profile of-last-year",
+        "there is no profile of-last-year; hybrid decides instead",
         "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50",
         "inventory refused: hostname is x; no NUL may be in it",
         "inventory: device GPU-1 is listed twice; the second is left out",

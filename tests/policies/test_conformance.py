@@ -90,6 +90,20 @@ def test_a_profile_with_a_wrong_word_is_refused_with_what_exists() -> None:
         profiles.load("mine", {"policies": {"wishes": {}}})
 
 
+@pytest.mark.parametrize(
+    "spec", [[], "hybrid", None, {"policies": ["priority"]}, {"policies": {"priority": None}}, {"policies": None}]
+)
+def test_a_profile_of_another_shape_is_refused_with_what_it_must_be(spec: object) -> None:
+    with pytest.raises(ValueError, match='profile "mine" must be a mapping of settings, and its policies'):
+        profiles.load("mine", spec)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["no", 1, None, []])
+def test_start_early_is_true_or_false_and_nothing_else(value: object) -> None:
+    with pytest.raises(ValueError, match="sets start_early to .*; it must be true or false"):
+        profiles.load("mine", {"start_early": value})
+
+
 def test_a_profile_bears_no_meaning_in_its_name() -> None:
     world = busy_world()
     for name, spec in profiles.PROFILES.items():

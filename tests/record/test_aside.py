@@ -130,16 +130,37 @@ def test_a_stage_that_runs_and_whose_row_cannot_be_used_keeps_its_devices(live: 
     assert states(too_much)["main"] == "PENDING"
 
 
-def test_a_pool_with_a_profile_that_is_gone_starts_nothing_and_the_others_go_on(live: Yard) -> None:
+def decided_with(pool: str) -> str:
+    """The profile that the last cycle used there."""
+    return next(one.profile for one in loop._store.load(loop._last_at).pools if one.name == pool)
+
+
+def test_a_pool_whose_profile_is_gone_goes_on_with_the_one_that_decided_last(live: Yard) -> None:
     agent = live.agent("a")
-    lost = Pool.objects.create(name="lost")
+    lost = Pool.objects.create(name="lost", profile="fifo")
     agent.node.pools.add(lost)
-    bad, good = live.submit(pool="lost", cpus=1), live.submit(cpus=1)
+    loop.cycle()
+    job = live.submit(pool="lost", cpus=1)
     Pool.objects.filter(name="lost").update(profile="of-last-year")
     loop.cycle()
-    assert states(good)["main"] == "STARTING"
-    assert states(bad)["main"] == "PENDING"
-    assert said(alarms.POOL) == {"lost": "there is no profile of-last-year"}
+    assert states(job)["main"] == "STARTING"
+    assert decided_with("lost") == "fifo"
+    assert said(alarms.POOL) == {"lost": "there is no profile of-last-year; fifo decides instead"}
+    Pool.objects.filter(name="lost").update(profile="dynamic")
+    loop.cycle()
+    assert decided_with("lost") == "dynamic"
+    assert not said(alarms.POOL)
+
+
+def test_a_pool_whose_profile_was_never_known_is_decided_by_the_default(live: Yard) -> None:
+    agent = live.agent("a")
+    lost = Pool.objects.create(name="lost", profile="of-last-year")
+    agent.node.pools.add(lost)
+    job = live.submit(pool="lost", cpus=1)
+    loop.cycle()
+    assert states(job)["main"] == "STARTING"
+    assert decided_with("lost") == "hybrid"
+    assert said(alarms.POOL) == {"lost": "there is no profile of-last-year; hybrid decides instead"}
 
 
 def test_what_makes_the_engine_raise_is_found_and_set_aside(live: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
