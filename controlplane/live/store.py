@@ -6,7 +6,7 @@ No lock is held between the two: what changed meanwhile is noticed when the plan
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from django.db import connection
 
@@ -83,7 +83,7 @@ class LiveStore:
             nodes=self._nodes.of(nodes),
             waiting=self._waiting.of(waiting),
             running=self._running.of(running),
-            projects=tuple(Project(p["name"], p["weight"], used.get(p["name"], 0.0)) for p in projects),
+            projects=tuple(Project(p["name"], p["weight"], used.get(p["id"], 0.0)) for p in projects),
             quotas=tuple(
                 Quota(
                     project=quota["project"],

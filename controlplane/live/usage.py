@@ -20,12 +20,11 @@ OVERLAP_S = 120.0
 REMEMBERED_S = 4 * HALF_LIFE_S
 
 _CLAIMS = """
-SELECT c.id, p.name, d.kind, d.features::text, c.milli, extract(epoch FROM c.opened_at)::float8,
+SELECT c.id, j.project_id::text, d.kind, d.features::text, c.milli, extract(epoch FROM c.opened_at)::float8,
        extract(epoch FROM c.closed_at)::float8
 FROM jobs_claim c JOIN fleet_device d ON d.id = c.device_id JOIN jobs_part t ON t.id = c.part_id
      JOIN jobs_attempt a ON a.id = t.attempt_id
      JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_job j ON j.id = s.job_id
-     JOIN access_project p ON p.id = j.project_id
 WHERE {which}
 """
 _ALL = "c.closed_at IS NULL OR c.closed_at > to_timestamp(%s)"
@@ -33,7 +32,7 @@ _NEWS = "c.opened_at > to_timestamp(%s)", "c.closed_at > to_timestamp(%s)"
 
 
 class Ledger:
-    """The accounts of all projects, by name."""
+    """The accounts of all projects, by id: they may be named anew at any time."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Usage] = {}
@@ -59,16 +58,19 @@ class Ledger:
         for claim, project, kind, features, milli, opened_at, closed_at in sorted(rows, key=itemgetter(5, 0)):
             if claim in self._closed:
                 continue
-            rate = milli * _charge(kind, features) / 1000
-            account = self._accounts.get(project, Usage())
             if claim not in self._open:
-                account, self._open[claim] = account.changed(opened_at, rate), (project, rate)
+                rate = milli * _charge(kind, features) / 1000
+                self._open[claim] = (project, rate)
+                self._change(project, opened_at, rate)
             if closed_at is not None:
-                account = account.changed(closed_at, -self._open.pop(claim)[1])
+                holder, rate = self._open.pop(claim)
+                self._change(holder, closed_at, -rate)
                 self._closed[claim] = now
-            self._accounts[project] = account
         self._closed = {claim: at for claim, at in self._closed.items() if at > now - 2 * OVERLAP_S}
         self._read_at = now
+
+    def _change(self, project: str, at: float, by: float) -> None:
+        self._accounts[project] = self._accounts.get(project, Usage()).changed(at, by)
 
 
 @lru_cache(maxsize=256)

@@ -100,7 +100,7 @@ def test_a_profile_of_another_shape_is_refused_with_what_it_must_be(spec: object
 
 @pytest.mark.parametrize("value", ["no", 1, None, []])
 def test_start_early_is_true_or_false_and_nothing_else(value: object) -> None:
-    with pytest.raises(ValueError, match="sets start_early to .*; it must be true or false"):
+    with pytest.raises(ValueError, match=r"sets start_early to .*; it must be true or false"):
         profiles.load("mine", {"start_early": value})
 
 
