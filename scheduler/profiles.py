@@ -124,7 +124,7 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
     if not isinstance(chosen, Mapping) or not all(isinstance(one, Mapping) for one in chosen.values()):
         raise ValueError(
             _(
-                'profile "{name}" must be a mapping of settings, and its policies one of names to mappings of parameters'
+                'profile "{name}" must be a mapping of settings; its policies map names to mappings of parameters'
             ).format(name=name)
         )
     for word in spec:

@@ -94,7 +94,7 @@ def test_a_profile_with_a_wrong_word_is_refused_with_what_exists() -> None:
     "spec", [[], "hybrid", None, {"policies": ["priority"]}, {"policies": {"priority": None}}, {"policies": None}]
 )
 def test_a_profile_of_another_shape_is_refused_with_what_it_must_be(spec: object) -> None:
-    with pytest.raises(ValueError, match='profile "mine" must be a mapping of settings, and its policies'):
+    with pytest.raises(ValueError, match='profile "mine" must be a mapping of settings; its policies'):
         profiles.load("mine", spec)  # type: ignore[arg-type]
 
 
