@@ -28,16 +28,13 @@ def _notes(conditions: dict[str, Any]) -> list[str]:
 
 
 def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The topology of a node with what its page draws of it: of each NUMA node its devices, and of each device whether
-    it belongs to a link group; None where the node went away between two reads."""
-    if not found:
+    """The topology of a node, its devices by NUMA node; None where it tells of nothing that stands near or far, or went
+    away between two reads."""
+    told = ("links", "group", "pcie", "memory_gbps", "busy")
+    if not found or all(device[name] in (None, "", []) for device in found[0]["devices"] for name in told):
         return None
-    node = found[0]
-    numas: dict[int | None, list[dict[str, Any]]] = {}
-    for device in node["devices"]:
-        numas.setdefault(device["numa"], []).append(device)
-    by_number = sorted(numas.items(), key=lambda one: (one[0] is None, one[0] or 0))
-    return {**node, "numas": [{"number": number, "devices": devices} for number, devices in by_number]}
+    by_numa = sorted(found[0]["devices"], key=lambda one: (one["numa"] is None, one["numa"] or 0))
+    return {**found[0], "devices": by_numa}
 
 
 @login_required
