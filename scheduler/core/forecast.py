@@ -14,6 +14,8 @@ from scheduler.core.shares import Shares
 from scheduler.core.types import Running, Snapshot, Stage
 
 OVERRUN = 1.25
+# What runs is never predicted to be done sooner than this.
+SOON_S = 1e-3
 
 
 class Forecast(Shares):
@@ -70,7 +72,7 @@ class Forecast(Shares):
             total = min(total, stage.time_limit_s)
             if total <= elapsed:
                 return self.now + stage.grace_s
-        return max(stage.started_at + total, self.now + 1e-3)
+        return max(stage.started_at + total, self.now + SOON_S)
 
     def _foreseen(self, stage: Running) -> tuple[float, float]:
         """When it will probably be done, and when at worst."""

@@ -13,6 +13,8 @@ class Holdings:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[tuple[str, str, int], int]] = {}
+        # By project and kind, for the rights that ask for no more.
+        self._by_kind: dict[tuple[str, str], int] = {}
 
     def count(self, project: str, grants: Iterable[Grant], devices: Mapping[str, Device], sign: int) -> None:
         """Count ``grants`` once more (``sign`` 1) or once less (-1); devices that nobody knows count nothing."""
@@ -22,9 +24,13 @@ class Holdings:
             if device is not None:
                 key = (device.kind, device.model, round(charge(device) * 1000))
                 mine[key] = mine.get(key, 0) + sign * one.milli
+                whole = (project, device.kind)
+                self._by_kind[whole] = self._by_kind.get(whole, 0) + sign * one.milli
 
     def of(self, right: Quota) -> int:
         """What the project of a right holds of what it covers, in the unit of the right."""
+        if not right.model and not right.normalised:
+            return self._by_kind.get((right.project, right.kind), 0)
         held = 0
         for (kind, model, worth), milli in self._of.get(right.project, {}).items():
             if milli and right.covers(kind, model):
@@ -34,6 +40,7 @@ class Holdings:
     def copy(self) -> Holdings:
         found = Holdings()
         found._of = {project: dict(mine) for project, mine in self._of.items()}
+        found._by_kind = dict(self._by_kind)
         return found
 
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from scheduler.core.booking import grants_of
-from scheduler.core.forecast import Forecast
+from scheduler.core.forecast import SOON_S, Forecast
 from scheduler.core.profile import Profile
 from scheduler.core.timetable import ALWAYS
 from scheduler.core.types import Running, Snapshot
@@ -53,7 +53,7 @@ class Occupancy(Forecast):
             for stage in came.values():
                 self._enter(stage)
         late = set(self._drifting)
-        while self._ends and self._ends[0][0] <= self.now:
+        while self._ends and self._ends[0][0] <= self.now + SOON_S:
             end, name = heapq.heappop(self._ends)
             if self.finish.get(name) == end:
                 late.add(name)

@@ -96,18 +96,19 @@ def test_nobody_is_brought_below_its_right_and_nobody_has_more_than_may_be_lent(
     plan = think(Snapshot(FLEET, asked, going, quotas=rights), RIGHTS)
     mine = {one.id: one for one in going}
     held = {name: sum(one.project == name for one in going) * 1000 for name in ("lab", "shop", "hall")}
-    left = dict(held)
-    for stop in plan.preempts:
-        left[mine[stop.victim].project] -= 1000
-    for right in rights:
-        if left[right.project] < held[right.project]:
-            assert right.nominal_milli is not None, "who has no limit has borrowed nothing"
-            assert left[right.project] >= right.nominal_milli
-    waiting = {one.id: one for one in asked}
+    waiting, begun = {one.id: one for one in asked}, dict.fromkeys(held, 0)
     for start in plan.starts:
         gpus = [g for rank in start.placement.grants for g in rank if "gpu" in g.device]
         counted = [g for g in gpus if g.device.startswith("a/") or not model]
-        held[waiting[start.stage].project] += 1000 * len(counted)
+        begun[waiting[start.stage].project] += 1000 * len(counted)
+    left = {name: held[name] + begun[name] for name in held}
+    for stop in plan.preempts:
+        left[mine[stop.victim].project] -= 1000
+    for right in rights:
+        if left[right.project] < held[right.project] + begun[right.project]:
+            assert right.nominal_milli is not None, "who has no limit has borrowed nothing"
+            assert left[right.project] >= right.nominal_milli
+    held = {name: held[name] + begun[name] for name in held}
     nominal = sum(right.nominal_milli or 0 for right in rights)
     for right in rights:
         before = sum(one.project == right.project for one in going) * 1000
