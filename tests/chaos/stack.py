@@ -29,6 +29,14 @@ def eventually(claim: Callable[[], bool]) -> bool:
     return held
 
 
+def words_of(process: psutil.Process) -> str:
+    """Return the command line of a process, empty once it has ended: a killed one stays listed until it is reaped."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def belongs(process: psutil.Process, home: Path) -> bool:
     """Tell whether a process is of the stack on ``home``: PostgreSQL overwrites its environment, so its words count."""
     try:
@@ -79,15 +87,11 @@ class Up:
         return [process for process in psutil.process_iter() if process.pid not in own and belongs(process, self.home)]
 
     def named(self, words: str) -> psutil.Process:
-        (found,) = [
-            process
-            for process in self.processes()
-            if words in " ".join(process.cmdline()) and process.parent().pid == self.keeper().pid  # type: ignore[union-attr]
-        ]
+        (found,) = [child for child in self.keeper().children() if words in words_of(child)]
         return found
 
     def keeper(self) -> psutil.Process:
-        (found,) = [process for process in self.processes() if "deploy.local keep" in " ".join(process.cmdline())]
+        (found,) = [process for process in self.processes() if "deploy.local keep" in words_of(process)]
         return found
 
     def answers(self) -> bool:
