@@ -42,7 +42,7 @@ def belongs(process: psutil.Process, home: Path) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        told = " ".join(process.cmdline())
+        told = words_of(process)
         return str(home) in told or process.environ().get("YARD_HOME") == str(home)
     except psutil.Error:
         return False
