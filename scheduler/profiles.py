@@ -116,9 +116,10 @@ def takes_turns(name: str) -> bool:
     return bool(PROFILES.get(name, {}).get("rotates", "none") != "none")
 
 
-def load(name: str, spec: Mapping[str, Any]) -> Profile:
+def load(name: str, spec: Mapping[str, Any], *, live: bool = False) -> Profile:
     """A profile from data: ``policies`` maps names to parameters (``weight`` is one of each), the rest are the fields
-    of :class:`Profile`. Raises ``ValueError`` for a word that does not exist, with a list of what does."""
+    of :class:`Profile`. ``live`` allows only policies that a pool may have. Raises ``ValueError`` for a word that does
+    not exist, with a list of what does."""
     allowed = [one.name for one in fields(Profile) if one.name not in ("name", "policies")]
     chosen = spec.get("policies", {}) if isinstance(spec, Mapping) else None
     if not isinstance(chosen, Mapping) or not all(isinstance(one, Mapping) for one in chosen.values()):
@@ -154,7 +155,7 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
                 ).format(name=name, policy=policy, most=MOST_WEIGHT, weight=weight)
             )
         try:
-            built.append((policies.build(policy, params), float(weight)))
+            built.append((policies.build(policy, params, live=live), float(weight)))
         except ValueError as error:
             raise ValueError(_('profile "{name}": {fault}').format(name=name, fault=said(error))) from None
     rest = {word: value for word, value in spec.items() if word != "policies"}

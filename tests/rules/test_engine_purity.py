@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PURE = sorted(
-    path for part in ("core", "policies", "predict", "sim") for path in (ROOT / "scheduler" / part).rglob("*.py")
+    path for part in ("core", "policies", "predict", "research", "sim") for path in (ROOT / "scheduler" / part).rglob("*.py")
 )
 CORE = [path for path in PURE if "core" in path.parts]
 FOREIGN = {"django", "celery", "channels", "rest_framework", "redis", "agents", "controlplane", "switchyard"}
