@@ -7,9 +7,10 @@ from typing import Any
 
 from django.conf import settings
 
+from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision, Shadow
+from controlplane.pools import profiles
 from controlplane.pools.models import Pool
-from scheduler import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.types import Plan
 from scheduler.decisions import difference, log, replay
@@ -25,18 +26,41 @@ def think_beside(decision_id: int) -> Shadow | None:
     record = log.find(settings.DECISIONS, decision_id)
     if record is None:
         return None
-    chosen = replay.profiles_of(record) | {name: profiles.named(beside[name]) for name in beside}
+    others, unknown = {}, {}
+    for pool, name in beside.items():
+        try:
+            others[pool] = profiles.named(name)
+        except ValueError as error:
+            unknown[pool] = f"nothing thinks beside its profile: {error}"
+    alarms.raised(alarms.SHADOW, unknown)
     began = time.perf_counter()
-    plan = replay.under(record, chosen)
+    plan = replay.under(record, replay.profiles_of(record) | others)
     took_s = time.perf_counter() - began
     seen = difference.compare(record.plan, plan)
     return Shadow.objects.create(
         decision_id=decision_id,
-        profile="+".join(sorted(set(beside.values())))[:100],
+        profile="+".join(sorted({beside[pool] for pool in others}))[:100],
         duration_ms=round(took_s * 1000, 3),
         differs=seen.any,
         difference=in_words(record, seen, plan),
+        by_pool={pool: _counted(record, plan, pool, beside[pool]) for pool in sorted(others)},
     )
+
+
+def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, Any]:
+    """How many stages of one pool the two plans treat otherwise; ``earlier_s`` is the mean over those that wait."""
+    among = {one.id for one in (*record.snapshot.waiting, *record.snapshot.running) if one.pool == pool}
+    seen = difference.compare(record.plan, plan, among)
+    return {
+        "profile": profile,
+        "differs": seen.any,
+        "only_active": len(seen.only_first),
+        "only_other": len(seen.only_second),
+        "elsewhere": len(seen.elsewhere),
+        "spared": len(seen.spared),
+        "evicted": len(seen.evicted),
+        "earlier_s": seen.earlier_s,
+    }
 
 
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:

@@ -153,6 +153,21 @@ def test_whatever_profile_a_pool_may_have_it_decides_and_keeps_the_laws(spec: di
     check_laws(world, engine.plan(world, chosen, NOW))
 
 
+@settings(max_examples=50, deadline=None)
+@given(specs(), st.randoms(use_true_random=False))
+def test_in_which_order_a_profile_is_written_means_nothing(spec: dict[str, Any], dice: random.Random) -> None:
+    """Databases keep the keys of a mapping in an order of their own."""
+    names = list(spec["policies"])
+    dice.shuffle(names)
+    other = dict(reversed(list({**spec, "policies": {name: spec["policies"][name] for name in names}}.items())))
+    assert profiles.load("mine", other) == profiles.load("mine", spec)
+
+
+def test_the_gentlest_way_to_make_room_is_tried_first() -> None:
+    chosen = profiles.load("mine", {"policies": {"preempt": {}, "reclaim": {}, "elastic": {}}})
+    assert [type(one).__name__ for one in chosen.evicts] == ["Elastic", "Reclaim", "Preempt"]
+
+
 def test_a_yardstick_is_for_simulations_only() -> None:
     for name in policies.discover(policies.RESEARCH):
         spec = {"policies": {name: {}}}
