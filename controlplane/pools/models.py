@@ -41,7 +41,7 @@ class Profile(models.Model):
 
     name = models.CharField(max_length=40, unique=True, validators=[slug, own_name])
     description = models.CharField(max_length=200, blank=True)
-    active = models.ForeignKey("ProfileVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    active = models.ForeignKey("ProfileVersion", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
         ordering = ["name"]

@@ -107,9 +107,18 @@ def users(name: str) -> list[str]:
 
 
 def check(name: str, spec: Any) -> None:
-    """Raises :class:`Refused` with a sentence for what no pool could have as its profile."""
+    """Raises :class:`Refused` with a sentence for what no pool could have as its profile, and for too many of them."""
+    versions = ProfileVersion.objects.filter(profile__name=name).count()
+    if versions >= MOST_VERSIONS:
+        raise Refused(_("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec")
+    if not versions and Profile.objects.count() >= MOST_PROFILES:
+        raise Refused(_("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name")
     if len(json.dumps(spec)) > LARGEST:
         raise Refused(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
+    _understood(name, spec)
+
+
+def _understood(name: str, spec: Any) -> None:
     try:
         profiles.load(name, spec, live=True)
     except ValueError as error:
@@ -125,8 +134,6 @@ def create(name: str, spec: Any, *, by: str, description: str = "", note: str = 
     except ValidationError as error:
         field, sentences = next(iter(error.message_dict.items()))
         raise Refused(sentences[0], field) from None
-    if Profile.objects.count() >= MOST_PROFILES:
-        raise Refused(_("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES})
     check(name, spec)
     row.save()
     _version(row, spec, by, note)
@@ -143,22 +150,24 @@ def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVe
 
 def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
-    if newest >= MOST_VERSIONS:
-        raise Refused(_("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec")
     _tell()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
+
+
+def is_seen(version: ProfileVersion) -> bool:
+    """Whether a finished preview has shown what it does, or it has decided before."""
+    return version.activated_at is not None or (version.preview is not None and version.preview.phase == "DONE")
 
 
 @transaction.atomic
 def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
     """Lets all pools of the profile decide by this version from the next cycle on. Raises :class:`Unseen` where no
     finished preview has shown what it does, unless that is wanted (``unseen``)."""
-    previewed = version.preview is not None and version.preview.phase == "DONE"
-    if not (previewed or unseen or version.activated_at):
+    if not (unseen or is_seen(version)):
         raise Unseen(
             _("version %(number)d was not previewed; preview it, or switch it on unseen") % {"number": version.number}
         )
-    check(version.profile.name, version.spec)
+    _understood(version.profile.name, version.spec)
     ProfileVersion.objects.filter(pk=version.pk).update(activated_by=by[:150], activated_at=timezone.now())
     Profile.objects.filter(pk=version.profile_id).update(active=version)
     _tell()
@@ -173,7 +182,6 @@ def delete(profile: Profile) -> None:
             _("%(name)s is the profile of %(pools)s; give them another first")
             % {"name": profile.name, "pools": ", ".join(pools[:20])}
         )
-    Profile.objects.filter(pk=profile.pk).update(active=None)
     profile.delete()
     _tell()
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from controlplane.fleet import alarms
@@ -15,6 +17,7 @@ from controlplane.jobs.models import Stage
 from controlplane.live import promises, shadow
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import LiveStore, clock
+from controlplane.pools.admin import PoolForm
 from controlplane.pools.models import Pool, Profile, ProfileVersion
 from controlplane.simulations import service, worker
 from scheduler import policies
@@ -209,7 +212,6 @@ def test_the_log_holds_what_decided_and_decides_the_same_again(town: Town, setti
     record = log.find(tmp_path, row.pk)
     assert record is not None
     assert (record.profiles, record.specs) == ({"default": "mine@1"}, {"mine@1": LIFO})
-    Profile.objects.update(active=None)
     Profile.objects.all().delete()
     assert replay(record).same, "without the row"
     body = town.staff.read(f"/decisions/{row.pk}")
@@ -251,3 +253,42 @@ def test_the_rate_of_kept_promises_is_told_by_pool(town: Town) -> None:
     third = jobs[2].stages.get()
     Stage.objects.filter(pk=third.pk).update(announced={**third.announced, "high_at": now - 60})
     assert town.viewer.read("/pools/default")["promises"] == {"kept": 1, "told": 2, "rate": 0.5}
+
+
+@pytest.fixture
+def admin(town: Town) -> Client:
+    town.user.is_superuser = True
+    town.user.save()
+    client = Client()
+    client.force_login(town.user)
+    return client
+
+
+def test_a_profile_is_made_changed_and_switched_on_in_the_administration(town: Town, admin: Client) -> None:
+    answer = admin.post("/admin/pools/profile/add/", {"name": "mine", "copy_of": "hybrid"})
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    row = Profile.objects.get()
+    assert (row.active, row.versions.get().made_by) == (None, "ada")
+    address = f"/admin/pools/profile/{row.pk}/change/"
+    assert '"timetable": "repair"' in html.unescape(admin.get(address).content.decode())
+    for spec, told in (("{", "Enter a valid JSON"), ('{"policies": {"guess": {}}}', 'there is no policy "guess"')):
+        answer = admin.post(address, {"spec": spec})
+        assert answer.status_code == 200
+        assert told in answer.context["adminform"].form.errors["spec"][0]
+    answer = admin.post(address, {"spec": json.dumps(LIFO), "note": "plain", "description": "ours"})
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    assert [(one.number, one.note) for one in row.versions.all()] == [(2, "plain"), (1, "")]
+    second = row.versions.get(number=2)
+    given = {"spec": json.dumps(LIFO), "active": str(second.pk), "description": "ours"}
+    answer = admin.post(address, given)
+    assert "It was not previewed" in str(answer.context["adminform"].form.errors["active"])
+    assert admin.post(address, {**given, "unseen": "on"}).status_code == 302
+    row.refresh_from_db()
+    assert (row.active, row.versions.count(), row.description) == (second, 2, "ours")
+    town.pool.refresh_from_db()
+    assert "mine" in [name for name, _ in PoolForm(instance=town.pool).fields["profile"].choices]
+    Pool.objects.update(profile="mine")
+    assert admin.post(f"/admin/pools/profile/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    Pool.objects.update(profile="hybrid")
+    assert admin.post(f"/admin/pools/profile/{row.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not Profile.objects.exists()
