@@ -104,8 +104,9 @@ class DecisionStart(msgspec.Struct, frozen=True):
 
 class DecisionDetail(msgspec.Struct, frozen=True):
     """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
-    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data. ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages
-    that you may not see; ``cut`` those that are asked for and come after these: ask with ``after``."""
+    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
+    ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
+    ``cut`` those that are asked for and come after these: ask with ``after``."""
 
     decision: Decision
     recorded: bool

@@ -16,7 +16,7 @@ from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, staff, taken
 from controlplane.jobs.section import Refusal
-from controlplane.live import promises
+from controlplane.live import promises, shadow
 from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
@@ -33,17 +33,33 @@ class Promises(msgspec.Struct, frozen=True):
     rate: float | None
 
 
+class ShadowSum(msgspec.Struct, frozen=True):
+    """What the shadow profile would have done in the last ``cycles`` in which it thought (a thousand at most): in
+    ``differing`` of them something else, with so many stages started under one of the two only, placed elsewhere, or
+    stopped by one of the two only (spared, evicted). Those that wait were expected ``earlier_s`` seconds sooner."""
+
+    cycles: int
+    differing: int
+    only_active: int
+    only_other: int
+    elsewhere: int
+    spared: int
+    evicted: int
+    earlier_s: float | None
+
+
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
     stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
-    ``on_node_lost`` holds for stages whose job file does not say it. ``shadow_profile`` thinks beside the profile and
-    decides nothing; empty where none does. ``decides`` is the version that the profile's name stands for now.
-    ``promises`` tells how many starts came by the end of the range first announced."""
+    ``on_node_lost`` holds for stages whose job file does not say it. ``decides`` is the version that the profile's name
+    stands for now. ``shadow_profile`` thinks beside it and decides nothing; empty where none does, and ``shadow`` sums
+    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced."""
 
     name: str
     profile: str
     decides: str
     shadow_profile: str
+    shadow: ShadowSum | None
     promises: Promises
     shared_storage: bool
     default_limit_s: int
@@ -72,6 +88,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
     """The pools as the API tells them, with how many nodes each has that are not lost."""
     pools = list(pools)
     kept = promises.by_pool()
+    beside = shadow.outcomes() if any(pool.shadow_profile for pool in pools) else {}
     named = [pool.name for pool in pools]
     counted = rows.Pool.objects.filter(name__in=named).annotate(count=Count("nodes", filter=~Q(nodes__state="LOST")))
     nodes = dict(counted.values_list("name", "count"))
@@ -83,6 +100,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             profile=pool.profile,
             decides=f"{pool.profile}@{active[pool.profile]}" if pool.profile in active else pool.profile,
             shadow_profile=pool.shadow_profile,
+            shadow=_sum(beside.get((pool.name, pool.shadow_profile))),
             promises=_promises(kept.get(pool.name, promises.Kept())),
             shared_storage=bool(pool.storage_path),
             default_limit_s=pool.default_limit_s,
@@ -95,6 +113,14 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
         )
         for pool in pools
     ]
+
+
+def _sum(found: shadow.Outcome | None) -> ShadowSum | None:
+    if found is None:
+        return None
+    earlier_s = None if found.earlier_s is None else round(found.earlier_s, 3)
+    counts = {name: getattr(found, name) for name in ShadowSum.__struct_fields__ if name != "earlier_s"}
+    return ShadowSum(**counts, earlier_s=earlier_s)
 
 
 def _promises(kept: promises.Kept) -> Promises:

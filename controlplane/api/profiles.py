@@ -89,7 +89,7 @@ class VersionAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PreviewAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which days of which pool to live through, and beside which other profile; what decides there where it is empty."""
+    """Which days of which pool to live through, and beside which other profile: empty for what decides there."""
 
     pool: str
     days: float = 7.0
@@ -260,7 +260,7 @@ def _own(name: str) -> rows.Profile:
         raise Refused(
             409,
             "builtin_profile",
-            _("The profile {name} comes along and stays as it is; copy it under another name.").format(name=name),
+            _("The profile %(name)s comes along and stays as it is; copy it under another name.") % {"name": name},
         )
     row = rows.Profile.objects.filter(name=name[:63]).first()
     if row is None:
@@ -298,7 +298,9 @@ def _builtin(name: str) -> Profile:
 def _shown(row: rows.Profile) -> Profile:
     newest = max((one.number for one in row.versions.all()), default=None)
     active = row.active.number if row.active else None
-    return Profile(row.name, row.description, builtin=False, active=active, newest=newest, pools=profiles.users(row.name))
+    return Profile(
+        row.name, row.description, builtin=False, active=active, newest=newest, pools=profiles.users(row.name)
+    )
 
 
 def _detail(name: str) -> ProfileDetail:

@@ -12,9 +12,11 @@ DAYS: Final = 7
 # Who still waits and should have begun is missed already; who began for the first time counts by when that was.
 _KEPT = """
 SELECT o.name, count(*) FILTER (WHERE t.began_at <= t.high_at + 1), count(*)
-FROM (SELECT s.job_id, (s.announced->>'high_at')::float8 AS high_at, extract(epoch FROM a.created_at)::float8 AS began_at
+FROM (SELECT s.job_id, (s.announced->>'high_at')::float8 AS high_at,
+             extract(epoch FROM a.created_at)::float8 AS began_at
       FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.number = 1
-      WHERE s.announced IS NOT NULL AND (s.announced->>'shown')::bool AND s.started_at >= now() - make_interval(days => %s)
+      WHERE s.announced IS NOT NULL AND (s.announced->>'shown')::bool
+            AND s.started_at >= now() - make_interval(days => %s)
       UNION ALL
       SELECT s.job_id, (s.announced->>'high_at')::float8, NULL
       FROM jobs_stage s

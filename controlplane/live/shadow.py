@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from django.conf import settings
+from django.db import connection
 
 from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision, Shadow
@@ -15,6 +17,8 @@ from scheduler.core.clauses import plain
 from scheduler.core.types import Plan
 from scheduler.decisions import difference, log, replay
 from scheduler.decisions.log import Record
+
+MOST_CYCLES: Final = 1_000
 
 
 def think_beside(decision_id: int) -> Shadow | None:
@@ -49,7 +53,8 @@ def think_beside(decision_id: int) -> Shadow | None:
 
 def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, Any]:
     """How many stages of one pool the two plans treat otherwise; ``earlier_s`` is the mean over those that wait."""
-    among = {one.id for one in (*record.snapshot.waiting, *record.snapshot.running) if one.pool == pool}
+    among = {one.id for one in record.snapshot.waiting if one.pool == pool}
+    among |= {one.id for one in record.snapshot.running if one.pool == pool}
     seen = difference.compare(record.plan, plan, among)
     return {
         "profile": profile,
@@ -61,6 +66,38 @@ def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, A
         "evicted": len(seen.evicted),
         "earlier_s": seen.earlier_s,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a shadow profile would have done in the last ``cycles`` in which it thought: in how many of them something
+    else, and how many stages of each sort in all. ``earlier_s`` is how much sooner those that wait were expected."""
+
+    profile: str
+    cycles: int
+    differing: int
+    only_active: int
+    only_other: int
+    elsewhere: int
+    spared: int
+    evicted: int
+    earlier_s: float | None
+
+
+_OUTCOMES = """
+SELECT p.key, p.value->>'profile', count(*), count(*) FILTER (WHERE (p.value->>'differs')::bool),
+       sum((p.value->>'only_active')::int), sum((p.value->>'only_other')::int), sum((p.value->>'elsewhere')::int),
+       sum((p.value->>'spared')::int), sum((p.value->>'evicted')::int), avg((p.value->>'earlier_s')::float8)
+FROM (SELECT by_pool FROM jobs_shadow ORDER BY decision_id DESC LIMIT %s) s, jsonb_each(s.by_pool) p
+GROUP BY 1, 2
+"""
+
+
+def outcomes() -> dict[tuple[str, str], Outcome]:
+    """By pool and profile, over the last :data:`MOST_CYCLES` cycles in which anything thought beside."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OUTCOMES, [MOST_CYCLES])
+        return {(pool, rest[0]): Outcome(*rest) for pool, *rest in cursor.fetchall()}
 
 
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:

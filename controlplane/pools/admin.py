@@ -129,7 +129,7 @@ class ProfileAdmin(admin.ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Profile | None = None) -> list[str]:
         return ["name"] if obj else []
 
-    def get_fields(self, request: HttpRequest, obj: Profile | None = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Profile | None = None) -> list[Any]:
         first = ["active", "unseen"] if obj else ["copy_of"]
         return ["name", "description", *first, "spec", "note"]
 

@@ -24,7 +24,9 @@ def known_profile(name: str) -> None:
     own = Profile.objects.exclude(active=None).order_by("name").values_list("name", flat=True)
     if name not in PROFILES and name not in own:
         known = ", ".join([*PROFILES, *own[:MOST_NAMED]])
-        raise ValidationError(_("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": known})
+        raise ValidationError(
+            _("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": known}
+        )
 
 
 def own_name(name: str) -> None:

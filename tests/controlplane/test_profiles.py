@@ -1,4 +1,4 @@
-"""Profiles of an installation's own: made, versioned, previewed, switched on, and what happens when one cannot decide."""
+"""Own profiles: made, versioned, previewed, switched on, and what happens when one cannot decide."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def test_a_profile_decides_from_the_cycle_after_it_is_switched_on(town: Town) ->
         ({"spec": None, "copy_of": "mine@99999999999"}, "/copy_of", "There is no profile"),
     ],
 )
-def test_what_cannot_decide_is_refused_with_its_field(town: Town, body: dict[str, Any], pointer: str, told: str) -> None:
+def test_what_cannot_decide_is_refused_with_its_field(
+    town: Town, body: dict[str, Any], pointer: str, told: str
+) -> None:
     status, found = made(town, **body)
     assert (status, found["errors"][0]["pointer"]) == (422, pointer), found
     assert told in found["detail"]

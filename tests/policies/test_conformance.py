@@ -190,7 +190,9 @@ def test_a_yardstick_is_for_simulations_only() -> None:
         ("balance", {"stay": float("inf")}, r"must be a number from 0 to 1e\+09"),
     ],
 )
-def test_a_parameter_out_of_range_is_refused_with_what_it_may_be(policy: str, params: dict[str, Any], told: str) -> None:
+def test_a_parameter_out_of_range_is_refused_with_what_it_may_be(
+    policy: str, params: dict[str, Any], told: str
+) -> None:
     with pytest.raises(ValueError, match=told):
         policies.build(policy, params)
 

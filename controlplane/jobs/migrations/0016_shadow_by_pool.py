@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('jobs', '0015_claims_by_time'),
+        ("jobs", "0015_claims_by_time"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='shadow',
-            name='by_pool',
+            model_name="shadow",
+            name="by_pool",
             field=models.JSONField(default=dict),
         ),
     ]
