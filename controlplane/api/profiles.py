@@ -44,7 +44,8 @@ class ProfileVersion(msgspec.Struct, frozen=True):
 
 class Profile(msgspec.Struct, frozen=True):
     """A named way to decide. One that comes along (``builtin``) has no versions and never changes but with the program.
-    ``active`` is the number of the version that pools run; ``pools`` are those that have it, or let it think beside."""
+    ``active`` is the number of the version that pools run; ``pools`` are those that have it, ``beside`` those that let
+    it think beside theirs."""
 
     name: str
     description: str
@@ -52,6 +53,7 @@ class Profile(msgspec.Struct, frozen=True):
     active: int | None
     newest: int | None
     pools: list[str]
+    beside: list[str]
 
 
 class ProfileList(msgspec.Struct, frozen=True):
@@ -292,15 +294,15 @@ def _faulty(field: str, detail: str) -> Refused:
 
 
 def _builtin(name: str) -> Profile:
-    return Profile(name, "", builtin=True, active=None, newest=None, pools=profiles.users(name))
+    pools, beside = profiles.users(name)
+    return Profile(name, "", builtin=True, active=None, newest=None, pools=pools, beside=beside)
 
 
 def _shown(row: rows.Profile) -> Profile:
     newest = max((one.number for one in row.versions.all()), default=None)
     active = row.active.number if row.active else None
-    return Profile(
-        row.name, row.description, builtin=False, active=active, newest=newest, pools=profiles.users(row.name)
-    )
+    pools, beside = profiles.users(row.name)
+    return Profile(row.name, row.description, builtin=False, active=active, newest=newest, pools=pools, beside=beside)
 
 
 def _detail(name: str) -> ProfileDetail:

@@ -8,10 +8,14 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import is_staff
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
+from controlplane.pages.simulations import LOOK
+from scheduler import policies
+from scheduler.core.ports import ABILITIES
 
 # Of two specs no more lines are compared on a page.
 MOST_CHANGES = 40
@@ -49,10 +53,10 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
         "profile.html",
         {
             "profile": body["profile"],
-            "settings": [(key, value) for key, value in body["spec"].items() if key != "policies"],
-            "policies": [_policy(policy, given) for policy, given in body["spec"].get("policies", {}).items()],
+            "settings": [(key, json.dumps(value)) for key, value in body["spec"].items() if key != "policies"],
+            "policies": _policies(body["spec"].get("policies", {})),
             "versions": [
-                {**version, "text": laid_out(version["spec"]), "changes": changes(old, version["spec"])}
+                {**version, "look": LOOK.get(version["preview_phase"]), "changes": changes(old, version["spec"])}
                 for version, old in zip(versions, before, strict=True)
             ],
             "text": laid_out(versions[0]["spec"] if versions else body["spec"]),
@@ -66,9 +70,23 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
     )
 
 
-def _policy(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    params = ", ".join(f"{key} {json.dumps(value)}" for key, value in given.items() if key != "weight")
-    return {"name": name, "weight": given.get("weight", 1.0), "params": params}
+def _policies(given: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each policy, those together that have a say in the same; nothing is said of one that is no more."""
+    parts = (
+        (_("the order of the queue"), {"order", "levels", "turns_at"}),
+        (_("who may start"), {"admit", "fits", "groups"}),
+        (_("the place"), {"score", "scores", "prefer", "choose"}),
+        (_("who is stopped, resized or moved"), {"victims", "protects", "guarantees", "stakes", "leaves"}),
+        (_("who takes turns"), {"allot"}),
+    )
+    known, lines = policies.discover(), []
+    for name, params in given.items():
+        able = {ability for ability in ABILITIES if hasattr(known.get(name), ability)}
+        has = [place for place, (_said, abilities) in enumerate(parts) if able & abilities]
+        told = ", ".join(f"{key} {json.dumps(value)}" for key, value in params.items() if key != "weight")
+        line = {"name": name, "judges": [parts[place][0] for place in has], "params": told}
+        lines.append((has, name, {**line, "weight": f"{params.get('weight', 1.0):g}"}))
+    return [line for _has, _name, line in sorted(lines, key=lambda one: one[:2])]
 
 
 def laid_out(spec: Mapping[str, Any]) -> str:

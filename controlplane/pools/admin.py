@@ -149,7 +149,7 @@ class ProfileAdmin(admin.ModelAdmin):
             profiles.activate(chosen, by=by, unseen=given["unseen"])
 
     def has_delete_permission(self, request: HttpRequest, obj: Profile | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and not (obj and profiles.users(obj.name))
+        return super().has_delete_permission(request, obj) and not (obj and any(profiles.users(obj.name)))
 
     def delete_model(self, request: HttpRequest, obj: Profile) -> None:
         profiles.delete(obj)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -100,10 +100,10 @@ def takes_turns(name: str) -> bool:
         return False
 
 
-def users(name: str) -> list[str]:
-    """The pools that have this profile, or let it think beside theirs."""
-    chosen = Pool.objects.filter(Q(profile=name) | Q(shadow_profile=name))
-    return list(chosen.order_by("name").values_list("name", flat=True))
+def users(name: str) -> tuple[list[str], list[str]]:
+    """The pools that have this profile, and those that let it think beside theirs."""
+    pools = Pool.objects.order_by("name").values_list("name", flat=True)
+    return list(pools.filter(profile=name)), list(pools.filter(shadow_profile=name))
 
 
 def check(name: str, spec: Any) -> None:
@@ -177,7 +177,7 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
 @transaction.atomic
 def delete(profile: Profile) -> None:
     """Deletes it with its versions; raises :class:`Refused` while a pool has it."""
-    if pools := users(profile.name):
+    if pools := sorted({pool for some in users(profile.name) for pool in some}):
         raise Refused(
             _("%(name)s is the profile of %(pools)s; give them another first")
             % {"name": profile.name, "pools": ", ".join(pools[:20])}

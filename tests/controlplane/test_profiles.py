@@ -75,7 +75,8 @@ def test_a_profile_decides_from_the_cycle_after_it_is_switched_on(town: Town) ->
     assert states(job)["main"] == "STARTING"
     answer = town.staff.post("/profiles/mine/versions", {"spec": {**LIFO, "policies": {"pack": {}}}})
     assert json.loads(answer.content)["profile"] == {
-        "name": "mine", "description": "", "builtin": False, "active": 1, "newest": 2, "pools": ["default"]
+        "name": "mine", "description": "", "builtin": False, "active": 1, "newest": 2,
+        "pools": ["default"], "beside": [],
     }  # fmt: skip
     assert town.cycle().snapshot.pools[0].profile == "mine@1"
     activated(town, version=2, unseen=True)
