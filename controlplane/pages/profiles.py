@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -47,7 +48,6 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
     answer, pools = read(request, f"/profiles/{name}"), read(request, "/pools")
     body = answer.body
     versions = body["versions"]
-    before = [*[version["spec"] for version in versions[1:]], None]
     return page(
         request,
         "profile.html",
@@ -57,7 +57,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
             "policies": _policies(body["spec"].get("policies", {})),
             "versions": [
                 {**version, "look": LOOK.get(version["preview_phase"]), "changes": changes(old, version["spec"])}
-                for version, old in zip(versions, before, strict=True)
+                for version, old in zip_longest(versions, [one["spec"] for one in versions[1:]])
             ],
             "text": laid_out(versions[0]["spec"] if versions else body["spec"]),
             "pools": [pool["name"] for pool in pools.body["results"]],

@@ -295,3 +295,24 @@ def test_a_profile_is_made_changed_and_switched_on_in_the_administration(town: T
     Pool.objects.update(profile="hybrid")
     assert admin.post(f"/admin/pools/profile/{row.pk}/delete/", {"post": "yes"}).status_code == 302
     assert not Profile.objects.exists()
+
+
+def test_the_pages_show_pools_profiles_and_what_changed_between_versions(town: Town, admin: Client) -> None:
+    made(town, note="<b>first</b>")
+    town.staff.post("/profiles/mine/versions", {"spec": {**LIFO, "depth": 7, "policies": {"pack": {"weight": 2}}}})
+    Pool.objects.update(shadow_profile="fifo")
+    text = html.unescape(admin.get("/profiles").content.decode())
+    assert "New profile…" in text
+    assert "it has not thought yet" in text
+    for name in PROFILES:
+        assert admin.get(f"/profiles/{name}").status_code == 200
+    page = admin.get("/profiles/mine").content.decode()
+    assert "&lt;b&gt;first" in page
+    for line in ("+ depth 7", "+ policies.pack.weight 2", "- policies.fifo.strict", "- policies.gang"):
+        assert line in page
+    assert admin.get("/profiles/nothing").status_code == 404
+    client = Client()
+    client.force_login(town.viewer.user)
+    for path in ("/profiles", "/profiles/mine"):
+        seen = client.get(path).content.decode()
+        assert "data-call" not in seen
