@@ -18,6 +18,7 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.record import is_uuid
+from scheduler.core.retry import GOES_ON
 
 TIMERS = Timers(**settings.LINK_TIMERS)
 # What is planned to start within this time is fetched ahead.
@@ -95,7 +96,15 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
     part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, told = row
     if stop_why:
-        return Wanted(part=str(part), attempt=str(attempt), epoch=epoch, do="stop", why=stop_why, grace_s=grace_s)
+        return Wanted(
+            part=str(part),
+            attempt=str(attempt),
+            epoch=epoch,
+            do="stop",
+            why=stop_why,
+            grace_s=grace_s,
+            save=stop_why in GOES_ON,
+        )
     spec = _spec(attempt, rank, told, reads.get(uuid.UUID(told["stage_id"]), [])) if told is not None else None
     return Wanted(
         part=str(part),
