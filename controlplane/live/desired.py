@@ -44,7 +44,7 @@ SELECT n.generation,
        CASE WHEN a.stop_why = '' AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'storage', o.storage_path,
            'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind, 'request', s.request, 'attempt_number', a.number,
-           'alternative', a.alternative, 'priority', j.priority,
+           'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
            'gang', (SELECT json_agg(json_build_array(m.name, m.address, m.hostname,
                            CASE WHEN (s.request->>'nodes')::int > 1 THEN (
                                SELECT json_agg(json_build_array(d.kind, d.vendor, d.index, d.attributes->>'device_ip')
@@ -155,6 +155,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         resume_from=resume_from,
         resume_step=resume_step,
         keep_checkpoints=request.get("keep_checkpoints", 0),
+        checkpoint_every_s=told["checkpoint_every_s"],
         master_addr=gang[0].address,
         # The same on all ranks without anybody asking anybody, and unlikely to meet another gang's.
         master_port=29_500 + zlib.crc32(attempt.bytes) % 2_000,
