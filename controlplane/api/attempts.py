@@ -105,8 +105,8 @@ class AttemptPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A resumable point that a stage confirmed. ``took_s`` is how long saving it held up the stage, in seconds, where it
-    told; ``on_stop`` says that its attempt had been asked to stop then."""
+    """A resumable point that a stage confirmed. ``took_s`` is how long saving it held up the stage, in seconds, where
+    it told; ``on_stop`` says that its attempt had been asked to stop then."""
 
     stage: str
     attempt: int

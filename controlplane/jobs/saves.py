@@ -71,7 +71,7 @@ class Measured:
 @lru_cache(maxsize=1)
 def measured(period: int) -> Measured:
     """What was measured as of the ``period``-th stretch of ``REREAD_S`` since the epoch."""
-    asked = {
+    asked: dict[str, Any] = {
         "at": datetime.fromtimestamp((period + 1) * REREAD_S).astimezone(),
         "days": DAYS,
         "most": ATTEMPTS,

@@ -1,8 +1,8 @@
 """How often a stage should save, from what a save costs and how often such work is interrupted.
 
-The interval is that of J. W. Young, "A first order approximation to the optimum checkpoint interval" (1974); what J. T. Daly
-adds to it (2006) matters only where a save takes a large part of the time between two interruptions. All times are in
-seconds.
+The interval is that of J. W. Young, "A first order approximation to the optimum checkpoint interval" (1974); what J. T.
+Daly adds to it (2006) matters only where a save takes a large part of the time between two interruptions. All times are
+in seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ LEAST_S: Final = 60.0
 MOST_S: Final = 4 * HOUR_S
 # What a save is taken to cost where none was measured.
 SAVE_S: Final = 30.0
-# What a pool counts as having seen before it has seen anything: one interruption in so much time of a node, of a device,
-# of an attempt. Large clusters publish three to four faults per thousand days of a node with eight GPUs.
+# What a pool counts as having seen before it has seen anything: one interruption in so much time of a node, of a
+# device, of an attempt. For a node with eight GPUs that is six faults in a thousand days.
 NODE_PRIOR_S: Final = 10_000 * HOUR_S
 DEVICE_PRIOR_S: Final = 50_000 * HOUR_S
 ATTEMPT_PRIOR_S: Final = 720 * HOUR_S

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from agents.protocol import Checkpoint, Phase
@@ -126,6 +127,23 @@ def test_time_without_a_fault_makes_it_longer(yard: Yard) -> None:
     assert first is not None
     assert second is not None
     assert second > first
+
+
+def test_exposure_is_the_time_of_nodes_of_accelerators_and_of_attempts(yard: Yard) -> None:
+    agents = [yard.agent(name, cpu(name), *(gpu(name, n) for n in range(3))) for name in "ab"]
+    job = yard.submit(nodes=2, devices={"kind": "gpu", "count": 3})
+    yard.cycle()
+    assert [agent.start() for agent in agents] == [["main"]] * 2
+    Attempt.objects.update(started_at=timezone.now() - timedelta(hours=10))
+    saves.measured.cache_clear()
+    (seen,) = saves.measured(int(timezone.now().timestamp()) // saves.REREAD_S).interruptions.values()
+    assert seen.attempt_s == pytest.approx(36_000.0, abs=2 * saves.REREAD_S)
+    for agent in agents:
+        agent.end(stage(job), code=1, cause=str(Cause.NODE_REBOOT))
+    Attempt.objects.update(started_at=F("ended_at") - timedelta(hours=1))
+    saves.measured.cache_clear()
+    (seen,) = saves.measured(int(timezone.now().timestamp()) // saves.REREAD_S).interruptions.values()
+    assert seen == saving.Interruptions(1, 2 * 3600.0, 0, 6 * 3600.0, 0, 3600.0)
 
 
 def test_a_save_cost_out_of_range_is_bounded(yard: Yard) -> None:

@@ -27,8 +27,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="checkpoint",
-            index=models.Index(
-                condition=models.Q(("took_s__isnull", False)), fields=["-at"], name="checkpoint_timed"
-            ),
+            index=models.Index(condition=models.Q(("took_s__isnull", False)), fields=["-at"], name="checkpoint_timed"),
         ),
     ]
