@@ -193,6 +193,13 @@ def test_the_time_limit_ends_a_part(shared: Hands, part: Names) -> None:
     assert end.detail == "ran into its limit of 0.3 s"
 
 
+def test_a_part_whose_time_is_up_is_asked_to_save(shared: Hands, part: Names) -> None:
+    name = part()
+    script = 'trap "cat $YARD_STOP_FILE; exit 0" TERM; while :; do sleep 0.02; done'
+    ran(shared, name, "sh", "-c", script, time_limit_s=0.3, grace_s=5.0)
+    assert json.loads(output(shared, name)) == {"reason": "TIMEOUT", "deadline_s": 5.0, "save": True}
+
+
 def test_more_memory_than_asked_for_ends_a_part(shared: Hands, part: Names) -> None:
     script = "import time\nheld = bytearray(b'x' * (200 << 20))\ntime.sleep(300)"
     end = ran(shared, part(), sys.executable, "-c", script, memory_bytes=64 << 20)
