@@ -53,7 +53,16 @@ def test_an_odd_line_is_taken_within_bounds_or_passed_over(tmp_path: Path, line:
 
 @pytest.mark.parametrize(
     ("told", "taken"),
-    [("4.5", 4.5), ("0", 0.0), ("-1", None), ("1e12", None), ("1e400", None), ("NaN", None), ('"3"', None), ("[]", None)],
+    [
+        ("4.5", 4.5),
+        ("0", 0.0),
+        ("-1", None),
+        ("1e12", None),
+        ("1e400", None),
+        ("NaN", None),
+        ('"3"', None),
+        ("[]", None),
+    ],
 )
 def test_how_long_a_save_took_is_taken_within_bounds_and_the_checkpoint_in_any_case(
     tmp_path: Path, told: str, taken: float | None
