@@ -68,9 +68,12 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
+    """End the part within its grace; where ``save``, ask it for a checkpoint first."""
+
     part: str
     grace_s: float
     why: str
+    save: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,7 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
         return []
     if wanted.do == "stop":
         if known.stop_grace_s is None or wanted.grace_s < known.stop_grace_s:
-            return [Stop(wanted.part, wanted.grace_s, wanted.why)]
+            return [Stop(wanted.part, wanted.grace_s, wanted.why, wanted.save)]
     elif wanted.do == "signal":
         if wanted.spec_rev > known.signalled_rev and wanted.signal:
             return [Signal(wanted.part, wanted.signal, wanted.spec_rev)]

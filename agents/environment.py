@@ -103,6 +103,8 @@ def environment(
     env.update(gang.variables(spec, places.scratch))
     if spec.time_limit_s is not None:
         env["YARD_TIME_LIMIT_S"] = f"{spec.time_limit_s:g}"
+    if spec.checkpoint_every_s is not None:
+        env["YARD_CHECKPOINT_EVERY_S"] = f"{spec.checkpoint_every_s:g}"
     if held := [claim.partition.profile for claim in devices if claim.partition is not None]:
         env["YARD_DEVICE_PARTITION"] = ",".join(held)
     if memory := min((claim.memory_bytes for claim in devices), default=0):

@@ -275,10 +275,13 @@ class Life:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
         wanted = read_whole(f"{self.folder}/stop.json")
         if wanted:
-            self._begin_stop(str(wanted.get("why", "")), float(wanted.get("grace_s", self._grace_s())))
+            grace_s = float(wanted.get("grace_s", self._grace_s()))
+            self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 
-    def _begin_stop(self, why: str, grace_s: float, cause: str = "", ended: "Clause | None" = None) -> None:
-        """Ask the command to end; a later call can only shorten what is left."""
+    def _begin_stop(
+        self, why: str, grace_s: float, cause: str = "", ended: "Clause | None" = None, save: bool = True
+    ) -> None:
+        """Ask the command to end, and to save first where ``save``; a later call can only shorten what is left."""
         kill_at = procfs.boottime() + grace_s
         if cause and not self.cause:
             self.cause, self.said = cause, [ended] if ended else []
@@ -293,7 +296,7 @@ class Life:
         if not self.main:
             return
         try:
-            write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s}, mode=0o644)
+            write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s, "save": save}, mode=0o644)
         except OSError:
             pass
         watched = read_whole(f"{self.folder}/{WATCHED}") or {}

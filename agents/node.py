@@ -170,8 +170,8 @@ class Node:
                     self._start(wanted)
                 case core.Hold(wanted):
                     held[wanted.part] = order
-                case core.Stop(part, grace_s, why):
-                    self._stop(self.parts[part], grace_s, why)
+                case core.Stop(part, grace_s, why, save):
+                    self._stop(self.parts[part], grace_s, why, save)
                 case core.Signal(part, signal, spec_rev):
                     self._signal(self.parts[part], signal, spec_rev)
                 case core.Revise(part, spec_rev, share):
@@ -286,8 +286,8 @@ class Node:
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.supply is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
-    def _stop(self, part: Part, grace_s: float, why: str) -> None:
-        part.stop = (grace_s, why)
+    def _stop(self, part: Part, grace_s: float, why: str, save: bool) -> None:
+        part.stop = (grace_s, why, save)
         if part.is_launched:
             self.tuner.release(part)
             self._tell_stop(part)

@@ -24,7 +24,7 @@ class Part:
         self.pid_start: int | None = None
         self.substate = ""
         self.exit: Exit | None = None
-        self.stop: tuple[float, str] | None = None
+        self.stop: tuple[float, str, bool] | None = None
         self.is_stop_told = True
         self.signalled_rev = 0
         self.wanted_rev = self.applied_rev = intent.spec_rev

@@ -17,6 +17,7 @@ _READ_BYTES: Final = 1 << 20
 _MAX_VALUES: Final = 32
 _MAX_TEXT: Final = 200
 _MAX_NAME: Final = 64
+_LONGEST_S: Final = 366 * 86_400.0
 
 
 class ReportFile:
@@ -25,7 +26,7 @@ class ReportFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.progress: Progress | None = None
-        self._checkpoints: list[tuple[int, str, float]] = []
+        self._checkpoints: list[tuple[int, str, float, float | None]] = []
         self._offset = 0
         self._rest = b""
         self._step: int | None = None
@@ -61,7 +62,9 @@ class ReportFile:
     @property
     def checkpoints(self) -> list[Checkpoint]:
         now = boottime()
-        return [Checkpoint(step, path, round(max(0.0, now - at), 3)) for step, path, at in self._checkpoints]
+        return [
+            Checkpoint(step, path, round(max(0.0, now - at), 3), took_s) for step, path, at, took_s in self._checkpoints
+        ]
 
     def _take(self, line: bytes, written_at: float) -> bool:
         word = mapping(line)
@@ -76,7 +79,8 @@ class ReportFile:
             self._phase = words(phase.get("name"), _MAX_TEXT)
         if isinstance(checkpoint := word.get("checkpoint"), dict) and (place := path_text(checkpoint.get("path"))):
             known = True
-            self._checkpoints.append((count(checkpoint.get("step")) or 0, place, written_at))
+            took_s = number(checkpoint.get("took_s"))
+            self._checkpoints.append((count(checkpoint.get("step")) or 0, place, written_at, _span(took_s)))
             del self._checkpoints[:-KEEP_CHECKPOINTS]
         return known
 
@@ -93,6 +97,11 @@ class ReportFile:
                 self._values[name] = int(value)
             elif (found := number(value)) is not None:
                 self._values[name] = found
+
+
+def _span(value: float | None) -> float | None:
+    """A length of time in seconds that is told as one; None for what is none, or longer than a year."""
+    return float(value) if value is not None and 0 <= value <= _LONGEST_S else None
 
 
 def _newer(value: object, otherwise: int | None) -> int | None:

@@ -251,11 +251,15 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A resumable point that the stage confirmed; ``age_s`` is how long ago."""
+    """A resumable point that the stage confirmed; ``age_s`` is how long ago.
+
+    ``took_s`` is how long its saving held up the stage; ``None`` where the stage did not tell.
+    """
 
     step: Annotated[int, Meta(ge=-(2**53), le=2**53)]
     path: Text
     age_s: Number = 0.0
+    took_s: Number | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -397,6 +401,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     stops the part by itself when no report was answered for that long. Directories are absolute paths on the node;
     an empty one is the node's own to choose. The node resumes from what is complete in ``checkpoint_dir`` where that is
     newer than ``resume_from`` (of ``resume_step``), and keeps the newest ``keep_checkpoints`` there (0: all).
+    ``checkpoint_every_s`` is how often it is to save, where that is known.
     ``gang`` has the nodes in rank order where there are several. ``launcher`` says who starts one process per device:
     the command itself (``per-node``), or the agent.
     ``secrets`` names the variables of ``env`` whose values never appear in a log. ``weight`` is what its priority
@@ -435,6 +440,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     resume_from: str = ""
     resume_step: int | None = None
     keep_checkpoints: int = 0
+    checkpoint_every_s: float | None = None
     master_addr: str = "127.0.0.1"
     master_port: int = 0
 
@@ -461,6 +467,8 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     """One order. ``run`` carries the spec; ``stop`` carries the grace and the reason; ``signal`` carries the signal.
 
+    A ``stop`` with ``save`` asks the stage for a checkpoint within its grace: a later attempt goes on from there.
+
     A ``run`` with a higher ``spec_rev`` than the agent has applied changes the running part: it gets ``share``.
     """
 
@@ -473,6 +481,7 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     share: Share | None = None
     grace_s: float = 30.0
     why: str = ""
+    save: bool = False
     signal: str = ""
 
 

@@ -42,7 +42,7 @@ def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
         return
     is_ours = take(str(folder))
     with contextlib.suppress(OSError):  # a full disk: it is ended all the same
-        executor.stop(intent, grace_s, "NODE_STOP")
+        executor.stop(intent, grace_s, "NODE_STOP", save=True)
     if not is_ours:
         _wait_for_shim(folder, grace_s + 5)
     if not (folder / "exit.json").exists() or executor.look(intent).forlorn:

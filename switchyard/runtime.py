@@ -11,14 +11,16 @@ are the current one, ``should_stop()`` is false and reports go nowhere.
     while step < total:
         step = train_one(step, device=runtime.device().framework_device)
         runtime.report(step=step, total=total, loss=loss)
+        if runtime.save_due():
+            with runtime.saving(step, path_of(step)) as path:
+                save(path)
         if runtime.should_stop():
-            save(path)
-            runtime.checkpoint(step, path)
             sys.exit(runtime.EXIT_CHECKPOINTED)
 
 No function here raises into that loop because a disk is full or a file is gone: it warns once on stderr and goes on.
 In a run of many processes every rank may read; rank 0 reports and confirms. The notice to stop reaches the nodes of a
-gang at different moments: let one rank ask ``should_stop()`` and tell the others, so that all leave at the same step.
+gang at different moments: let one rank ask ``save_due()`` and ``should_stop()`` and tell the others, so that all save
+and leave at the same step.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ __all__ = [
     "output_dir",
     "phase",
     "report",
+    "save_due",
+    "saving",
     "should_stop",
     "stop_reason",
 ]
@@ -73,6 +77,8 @@ _unsent = False
 _sent_at = -math.inf
 _phase = ("", False)
 _signalled = False
+_saved_at = time.monotonic()
+_saved_for_stop = False
 
 
 # ---------------------------------------------------------------------------------------------------- where am I
@@ -163,6 +169,43 @@ def stop_reason() -> str:
     return str(notice.get("reason") or ("SIGTERM" if _signalled else "unknown"))
 
 
+# ---------------------------------------------------------------------------------------------------- when to save
+
+
+def save_due(every_s: float | None = None) -> bool:
+    """True when it is time to save: ``every_s`` seconds after the last checkpoint that this process confirmed, and at
+    once when Switchyard stops the stage and wants a checkpoint first, until one is confirmed.
+
+    Without ``every_s`` it goes by the interval that Switchyard tells in ``YARD_CHECKPOINT_EVERY_S``: the job file's, or
+    what follows from how long a save takes and how often stages like this one are interrupted. Where neither tells one,
+    and so outside a job, only the notice to stop counts. Ask after a step; the first call may be at any moment.
+    """
+    if should_stop():
+        return not _saved_for_stop and _is_save_wanted()
+    if every_s is None:
+        every_s = _seconds("YARD_CHECKPOINT_EVERY_S")
+    return every_s is not None and time.monotonic() - _saved_at >= every_s
+
+
+@contextlib.contextmanager
+def saving(step: int, path: str) -> Iterator[str]:
+    """Wraps the saving of ``step`` to ``path``, which is the block's value: confirms it at the end of the block.
+
+    While it lasts, the stage says that it must not be interrupted, and how long it lasted is reported with the
+    checkpoint. After an exception in the block nothing is confirmed. In a run of many processes rank 0 enters it, and
+    waits in the block for those who write with it.
+    """
+    global _saved_at
+    began_at = time.monotonic()
+    try:
+        with phase("save", critical=True):
+            yield path
+            _confirm(step, path, began_at)
+    finally:
+        # What failed is tried again after the interval, not at every step.
+        _saved_at = time.monotonic()
+
+
 # ---------------------------------------------------------------------------------------------------- what I have done
 
 
@@ -214,25 +257,7 @@ def checkpoint(step: int, path: str) -> bool:
     crash at any moment leaves either the former checkpoint or this one. Returns whether it is confirmed; it is not when
     ``path`` is missing, the disk is full, or a later attempt of the stage has already confirmed one of its own.
     """
-    directory = checkpoint_dir()
-    whole = os.path.abspath(path)
-    with _lock:
-        newer = _confirmed_by_later_attempt(directory)
-        if newer is not None:
-            _warn(
-                "fenced",
-                f"epoch {newer} of this stage has confirmed a checkpoint; this older epoch confirms none",
-            )
-            return False
-        try:
-            _force_to_disk(whole)
-            _replace(os.path.join(directory, MARKER), json.dumps(_marker(int(step), whole, directory)))
-        except (OSError, ValueError) as error:
-            _warn("checkpoint", f"checkpoint of step {step} is not confirmed: {error}")
-            return False
-        _send_report()
-        _append({"checkpoint": {"step": int(step), "path": whole}})
-    return True
+    return _confirm(step, path, None)
 
 
 def latest_checkpoint() -> str | None:
@@ -254,6 +279,32 @@ def latest_checkpoint() -> str | None:
 
 
 # ---------------------------------------------------------------------------------------------------- inside
+
+
+def _confirm(step: int, path: str, began_at: float | None) -> bool:
+    """See :func:`checkpoint`; ``began_at`` is when its saving began, on the monotonic clock, where that is known."""
+    global _saved_at, _saved_for_stop
+    directory = checkpoint_dir()
+    whole = os.path.abspath(path)
+    with _lock:
+        newer = _confirmed_by_later_attempt(directory)
+        if newer is not None:
+            _warn(
+                "fenced",
+                f"epoch {newer} of this stage has confirmed a checkpoint; this older epoch confirms none",
+            )
+            return False
+        try:
+            _force_to_disk(whole)
+            _replace(os.path.join(directory, MARKER), json.dumps(_marker(int(step), whole, directory)))
+        except (OSError, ValueError) as error:
+            _warn("checkpoint", f"checkpoint of step {step} is not confirmed: {error}")
+            return False
+        _saved_at, _saved_for_stop = time.monotonic(), should_stop()
+        took = {} if began_at is None else {"took_s": round(_saved_at - began_at, 3)}
+        _send_report()
+        _append({"checkpoint": {"step": int(step), "path": whole, **took}})
+    return True
 
 
 def _framework_device(kind: str, model: str) -> str:
@@ -315,6 +366,11 @@ def _is_as_confirmed(path: str, marker: str, told: dict[str, Any]) -> bool:
     except OSError:
         return False
     return written_ns <= confirmed_ns and told.get("bytes", size) == size
+
+
+def _is_save_wanted() -> bool:
+    # An agent of an earlier release does not say; then a save is wanted whatever the reason.
+    return _read_object(os.environ.get("YARD_STOP_FILE") or "").get("save") is not False
 
 
 def _identity() -> dict[str, str | None]:
@@ -427,6 +483,14 @@ def _number(variable: str) -> int | None:
         return int(os.environ.get(variable) or "")
     except ValueError:
         return None
+
+
+def _seconds(variable: str) -> float | None:
+    try:
+        found = float(os.environ.get(variable) or "")
+    except ValueError:
+        return None
+    return found if math.isfinite(found) and found > 0 else None
 
 
 def _warn(topic: str, sentence: str) -> None:

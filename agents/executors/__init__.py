@@ -60,8 +60,10 @@ class Executor(Protocol):
     def look(self, intent: Intent) -> Sighting:
         """How far the part is. Cheap, never blocks, never raises."""
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         """Ask the part to end within its grace, and end it after that. May be called again with a shorter grace.
+
+        Where ``save``, its stop notice asks it for a checkpoint first.
 
         Raises OSError where the disk is too full to say so: then it is to be called again.
         """

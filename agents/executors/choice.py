@@ -28,8 +28,8 @@ class Choice:
     def look(self, intent: Intent) -> Sighting:
         return self._of(intent).look(intent)
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
-        self._of(intent).stop(intent, grace_s, why)
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
+        self._of(intent).stop(intent, grace_s, why, save)
 
     def signal(self, intent: Intent, name: str) -> None:
         self._of(intent).signal(intent, name)

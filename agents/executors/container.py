@@ -215,10 +215,10 @@ class ContainerExecutor:
 
     # -- stopping
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         plan = read_whole(f"{intent.folder}/container.json") or {}
         # A daemon's container does not end with its keeper: the keeper needs a moment to have it removed.
-        self.inner.stop(intent, max(grace_s, SHORTEST_GRACE_S) if plan.get("daemon") else grace_s, why)
+        self.inner.stop(intent, max(grace_s, SHORTEST_GRACE_S) if plan.get("daemon") else grace_s, why, save)
 
     def signal(self, intent: Intent, name: str) -> None:
         self.inner.signal(intent, name)

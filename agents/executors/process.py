@@ -191,9 +191,9 @@ class ProcessExecutor:
 
     # -- stopping
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         with contextlib.suppress(FileNotFoundError):  # nothing of it is there any more
-            write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why})
+            write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why, "save": save})
         if record := shim_record(intent.folder):
             _signal(record["pid"], record["born"], signal.SIGUSR1)
 

@@ -61,7 +61,7 @@ class ScriptedExecutor:
             return Sighting(Phase.RUNNING, pid=1, pid_start=1)
         return Sighting(Phase.STARTING, forlorn=True)
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         self.stops[intent.part] = why
         if intent.part in self.running:
             self.finish(intent.part, Exit(signal=15, cause="SIGNAL", stopped=True))

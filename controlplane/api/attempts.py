@@ -105,13 +105,16 @@ class AttemptPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A resumable point that a stage confirmed."""
+    """A resumable point that a stage confirmed. ``took_s`` is how long saving it held up the stage, in seconds, where
+    it told; ``on_stop`` says that its attempt had been asked to stop then."""
 
     stage: str
     attempt: int
     step: int
     path: str
     at: datetime
+    took_s: float | None
+    on_stop: bool
 
 
 class CheckpointPage(msgspec.Struct, frozen=True):
@@ -292,8 +295,14 @@ class JobCheckpoints(Resource):
         query, job = asked(request, PageQuery), found(signed_in(request), name)
         points = rows.Checkpoint.objects.filter(stage__job=job).select_related("stage", "attempt")
         page, links = page_of(points, request, "id", limit=query.limit, descending=True)
-        told = [Checkpoint(p.stage.name, p.attempt.number, p.step, p.path, p.at) for p in page]
+        told = [_checkpoint(point) for point in page]
         return Response(CheckpointPage(told, **links))
+
+
+def _checkpoint(point: rows.Checkpoint) -> Checkpoint:
+    attempt = point.attempt
+    on_stop = attempt.stop_at is not None and point.at >= attempt.stop_at
+    return Checkpoint(point.stage.name, attempt.number, point.step, point.path, point.at, point.took_s, on_stop)
 
 
 class JobFacts(Resource):

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from controlplane.fleet.models import Device
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
+from controlplane.jobs.clauses import told
 from controlplane.natural import natural_key
 from scheduler.core.lifecycle import ACTIVE, WAITING, State
 
@@ -134,7 +135,8 @@ class Stage(msgspec.Struct, frozen=True):
     ``why_here_said`` are the same in clauses; empty for words of somebody's own.
 
     It has been in its ``state`` since ``state_at``. ``nodes`` is on how many nodes it runs or ran, the least while it
-    waits; an elastic stage may have ``least_nodes`` to ``most_nodes``.
+    waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is how often its newest
+    attempt was told to save, in seconds, and ``checkpoint_every_why`` why so often; null and empty without an attempt.
     """
 
     id: uuid.UUID
@@ -176,6 +178,9 @@ class Stage(msgspec.Struct, frozen=True):
     started_at: datetime | None
     ended_at: datetime | None
     checkpoint: NewestCheckpoint | None
+    checkpoint_every_s: float | None
+    checkpoint_every_why: str
+    checkpoint_every_why_said: list[Clause]
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -299,6 +304,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
     reasons = [_reason(each) for each in stage.reasons] if waits else []
     point = around.checkpoints.get(stage.id)
     places = placed(claims)
+    often = attempt.said.get("saves", []) if attempt else []
     return Stage(
         id=stage.id,
         name=stage.name,
@@ -339,6 +345,9 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         started_at=stage.started_at,
         ended_at=stage.ended_at,
         checkpoint=NewestCheckpoint(point.step, point.path, point.at) if point else None,
+        checkpoint_every_s=attempt.checkpoint_every_s if attempt else None,
+        checkpoint_every_why=told(*often).text,
+        checkpoint_every_why_said=clauses(often),
     )
 
 

@@ -63,6 +63,11 @@ RECORD: Final[Mapping[str, str]] = {
     "GoesOn": _("resumed"),
     "AsStarted": _("{name} as it started"),
     "SetTo": _("{name} {value}"),
+    "SaveAsAsked": _("the job file names it"),
+    "SaveMeasured": _("its saves took {save_s}"),
+    "SaveAlike": _("saves of stages like it took {save_s}"),
+    "SaveAssumed": _("no save was measured, {save_s} are assumed"),
+    "InterruptedEvery": _("; what it holds is interrupted about every {between_s}"),
 }
 TEMPLATES: Final[Mapping[str, str]] = {**engine.TEMPLATES, **ENDS, **RECORD}
 

@@ -128,7 +128,8 @@ class Stage(models.Model):
 class Attempt(models.Model):
     """One try at running a stage on chosen devices. ``epoch`` fences: a write with an older one has no effect.
 
-    ``said`` has ``why_here``, ``stop_note`` and ``detail`` in clauses, by these names (see ``jobs.clauses``).
+    ``said`` has ``why_here``, ``stop_note``, ``detail`` and why it is told to save so often (``saves``) in clauses, by
+    these names (see ``jobs.clauses``).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -155,6 +156,7 @@ class Attempt(models.Model):
     exit_code = models.IntegerField(null=True)
     signal = models.IntegerField(null=True)
     price = models.FloatField(null=True, help_text=_("Device-seconds lost when it was evicted."))
+    checkpoint_every_s = models.FloatField(null=True, help_text=_("How often it was told to save, in seconds."))
 
     class Meta:
         ordering = ["number"]
@@ -165,6 +167,7 @@ class Attempt(models.Model):
         indexes = [
             models.Index(fields=["-ended_at"], name="attempt_out_of_memory", condition=Q(cause=Cause.OUT_OF_MEMORY)),
             models.Index(fields=["-ended_at"], name="attempt_priced", condition=Q(price__gt=0)),
+            models.Index(fields=["-ended_at"], name="attempt_ran", condition=Q(started_at__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -262,10 +265,12 @@ class Checkpoint(models.Model):
     step = models.BigIntegerField()
     path = models.CharField(max_length=1000)
     at = models.DateTimeField()
+    took_s = models.FloatField(null=True, help_text=_("How long saving it held up the stage, where that was told."))
 
     class Meta:
         ordering = ["-at"]
         constraints = [models.UniqueConstraint(fields=["attempt", "step", "path"], name="checkpoint_once")]
+        indexes = [models.Index(fields=["-at"], name="checkpoint_timed", condition=Q(took_s__isnull=False))]
 
 
 class Output(models.Model):

@@ -475,6 +475,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
                     attempt_id=part.attempt,
                     step=checkpoint.step,
                     path=checkpoint.path[:1000],
+                    took_s=None if checkpoint.took_s is None else min(max(0.0, checkpoint.took_s), LONGEST_AGE_S),
                     at=at - timedelta(seconds=min(max(0.0, checkpoint.age_s), LONGEST_AGE_S)),
                 )
             )

@@ -23,7 +23,7 @@ from agents.protocol import Phase
 from controlplane import changes
 from controlplane.access.models import User
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, possible
+from controlplane.jobs import demand, possible, saves
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
@@ -447,6 +447,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
     Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
+    own_s = saves.own_s([placing.stage.id for placing in placings if placing.stage.attempt_count])
     where = divisions.places(grant for placing in placings for _, grants in placing.ranks for grant in grants)
     for placing in placings:
         stage = placing.stage
@@ -455,13 +456,17 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         stage.said = []
         stage.exit_code = None
         stage.retry_at = None
+        every_s, why_so_often = saves.interval(
+            jobs[stage.job_id], stage, len(placing.ranks), _accelerators(placing), own_s, at
+        )
         attempt = Attempt(
             stage=stage,
             number=stage.attempt_count,
             epoch=stage.attempt_count,
             alternative=placing.alternative,
             why_here=placing.why.text,
-            said={"why_here": placing.why.said},
+            said={"why_here": placing.why.said, "saves": why_so_often.said},
+            checkpoint_every_s=every_s,
             estimate=placing.estimate,
             created_at=at,
         )
@@ -486,6 +491,12 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
         )
         for placing in placings
     ]
+
+
+def _accelerators(placing: Placing) -> int:
+    """How many accelerators it takes, of all nodes together; a share of one counts as one."""
+    asks = placing.stage.request["alternatives"][placing.alternative]["asks"]
+    return len(placing.ranks) * sum(ask["count"] for ask in asks if ask["kind"] != "cpu")
 
 
 def _claim(

@@ -236,13 +236,12 @@ def resolve(spec: object, rules: Rules) -> Resolved:
         raise InvalidSpec(list(dict.fromkeys(faults)))
     warnings = [
         (
-            f"{at}/{key}",
+            f"{at}/framework",
             _(
                 "{key} is kept for those who read it; checkpoints are recognised in YARD_CHECKPOINT_DIR without it"
-            ).format(key=key),
+            ).format(key="framework"),
         )
-        for key in ("framework", "interval_hint")
-        for at in _pointers(spec, "checkpoint", key)
+        for at in _pointers(spec, "checkpoint", "framework")
     ]
     return Resolved(resolved_name, project, pool, name, value, labels, bundle, hold, tuple(stages), tuple(warnings))
 
@@ -430,7 +429,7 @@ def _stage(
         host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
-    keep = _checkpoint(section)
+    checkpoint = _checkpoint(section)
     reads, leaves = flow.inputs(section), flow.outputs(section)
     secrets = demand.secrets(section, ways)
     launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
@@ -457,7 +456,7 @@ def _stage(
         "precision": section.read("precision", choice(*PRECISIONS), demand.usual_precision(kind, task)),
         **({"task": task} if task else {}),
         **({} if section.has("devices") else {"names_devices": False}),
-        **({"keep_checkpoints": keep} if keep else {}),
+        **checkpoint,
         **({"secrets": secrets} if secrets else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
@@ -606,10 +605,11 @@ def _preemption(section: Section) -> tuple[bool, float, str]:
     )
 
 
-def _checkpoint(section: Section) -> int:
-    """How many complete checkpoints to keep; 0 is all of them: nothing is deleted unless the file says so."""
+def _checkpoint(section: Section) -> dict[str, Any]:
+    """How many complete checkpoints to keep, and how often to save; without the first nothing is deleted, without the
+    second the interval follows from what is measured (see ``jobs.saves``)."""
     if not section.has("checkpoint"):
-        return 0
+        return {}
     part = Section(
         section.values["checkpoint"],
         section.at("checkpoint"),
@@ -617,5 +617,8 @@ def _checkpoint(section: Section) -> int:
         ("framework", "interval_hint", "keep"),
         ("dir",),
     )
-    part.read("interval_hint", duration(1, YEAR_S), 0.0)
-    return part.read("keep", whole(1, 1000), 0)
+    every_s, keep = part.read("interval_hint", duration(1, YEAR_S), 0.0), part.read("keep", whole(1, 1000), 0)
+    return {
+        **({"keep_checkpoints": keep} if keep else {}),
+        **({"checkpoint_every_s": every_s} if every_s else {}),
+    }

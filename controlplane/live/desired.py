@@ -18,6 +18,7 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.record import is_uuid
+from scheduler.core.retry import GOES_ON
 
 TIMERS = Timers(**settings.LINK_TIMERS)
 # What is planned to start within this time is fetched ahead.
@@ -43,7 +44,7 @@ SELECT n.generation,
        CASE WHEN a.stop_why = '' AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'storage', o.storage_path,
            'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind, 'request', s.request, 'attempt_number', a.number,
-           'alternative', a.alternative, 'priority', j.priority,
+           'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
            'gang', (SELECT json_agg(json_build_array(m.name, m.address, m.hostname,
                            CASE WHEN (s.request->>'nodes')::int > 1 THEN (
                                SELECT json_agg(json_build_array(d.kind, d.vendor, d.index, d.attributes->>'device_ip')
@@ -95,7 +96,15 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
 def _wanted(row: Any, reads: Mapping[uuid.UUID, list[Input]]) -> Wanted:
     part, attempt, epoch, rank, stop_why, grace_s, spec_rev, share, told = row
     if stop_why:
-        return Wanted(part=str(part), attempt=str(attempt), epoch=epoch, do="stop", why=stop_why, grace_s=grace_s)
+        return Wanted(
+            part=str(part),
+            attempt=str(attempt),
+            epoch=epoch,
+            do="stop",
+            why=stop_why,
+            grace_s=grace_s,
+            save=stop_why in GOES_ON,
+        )
     spec = _spec(attempt, rank, told, reads.get(uuid.UUID(told["stage_id"]), [])) if told is not None else None
     return Wanted(
         part=str(part),
@@ -146,6 +155,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         resume_from=resume_from,
         resume_step=resume_step,
         keep_checkpoints=request.get("keep_checkpoints", 0),
+        checkpoint_every_s=told["checkpoint_every_s"],
         master_addr=gang[0].address,
         # The same on all ranks without anybody asking anybody, and unlikely to meet another gang's.
         master_port=29_500 + zlib.crc32(attempt.bytes) % 2_000,

@@ -75,6 +75,9 @@ def _work(stage: dict[str, Any]) -> Iterator[str]:
     if saved := stage.get("checkpoint"):
         age = units.span(units.since(saved.get("at")))
         yield panel.row("Saved", f"step {saved.get('step')}, {age} ago, {saved.get('path')}")
+    every_s = stage.get("checkpoint_every_s")
+    if every_s and (saved or stage.get("kind") == "train"):
+        yield panel.row("To save", f"every {units.span(every_s)}: {stage.get('checkpoint_every_why')}")
     if stage.get("needs"):
         yield panel.row("Needs", ", ".join(stage["needs"]))
 

@@ -51,6 +51,28 @@ def test_an_odd_line_is_taken_within_bounds_or_passed_over(tmp_path: Path, line:
     assert "\\u0000" not in json.dumps(msgspec.to_builtins(here))
 
 
+@pytest.mark.parametrize(
+    ("told", "taken"),
+    [
+        ("4.5", 4.5),
+        ("0", 0.0),
+        ("-1", None),
+        ("1e12", None),
+        ("1e400", None),
+        ("NaN", None),
+        ('"3"', None),
+        ("[]", None),
+    ],
+)
+def test_how_long_a_save_took_is_taken_within_bounds_and_the_checkpoint_in_any_case(
+    tmp_path: Path, told: str, taken: float | None
+) -> None:
+    (tmp_path / "report.jsonl").write_text(f'{{"checkpoint": {{"step": 3, "path": "/c", "took_s": {told}}}}}\n')
+    reports = ReportFile(tmp_path / "report.jsonl")
+    assert reports.poll()
+    assert [(each.step, each.took_s) for each in reports.checkpoints] == [(3, taken)]
+
+
 def test_names_of_files_that_cannot_be_sent_are_no_checkpoints_and_no_output(tmp_path: Path) -> None:
     for name in (b"checkpoint-" + b"9" * 200, b"checkpoint-7", b"step_\xff5"):
         folder = os.path.join(os.fsencode(tmp_path), name)

@@ -65,6 +65,11 @@ def test_no_job_forges_who_it_is_or_what_it_holds(given_env: dict[str, str]) -> 
         assert told[name] == given_env[name]
 
 
+def test_a_stage_is_told_how_often_to_save_where_that_is_known() -> None:
+    told = [environment(order("p", "x", checkpoint_every_s=every), PLACES, {}, None, "/") for every in (None, 900.5)]
+    assert [each.get("YARD_CHECKPOINT_EVERY_S") for each in told] == [None, "900.5"]
+
+
 def test_threads_follow_the_cores_shared_by_the_local_processes() -> None:
     wanted = order("p", "true", cpus_milli=16000, devices=[claim("nvidia", index) for index in range(4)])
     told = environment(wanted, PLACES, {}, None, "/home")

@@ -93,7 +93,7 @@ def test_a_stop_is_told_by_file_and_signal_and_an_exit_0_is_a_stop(shared: Hands
     end = shared.yard.ended(shared.name, name).exit
     assert end is not None
     assert (end.code, end.cause, end.stopped) == (0, "", True)
-    assert json.loads(output(shared, name).splitlines()[1]) == {"reason": "PREEMPTED", "deadline_s": 7.0}
+    assert json.loads(output(shared, name).splitlines()[1]) == {"reason": "PREEMPTED", "deadline_s": 7.0, "save": False}
 
 
 def test_a_command_that_ignores_sigterm_is_killed_after_its_grace(shared: Hands, part: Names) -> None:
@@ -193,6 +193,13 @@ def test_the_time_limit_ends_a_part(shared: Hands, part: Names) -> None:
     assert end.detail == "ran into its limit of 0.3 s"
 
 
+def test_a_part_whose_time_is_up_is_asked_to_save(shared: Hands, part: Names) -> None:
+    name = part()
+    script = 'trap "cat $YARD_STOP_FILE; exit 0" TERM; while :; do sleep 0.02; done'
+    ran(shared, name, "sh", "-c", script, time_limit_s=0.3, grace_s=5.0)
+    assert json.loads(output(shared, name)) == {"reason": "TIMEOUT", "deadline_s": 5.0, "save": True}
+
+
 def test_more_memory_than_asked_for_ends_a_part(shared: Hands, part: Names) -> None:
     script = "import time\nheld = bytearray(b'x' * (200 << 20))\ntime.sleep(300)"
     end = ran(shared, part(), sys.executable, "-c", script, memory_bytes=64 << 20)
@@ -252,6 +259,50 @@ def test_a_critical_phase_stretches_the_grace(shared: Hands, part: Names) -> Non
     assert end is not None
     assert (end.code, end.cause) == (85, "CHECKPOINTED")
     assert output(shared, name).endswith("saved\n")
+
+
+TRAINER = """
+import os, sys, time
+from switchyard import runtime
+runtime.install_signal()
+step = 0
+while True:
+    step += 1
+    time.sleep(0.01)
+    if runtime.save_due():
+        with runtime.saving(step, os.path.join(runtime.checkpoint_dir(), f"step-{step}")) as path:
+            open(path, "w").write("weights")
+    if runtime.should_stop():
+        sys.exit(runtime.EXIT_CHECKPOINTED)
+    if step == 1:
+        print("ready", flush=True)
+"""
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_a_stage_saves_at_its_next_step_where_its_stop_asks_for_it(shared: Hands, part: Names, save: bool) -> None:
+    name = part()
+    shared.yard.want(shared.name, order(name, sys.executable, "-c", TRAINER))
+    shared.yard.wait(lambda: shared.yard.logs[(name, 0, "out")])
+    shared.yard.want(shared.name, stop(name, 30.0, "PREEMPTED", save=save))
+    here = shared.yard.ended(shared.name, name)
+    assert here.exit is not None
+    assert (here.exit.code, here.exit.cause, here.exit.stopped) == (85, "CHECKPOINTED", True)
+    kept = [each for each in here.checkpoints if each.took_s is not None]
+    assert len(kept) == save
+    assert all(Path(each.path).read_text() == "weights" for each in kept)
+
+
+def test_a_stage_that_does_not_answer_a_wish_to_save_is_stopped_at_the_deadline(shared: Hands, part: Names) -> None:
+    name = part()
+    script = 'trap "" TERM; echo ready; while :; do sleep 0.02; done'
+    shared.yard.want(shared.name, order(name, "sh", "-c", script))
+    shared.yard.wait(lambda: shared.yard.logs[(name, 0, "out")])
+    shared.yard.want(shared.name, stop(name, 0.3, "PREEMPTED", save=True))
+    here = shared.yard.ended(shared.name, name)
+    assert here.exit is not None
+    assert (here.exit.signal, here.exit.stopped) == (9, True)
+    assert here.checkpoints == []
 
 
 def test_a_bundle_is_unpacked_where_the_command_runs(shared: Hands, part: Names) -> None:

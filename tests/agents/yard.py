@@ -272,8 +272,8 @@ def order(part: str, *argv: str, **spec: Any) -> Wanted:
     return Wanted(part=part, attempt=f"attempt-of-{part}", epoch=1, do="run", spec=PartSpec(**fields | spec))
 
 
-def stop(part: str, grace_s: float = 5.0, why: str = "CANCELLED") -> Wanted:
-    return Wanted(part=part, attempt=f"attempt-of-{part}", epoch=1, do="stop", grace_s=grace_s, why=why)
+def stop(part: str, grace_s: float = 5.0, why: str = "CANCELLED", *, save: bool = False) -> Wanted:
+    return Wanted(part=part, attempt=f"attempt-of-{part}", epoch=1, do="stop", grace_s=grace_s, why=why, save=save)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 from django.utils.translation import override
 
-from agents.protocol import Phase, Released
+from agents.protocol import Checkpoint, Phase, Released
 from controlplane.api.attempts import ReleasedDevice
 from controlplane.fleet.models import DeviceSample, Host, PartSample
 from controlplane.jobs.adjust import adjust
@@ -124,3 +124,18 @@ def test_a_share_is_spoken_in_words() -> None:
         assert gets({}) == ""
         assert gets(share) == "cores 1,3, I/O weight 20, memory up to 2 GiB, queue class long, turns of 2.5 s"
         assert gets({"cpus_milli": 1500, "suspended": False}) == "1.5 cores"
+
+
+def test_the_page_of_the_job_tells_how_often_to_save_and_why_and_what_each_save_took(town: Town) -> None:
+    agent = town.machine()
+    job = town.running(agent, checkpoint={"interval_hint": "15m"})
+    now = timezone.now()
+    Attempt.objects.update(stop_why="PREEMPTED", stop_at=now - timedelta(seconds=30))
+    kept = [Checkpoint(1, "/c/1", age_s=60.0), Checkpoint(2, "/c/2", age_s=1.0, took_s=125.0)]
+    agent.set(stage(job), Phase.RUNNING, checkpoints=kept)
+    page = text(browser(town.owner), f"/jobs/{job.number}")
+    assert "To save every" in page
+    assert "15 min" in page
+    assert "the job file names it" in page
+    assert "2 min 5 s" in page
+    assert page.count("before it stopped") == 1

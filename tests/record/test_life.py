@@ -113,7 +113,7 @@ def test_cancel_ends_waiting_stages_at_once_and_running_ones_after_their_stop(ya
     service.cancel(job, "ada", "enough")
     assert states(job) == {"job": "STOPPING", "prep": "STOPPING", "train": "CANCELLED"}
     (order,) = agent.look()
-    assert (order.do, order.why) == ("stop", "CANCELLED")
+    assert (order.do, order.why, order.save) == ("stop", "CANCELLED", False)
     agent.end(stage(job, "prep"), stopped=True)
     assert states(job) == {"job": "CANCELLED", "prep": "CANCELLED", "train": "CANCELLED"}
     yard.cycle()
@@ -175,7 +175,7 @@ def test_the_urgent_takes_the_device_and_the_other_resumes(yard: Yard) -> None:
     assert states(slow)["main"] == "STOPPING"
     assert stage(urgent).reasons[0]["code"] == "WaitingForPreemption"
     (order,) = [order for order in agent.look() if order.do == "stop"]
-    assert order.why == "PREEMPTED"
+    assert (order.why, order.save) == ("PREEMPTED", True)
     agent.end(stage(slow), stopped=True)
     assert states(slow) == {"job": "PENDING", "main": "PENDING"}
     attempt = Attempt.objects.get(stage=stage(slow))

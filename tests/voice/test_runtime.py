@@ -192,6 +192,89 @@ def test_a_signal_is_a_notice_once_and_ends_the_process_the_second_time(job: Pat
         process.communicate()
 
 
+def test_a_save_is_due_when_one_is_asked_for_before_a_stop_until_one_is_confirmed(
+    runtime: ModuleType, job: Path
+) -> None:
+    assert not runtime.save_due()
+    (job / "stop-notice.json").write_text('{"reason": "PREEMPTED", "deadline_s": 20, "save": true}')
+    assert runtime.save_due()
+    with runtime.saving(3, str(job / "checkpoints" / "not-written")):
+        pass
+    assert runtime.save_due()
+    with runtime.saving(3, saved(job, "three")):
+        pass
+    assert not runtime.save_due()
+    assert runtime.should_stop()
+
+
+def test_a_stop_after_which_nobody_goes_on_asks_for_no_save(runtime: ModuleType, job: Path) -> None:
+    notice = {"reason": "CANCELLED", "deadline_s": 20, "save": False}
+    (job / "stop-notice.json").write_text(json.dumps(notice))
+    assert not runtime.save_due(every_s=0.0)
+    # What an agent of an earlier release writes.
+    del notice["save"]
+    (job / "stop-notice.json").write_text(json.dumps(notice))
+    assert runtime.save_due()
+
+
+def test_the_interval_is_the_callers_or_else_the_one_that_was_told(
+    runtime: ModuleType, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: now)
+    runtime.checkpoint(1, saved(job, "one"))
+    now += 60.0
+    assert not runtime.save_due()
+    assert runtime.save_due(every_s=60.0)
+    monkeypatch.setenv("YARD_CHECKPOINT_EVERY_S", "90")
+    assert not runtime.save_due()
+    assert runtime.save_due(every_s=60.0)
+    now += 30.0
+    assert runtime.save_due()
+    assert not runtime.save_due(every_s=91.0)
+    runtime.checkpoint(2, saved(job, "two"))
+    assert not runtime.save_due()
+
+
+@pytest.mark.parametrize("told", ["", "soon", "nan", "inf", "-1", "0"])
+def test_an_interval_that_is_none_is_passed_over(
+    runtime: ModuleType, job: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setenv("YARD_CHECKPOINT_EVERY_S", told)
+    assert not runtime.save_due()
+
+
+def test_a_save_tells_how_long_it_took_and_that_it_must_not_be_cut(
+    runtime: ModuleType, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: now)
+    with runtime.saving(7, str(job / "checkpoints" / "seven")) as path:
+        assert lines(job) == [{"phase": {"name": "save", "critical": True}}]
+        saved(job, "seven")
+        now += 2.5
+    assert lines(job)[1:] == [
+        {"checkpoint": {"step": 7, "path": path, "took_s": 2.5}},
+        {"phase": {"name": "", "critical": False}},
+    ]
+
+
+def test_a_save_that_failed_is_not_confirmed_and_tried_again_after_the_interval(
+    runtime: ModuleType, job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: now)
+    runtime.checkpoint(1, saved(job, "one"))
+    now += 60.0
+    with pytest.raises(OSError, match="no room"), runtime.saving(2, saved(job, "two")):
+        raise OSError("no room")
+    assert runtime.latest_checkpoint() == str(job / "checkpoints" / "one")
+    assert lines(job)[-1] == {"phase": {"name": "", "critical": False}}
+    assert not runtime.save_due(every_s=60.0)
+    now += 60.0
+    assert runtime.save_due(every_s=60.0)
+
+
 def test_folders_are_made_and_inputs_are_named_by_stage(runtime: ModuleType, job: Path) -> None:
     assert Path(runtime.checkpoint_dir()).is_dir()
     assert Path(runtime.output_dir()) == job / "outputs"

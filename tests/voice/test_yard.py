@@ -547,6 +547,15 @@ def test_show_tells_what_a_running_part_gets_and_what_could_not_be(yard, server,
     assert "\x1b" not in out
 
 
+@pytest.mark.parametrize("kind", ["train", "validate"])
+def test_show_tells_how_often_a_training_stage_is_to_save_and_why(yard, server, said, as_job, kind):
+    job = as_job(state="RUNNING")
+    job["stages"][0] |= {"kind": kind, "checkpoint_every_s": 5400.0, "checkpoint_every_why": "its saves took 4 s"}
+    server.on("GET", "/jobs/12", said(200, job))
+    server.on("GET", "/jobs/12/attempts", said(200, attempts()))
+    assert ("every 1h30m: its saves took 4 s" in yard("show", "12")[1]) == (kind == "train")
+
+
 def test_a_drain_needs_a_reason(yard, server, said):
     assert yard("drain", "g07")[0] == 2
     server.on("POST", "/nodes/g07/drain", said(200, {"name": "g07", "state": "DRAINING"}))

@@ -51,7 +51,7 @@ async def test_a_stop_is_told_by_file_and_signal_and_an_exit_0_after_it_is_a_sto
     stand.executor.stop(intent, 20.0, "PREEMPTED")
     end = await stand.end(intent)
     assert (end.code, end.cause, end.stopped) == (0, "", True), end
-    assert json.loads(stand.said(intent).splitlines()[1]) == {"reason": "PREEMPTED", "deadline_s": 20.0}
+    assert json.loads(stand.said(intent).splitlines()[1]) == {"reason": "PREEMPTED", "deadline_s": 20.0, "save": False}
 
 
 async def test_another_signal_reaches_the_command(stand: Stand) -> None:
