@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -23,12 +25,12 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.label
                                      coalesce(json_agg(p.name ORDER BY p.name), '[]'))
              FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id),
             n.fetch_gbps, n.load)
-            ORDER BY n.id), '[]')::text FROM fleet_node n),
+            ORDER BY n.id), '[]')::text FROM fleet_node n WHERE %s OR n.id = ANY(%s)),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
             mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division,
             extract(epoch FROM fenced_until)::float8, link_group, busy)
             ORDER BY id), '[]')::text
-        FROM fleet_device WHERE present)
+        FROM fleet_device WHERE present AND (%s OR node_id = ANY(%s)))
 """
 
 
@@ -55,27 +57,49 @@ Aside = dict[str, str]
 """Nodes by name whose rows cannot be used, with the reason."""
 
 
-def nodes() -> tuple[Node, ...]:
-    """All nodes with the devices that they report."""
-    return look()[0]
-
-
-# What was read last, and what it came to: most cycles find nothing changed.
-_last: list[Any] = [None, ((), {})]
-
-
-def look() -> tuple[tuple[Node, ...], Aside]:
-    """All nodes with the devices that they report, and those of them that are set aside.
+class Fleet:
+    """Reads all nodes with the devices that they report, and again only those that changed. ``nodes`` are they in the
+    order of their ids, each the same object for as long as it is the same; ``news`` are those that became others or are
+    gone since somebody took the news.
 
     Rows from before there were bounds, or from another hand, must stop nobody: a node of which one cannot be used is
-    there without devices, so nothing starts on it and all others go on.
+    there without devices, so nothing starts on it and all others go on. ``aside`` names those, with the reason.
     """
+
+    def __init__(self) -> None:
+        self.nodes: tuple[Node, ...] = ()
+        self.news: dict[str, Node | None] = {}
+        self.aside: Aside = {}
+        self._known: dict[str, Node] = {}
+
+    def read(self, cursor: Any, changed: Collection[uuid.UUID] | None) -> None:
+        """Look again at the nodes that ``changed``, or at all of them (``None``)."""
+        # Time ends a fence.
+        again = {i for i, node in self._known.items() if any(one.fenced_until is not None for one in node.devices)}
+        stale = self._known.keys() if changed is None else {*map(str, changed), *again}
+        if changed is not None and not stale:
+            return
+        cursor.execute(_FLEET, [changed is None, list(stale)] * 2)
+        found, bad = _read(*cursor.fetchone())
+        read = {node.id: node for node in found}
+        news: dict[str, Node | None] = {i: None for i in stale if i in self._known and i not in read}
+        news |= {i: node for i, node in read.items() if self._known.get(i) != node}
+        looked_at = {self._known[i].name for i in stale if i in self._known} | {node.name for node in found}
+        self.aside = {name: why for name, why in self.aside.items() if name not in looked_at} | bad
+        if not news:
+            return
+        self.news |= news
+        known = self._known | {i: node for i, node in news.items() if node is not None}
+        self._known = {i: known[i] for i in sorted(known) if news.get(i, known[i]) is not None}
+        self.nodes = tuple(self._known.values())
+
+
+def nodes() -> tuple[Node, ...]:
+    """All nodes with the devices that they report."""
+    fleet = Fleet()
     with connection.cursor() as cursor:
-        cursor.execute(_FLEET)
-        texts: tuple[str, str] = cursor.fetchone()
-    if _last[0] != texts:
-        _last[:] = texts, _read(*texts)
-    return _last[1]
+        fleet.read(cursor, None)
+    return fleet.nodes
 
 
 def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:

@@ -13,6 +13,7 @@ from django.contrib.postgres.fields import IntegerRangeField
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
@@ -359,6 +360,19 @@ class Shadow(models.Model):
     differs = models.BooleanField()
     difference = models.JSONField(default=dict)
     by_pool = models.JSONField(default=dict)
+
+
+class Change(models.Model):
+    """That something of a stage or a node changed which the scheduler reads, written by triggers; without either, that
+    everything may have. ``xact`` is the transaction (see :mod:`controlplane.live.feed`)."""
+
+    stage_id = models.UUIDField(null=True)
+    node_id = models.UUIDField(null=True)
+    xact = models.BigIntegerField()
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [models.Index(fields=["xact"], name="change_xact")]
 
 
 class Bundle(models.Model):

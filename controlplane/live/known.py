@@ -63,12 +63,13 @@ class Known:
             self._alternatives[key] = demand.ways(request)
         return self._alternatives[key]
 
-    def forget(self, but: Collection[uuid.UUID]) -> None:
+    def forget(self, *but: Collection[uuid.UUID]) -> None:
         """Forgets all stages but these, once most of what is known is of others."""
-        if len(self.requests) <= 2 * len(but) + 1000:
+        if len(self.requests) <= 2 * sum(map(len, but)) + 1000:
             return
-        self.requests = {i: request for i, request in self.requests.items() if i in but}
-        self._received = {i: had for i, had in self._received.items() if i in but}
+        kept = {i for some in but for i in some}
+        self.requests = {i: request for i, request in self.requests.items() if i in kept}
+        self._received = {i: had for i, had in self._received.items() if i in kept}
         self._alternatives.clear()
 
 

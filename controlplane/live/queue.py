@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,118 +20,187 @@ from controlplane.live.scaling import Scaling
 from scheduler.core.lifecycle import State
 from scheduler.core.types import SCALING, Promise, Stage
 
-# A row's xmin changes with every update of it: what did not change since the last cycle is not read again.
-_VERSIONS = "SELECT id, xmin::text FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"
+# After something was learned, so many are predicted anew in a cycle at least, and for so long.
+FORESEE: Final = 200
+FORESEE_S: Final = 0.01
+
+_ALL = "SELECT id FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"
 _WAITING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
        extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
        extract(epoch FROM s.begin_at)::float8, extract(epoch FROM s.retry_at)::float8, s.failures, s.max_attempts,
        s.held_by, s.promise, j.name,
        j.bundle <> '' AND NOT EXISTS (SELECT 1 FROM jobs_bundle b WHERE b.sha256 = j.bundle), s.attempt_count,
-       s.request, s.xmin::text
+       s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
 WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
 """
 _UNMET = """
 SELECT n.from_stage_id, n.to_stage_id::text, t.state
-FROM jobs_stage s JOIN jobs_stage_needs n ON n.from_stage_id = s.id JOIN jobs_stage t ON t.id = n.to_stage_id
-WHERE s.state IN ('HELD', 'PENDING') AND t.state <> 'COMPLETED'
+FROM jobs_stage_needs n JOIN jobs_stage t ON t.id = n.to_stage_id
+WHERE n.from_stage_id = ANY(%s) AND t.state <> 'COMPLETED'
 """
+_FOLLOWERS = "SELECT DISTINCT from_stage_id FROM jobs_stage_needs WHERE to_stage_id = ANY(%s)"
 
 
 class Queue:
-    """Reads the stages that wait, and again only those whose rows changed since."""
+    """Reads the stages that wait, and again only those that changed since. ``waiting`` are they by id, each the same
+    object for as long as it is the same; ``news`` are those that became others or left since somebody took the news."""
 
     def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
-        self._stages: dict[uuid.UUID, tuple[str, Stage]] = {}
+        self.waiting: dict[str, Stage] = {}
+        self.news: dict[str, Stage | None] = {}
+        # As their rows say, without what other rows say of them.
+        self._stages: dict[uuid.UUID, Stage] = {}
         # What predictions go by: project, names of job and stage, kind, request, user.
         self._asked: dict[uuid.UUID, tuple[str, str, str, str, Any, str]] = {}
+        # Those that wait for other stages, and those bound to nodes by data that lies there.
         self._dependent: set[uuid.UUID] = set()
-        # Stages whose rows cannot be used, with the reason; as of the last reading.
-        self.aside: dict[str, str] = {}
-        # The numbers of their jobs, by stage.
-        self.unusable: dict[str, int] = {}
+        self._unmet: dict[uuid.UUID, tuple[tuple[str, ...], str | None]] = {}
+        self._bound: dict[uuid.UUID, tuple[str, ...]] = {}
+        # Whose prediction is older than what was learned last.
+        self._outdated: dict[uuid.UUID, None] = {}
+        # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
+        self._bad: dict[uuid.UUID, tuple[str, str, int]] = {}
 
     @property
-    def ids(self) -> set[uuid.UUID]:
+    def ids(self) -> Collection[uuid.UUID]:
         """The stages that it remembers."""
-        return set(self._stages)
+        return self._stages.keys()
 
-    def read(self, cursor: Any, now: float, *, pinning: bool) -> tuple[Stage, ...]:
-        """All that wait, or are held. ``pinning``: some pool has no shared storage."""
-        self.aside, self.unusable = {}, {}
+    @property
+    def aside(self) -> dict[str, str]:
+        """Stages whose rows cannot be used, by the names that people know, with the reason."""
+        return {name: why for name, why, _number in self._bad.values()}
+
+    @property
+    def unusable(self) -> dict[str, int]:
+        """The numbers of their jobs, by stage."""
+        return {str(i): number for i, (_name, _why, number) in self._bad.items()}
+
+    def read(self, cursor: Any, now: float, changed: set[uuid.UUID] | None, *, pinning: bool) -> None:
+        """Look again at the stages that ``changed``, or at all of them (``None``). ``pinning``: some pool has no shared
+        storage."""
         if self._history.refreshed(now):
-            self._foresee(now)
-        cursor.execute(_VERSIONS)
-        versions = dict(cursor.fetchall())
-        stale = [i for i, version in versions.items() if self._stages.get(i, ("",))[0] != version]
-        if len(self._stages) > len(versions) - len(stale):
-            self._stages = {i: known for i, known in self._stages.items() if i in versions}
-            self._asked = {i: asked for i, asked in self._asked.items() if i in versions}
-            self._dependent.intersection_update(versions)
+            self._outdated |= dict.fromkeys(self._stages)
+        if changed is None:
+            cursor.execute(_ALL)
+            stale = {row[0] for row in cursor.fetchall()} | self._stages.keys() | self._bad.keys()
+            stirred = stale
+        else:
+            stale = changed | self._bad.keys()
+            stirred = stale | self._followers(cursor, changed)
+        stale |= self._foresee(now)
         if stale:
-            cursor.execute(_WAITING, [stale])
-            rows = cursor.fetchall()
-            for i, *_, request, _version in rows:
-                if i not in self._known.requests:
-                    self._known.requests[i] = parsed(request)
-            reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]])
-            sizes = residence.sizes({digest for read in reads.values() for digest in read})
-            self._known.receive({row[0]: row[-3] for row in rows})
-            for *row, _request, version in rows:
-                try:
-                    stage = self._stage(row, now)
-                except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
-                    self._stages.pop(row[0], None)
-                    self.aside[f"#{row[2]} {row[3]}"] = f"{type(error).__name__}: {error}"
-                    self.unusable[str(row[0])] = row[2]
-                    continue
-                if read := reads.get(row[0]):
-                    known = tuple((digest, sizes[digest]) for digest in read if digest in sizes)
-                    stage = replace(stage, inputs=read, input_bytes=known)
-                self._stages[row[0]] = (version, stage)
-                (self._dependent.add if row[11] is None else self._dependent.discard)(row[0])
-        if not versions:
-            return ()
-        unmet: dict[uuid.UUID, list[str]] = defaultdict(list)
-        blocked: dict[uuid.UUID, str] = {}
-        if self._dependent.intersection(versions):
-            cursor.execute(_UNMET)
-            for stage_id, need, state in cursor:
-                unmet[stage_id].append(need)
-                if state in {State.FAILED, State.CANCELLED}:
-                    blocked[stage_id] = need
+            self._look(cursor, now, stale)
+        self._see_needs(cursor, stirred)
         bound = pinned("s.state IN ('HELD', 'PENDING')") if pinning else {}
-        waiting = []
-        for i in versions:
-            if i not in self._stages:
-                continue  # it left the queue between the two reads
-            stage = self._stages[i][1]
-            if i in unmet or i in bound:
-                needs = tuple(sorted(unmet[i]))
-                stage = replace(stage, unmet=needs, blocked_by=blocked.get(i), pinned=bound.get(i, ()))
-            waiting.append(stage)
-        return tuple(waiting)
+        moved = {i for i in bound.keys() | self._bound.keys() if bound.get(i) != self._bound.get(i)}
+        self._bound = bound
+        for i in stale | stirred | moved:
+            self._tell(i)
 
-    def _foresee(self, now: float) -> None:
-        """Predict anew how long they run; whose prediction stays is the same stage. How elastic ones scale was learned
-        anew too: these are read again."""
-        for i, (version, stage) in list(self._stages.items()):
+    def _tell(self, i: uuid.UUID) -> None:
+        """Put together what all rows say of a stage, and note it where that is news."""
+        name, stage = str(i), self._stages.get(i)
+        if stage is None:
+            if self.waiting.pop(name, None) is not None:
+                self.news[name] = None
+            return
+        if i in self._unmet or i in self._bound:
+            unmet, blocked = self._unmet.get(i, ((), None))
+            stage = replace(stage, unmet=unmet, blocked_by=blocked, pinned=self._bound.get(i, ()))
+        if self.waiting.get(name) != stage:
+            self.waiting[name] = self.news[name] = stage
+
+    def _followers(self, cursor: Any, changed: Collection[uuid.UUID]) -> set[uuid.UUID]:
+        """The waiting stages that need one of these."""
+        if not changed or not self._dependent:
+            return set()
+        cursor.execute(_FOLLOWERS, [list(changed)])
+        return {row[0] for row in cursor.fetchall()} & self._stages.keys()
+
+    def _see_needs(self, cursor: Any, stirred: set[uuid.UUID]) -> None:
+        """For which stages these wait, and which of those cannot come any more."""
+        for i in stirred & self._unmet.keys():
+            del self._unmet[i]
+        asked = list(stirred & self._dependent)
+        if not asked:
+            return
+        cursor.execute(_UNMET, [asked])
+        found: dict[uuid.UUID, list[str]] = defaultdict(list)
+        blocked: dict[uuid.UUID, str] = {}
+        for stage_id, need, state in cursor:
+            found[stage_id].append(need)
+            if state in {State.FAILED, State.CANCELLED}:
+                blocked[stage_id] = need
+        self._unmet |= {i: (tuple(sorted(needs)), blocked.get(i)) for i, needs in found.items()}
+
+    def _look(self, cursor: Any, now: float, stale: set[uuid.UUID]) -> None:
+        """Read the rows of these; who is not among them any more has left the queue."""
+        cursor.execute(_WAITING, [list(stale)])
+        rows = cursor.fetchall()
+        for i in stale - {row[0] for row in rows}:
+            self._forget(i)
+            self._bad.pop(i, None)
+        for i, *_, request in rows:
+            if i not in self._known.requests:
+                self._known.requests[i] = parsed(request)
+        faults: dict[str, str] = {}
+        reads = self._reads([row for row in rows if "inputs" in self._known.requests[row[0]]], faults)
+        sizes = residence.sizes({digest for read in reads.values() for digest in read})
+        self._known.receive({row[0]: row[-2] for row in rows})
+        for *row, _request in rows:
+            i, named = row[0], f"#{row[2]} {row[3]}"
+            try:
+                stage = self._stage(row, now)
+            except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
+                self._forget(i)
+                self._bad[i] = (named, f"{type(error).__name__}: {error}", row[2])
+                continue
+            if read := reads.get(i):
+                known = tuple((digest, sizes[digest]) for digest in read if digest in sizes)
+                stage = replace(stage, inputs=read, input_bytes=known)
+            self._bad.pop(i, None)
+            if named in faults:
+                self._bad[i] = (named, faults[named], row[2])
+            self._stages[i] = stage
+            (self._dependent.add if row[11] is None else self._dependent.discard)(i)
+
+    def _forget(self, i: uuid.UUID) -> None:
+        self._stages.pop(i, None)
+        self._asked.pop(i, None)
+        self._outdated.pop(i, None)
+        self._dependent.discard(i)
+
+    def _foresee(self, now: float) -> set[uuid.UUID]:
+        """Predict anew how long some of them run whose prediction is outdated, for :data:`FORESEE_S`; the others have
+        their turn in the next cycles. Gives those that must be read again: elastic ones, for how they scale was learned
+        anew too, and those of whom nothing can be predicted."""
+        again, until = set(), time.perf_counter() + FORESEE_S
+        for count, i in enumerate(list(self._outdated)):
+            if count >= FORESEE and time.perf_counter() > until:
+                break
+            del self._outdated[i]
+            known = self._stages[i]
             try:
                 project, job, name, kind, request, user = self._asked[i]
                 estimate = self._history.estimate(project, job, name, kind, request, now, user)
             except Exception:  # noqa: BLE001  its row is read again, and if need be set aside
-                del self._stages[i]
+                again.add(i)
                 continue
-            if stage.most_nodes:
-                del self._stages[i]
-            elif estimate != stage.estimate:
-                self._stages[i] = (version, replace(stage, estimate=estimate))
+            if known.most_nodes:
+                again.add(i)
+            elif estimate != known.estimate:
+                self._stages[i] = replace(known, estimate=estimate)
+                self._tell(i)
+        return again
 
-    def _reads(self, rows: list[Any]) -> dict[uuid.UUID, tuple[str, ...]]:
-        """What these stages read; one whose inputs cannot be told is set aside when its row is looked at."""
+    @staticmethod
+    def _reads(rows: list[Any], faults: dict[str, str]) -> dict[uuid.UUID, tuple[str, ...]]:
+        """What these stages read; whose inputs cannot be told is told in ``faults``."""
         try:
             return residence.read_by([row[0] for row in rows])
         except Exception:  # noqa: BLE001  one of them: each by itself
@@ -138,7 +209,7 @@ class Queue:
                 try:
                     found |= residence.read_by([row[0]])
                 except Exception as error:  # noqa: BLE001  it is told
-                    self.aside[f"#{row[2]} {row[3]}"] = f"its inputs: {type(error).__name__}: {error}"
+                    faults[f"#{row[2]} {row[3]}"] = f"its inputs: {type(error).__name__}: {error}"
             return found
 
     def _stage(self, row: Any, now: float) -> Stage:

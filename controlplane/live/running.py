@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +37,7 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
-WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED')
+WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED') AND (%s OR s.id = ANY(%s))
 """
 # Who was stopped for whom, among those that are not done yet.
 _STOPS = """
@@ -49,43 +49,91 @@ WHERE a.cause = 'PREEMPTED' AND a.stop_for <> a.stage_id AND s.preemptions > 0
 _GRANTS = """
 SELECT t.attempt_id, t.rank, t.node_id::text, c.device_id::text, c.milli, c.memory_bytes, c.partition, lower(c.slots)
 FROM jobs_claim c JOIN jobs_part t ON t.id = c.part_id
-WHERE c.closed_at IS NULL ORDER BY t.attempt_id, t.rank, c.device_id
+WHERE c.closed_at IS NULL AND t.attempt_id = ANY(%s) ORDER BY t.attempt_id, t.rank, c.device_id
 """
 
 
 class Holders:
-    """Reads the stages that hold devices, with what they hold."""
+    """Reads the stages that hold devices, with what they hold, and again only those that changed since. ``running`` are
+    they by id, each the same object for as long as it is the same; ``news`` are those that became others or left since
+    somebody took the news."""
 
     def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
-        # Stages whose rows tell no more than what they hold, with the reason; as of the last reading.
-        self.aside: dict[str, str] = {}
-        # By stage what was read of it last, and what that came to.
-        self._last: dict[uuid.UUID, tuple[Any, Running]] = {}
+        self.running: dict[str, Running] = {}
+        self.news: dict[str, Running | None] = {}
+        self._stages: dict[uuid.UUID, Running] = {}
+        # Those that time alone changes: what was learned of how they scale, what they gave back today.
+        self._elastic: set[uuid.UUID] = set()
+        # Stages whose rows tell no more than what they hold, by stage: how people call it, and the reason.
+        self._bad: dict[uuid.UUID, tuple[str, str]] = {}
+        self._circles: frozenset[str] = frozenset()
 
-    def read(self, cursor: Any, now: float, waiting: Collection[uuid.UUID], *, pinning: bool) -> tuple[Running, ...]:
-        """All that hold devices; of others than these and those ``waiting`` nothing is remembered."""
-        cursor.execute(_GRANTS)
+    @property
+    def aside(self) -> dict[str, str]:
+        """Stages whose rows tell no more than what they hold, by the names that people know, with the reason."""
+        return dict(self._bad.values())
+
+    def read(
+        self,
+        cursor: Any,
+        now: float,
+        waiting: Collection[uuid.UUID],
+        changed: set[uuid.UUID] | None,
+        *,
+        pinning: bool,
+    ) -> None:
+        """Look again at those that ``changed``, or at all of them (``None``); of others than these and those ``waiting``
+        nothing is remembered."""
+        everything = changed is None
+        stale = self._stages.keys() if changed is None else changed | self._elastic | self._bad.keys()
+        stale = set(stale)
+        if stale or everything:
+            cursor.execute(_RUNNING, [everything, list(stale)])
+            rows = cursor.fetchall()
+            stale |= {row[0] for row in rows}
+            self._look(cursor, now, rows, stale, pinning=pinning)
+        self._known.forget(self._stages, waiting)
+        circles: frozenset[str] = frozenset()
+        if any(one.preemptions for one in self._stages.values()):
+            cursor.execute(_STOPS)
+            circles = frozenset(in_circles(cursor.fetchall()))
+        turned = {uuid.UUID(name) for name in circles ^ self._circles}
+        self._circles = circles
+        for i in stale | turned:
+            self._tell(i)
+
+    def _look(self, cursor: Any, now: float, rows: list[Any], stale: set[uuid.UUID], *, pinning: bool) -> None:
+        """Take these rows in; who of ``stale`` is not among them holds nothing any more."""
+        cursor.execute(_GRANTS, [[row[11] for row in rows]])
         ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
         for attempt, rank, node, device, milli, memory, profile, slot in cursor:
             part = Part(slot, profile) if profile else None
             ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory, part))
-        cursor.execute(_RUNNING)
-        rows = cursor.fetchall()
         ids = [row[0] for row in rows]
         self._known.learn(ids)
-        self._known.forget(but={*ids, *waiting})
         self._known.receive({row[0]: row[21] - 1 for row in rows})
-        elastic = [i for i in ids if pinning and demand.most_nodes(self._known.requests[i])]
-        bound = pinned("s.id = ANY(%s)", elastic) if elastic else {}
-        self.aside = {}
-        before, self._last = self._last, {}
-        found = tuple(self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ()), before) for row in rows)
-        if not any(one.preemptions for one in found):
-            return found
-        cursor.execute(_STOPS)
-        circles = in_circles(cursor.fetchall())
-        return tuple(replace(one, in_circle=True) if one.id in circles else one for one in found)
+        elastic = [i for i in ids if demand.most_nodes(self._known.requests[i])]
+        bound = pinned("s.id = ANY(%s)", elastic) if elastic and pinning else {}
+        for i in stale:
+            self._bad.pop(i, None)
+        for i in stale - set(ids):
+            self._stages.pop(i, None)
+        self._elastic = (self._elastic - stale) | set(elastic)
+        for row in rows:
+            self._stages[row[0]] = self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ()))
+
+    def _tell(self, i: uuid.UUID) -> None:
+        """Note what became of a stage where that is news."""
+        name, one = str(i), self._stages.get(i)
+        if one is None:
+            if self.running.pop(name, None) is not None:
+                self.news[name] = None
+            return
+        if name in self._circles:
+            one = replace(one, in_circle=True)
+        if self.running.get(name) != one:
+            self.running[name] = self.news[name] = one
 
     def _one_or_bare(
         self,
@@ -93,20 +141,14 @@ class Holders:
         ranks: dict[int, tuple[str, list[Grant]]],
         now: float,
         bound: tuple[str, ...],
-        before: Mapping[uuid.UUID, tuple[Any, Running]],
     ) -> Running:
-        """A stage as its row has it, the one of ``before`` where that is as it was; where the row cannot be used, what
-        it holds is still held, by a stage that nobody moves."""
+        """A stage as its row has it; where the row cannot be used, what it holds is still held, by a stage that nobody
+        moves."""
         try:
-            seen = (row, ranks, bound, self._known.had(row[0]))
-            known = before.get(row[0])
-            is_same = known is not None and known[0] == seen and not known[1].most_nodes
-            one = known[1] if known is not None and is_same else self._one(row, ranks, now, bound)
-            self._last[row[0]] = (seen, one)
-            return one
+            return self._one(row, ranks, now, bound)
         except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else
             (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
-            self.aside[f"#{number} {name}"] = f"{type(error).__name__}: {error}"
+            self._bad[i] = (f"#{number} {name}", f"{type(error).__name__}: {error}")
             order = sorted(ranks)
             return Running(
                 id=str(i),

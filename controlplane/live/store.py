@@ -14,9 +14,9 @@ from django.db import connection
 from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.world import parsed
 from controlplane.live import acts, residence
+from controlplane.live.feed import Feed
 from controlplane.live.history import History
 from controlplane.live.known import Known
-from controlplane.live.lasting import Lasting
 from controlplane.live.queue import Queue
 from controlplane.live.reports import Reports
 from controlplane.live.running import Holders
@@ -27,7 +27,7 @@ from controlplane.live.usual import Usual
 from controlplane.pools.profiles import built, last_good, named
 from scheduler.core.ports import Applied
 from scheduler.core.profile import Profile
-from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
+from scheduler.core.types import News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.predict.lateness import Lateness
 from scheduler.profiles import DEFAULT, PROFILES
 
@@ -62,7 +62,10 @@ class LiveStore:
         self._queue = Queue(known, self.history, self.scaling)
         self._holders = Holders(known, self.history, self.scaling)
         self._reports = Reports()
-        self._nodes, self._waiting, self._running = Lasting[Node](), Lasting[Stage](), Lasting[Running]()
+        self._feed, self._fleet = Feed(), world.Fleet()
+        self._nodes: tuple[Node, ...] = ()
+        self._node_news: dict[str, Node | None] = {}
+        self._serial = 0
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
@@ -73,23 +76,27 @@ class LiveStore:
         with connection.cursor() as cursor:
             cursor.execute(_RULES, [now])
             pools, projects, quotas, windows = (parsed(column) for column in cursor.fetchone())
-            nodes, bad_nodes = world.look()
             pinning = any(not pool["storage_path"] for pool in pools)
-            waiting = self._queue.read(cursor, now, pinning=pinning)
-            running = self._holders.read(cursor, now, self._queue.ids, pinning=pinning)
-        nodes = residence.with_cached(nodes, waiting)
+            changed = self._feed.read(cursor)
+            stages = changed.stages if changed else None
+            self._fleet.read(cursor, changed.nodes if changed else None)
+            self._queue.read(cursor, now, stages, pinning=pinning)
+            self._holders.read(cursor, now, self._queue.ids, stages, pinning=pinning)
+            self._feed.taken()
+        waiting = tuple(self._queue.waiting.values())
+        self._see_nodes(residence.with_cached(self._fleet.nodes, waiting))
         unknown = self._choose_profiles(pools)
         self.aside = {
-            alarms.NODE: bad_nodes,
+            alarms.NODE: self._fleet.aside,
             alarms.STAGE: {**self.history.aside, **self._holders.aside, **self._queue.aside},
             alarms.POOL: {},
             alarms.PROFILE: unknown,
         }
         used = self.ledger.used(now)
         return Snapshot(
-            nodes=self._nodes.of(nodes),
-            waiting=self._waiting.of(waiting),
-            running=self._running.of(running),
+            nodes=self._nodes,
+            waiting=waiting,
+            running=tuple(self._holders.running.values()),
             projects=tuple(Project(p["name"], p["weight"], used.get(p["id"], 0.0)) for p in projects),
             quotas=tuple(
                 Quota(
@@ -119,8 +126,26 @@ class LiveStore:
             speeds=self.history.speeds(now),
             lateness=self.lateness.slack(now),
             announced=self.starts.known(now),
-            maintenance=maintenance.as_seen(windows, nodes),
+            maintenance=maintenance.as_seen(windows, self._nodes),
         )
+
+    def news(self) -> News:
+        """What changed in what :meth:`load` gave since this was last asked."""
+        self._serial += 1
+        found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
+        self._queue.news, self._holders.news, self._node_news = {}, {}, {}
+        return found
+
+    def _see_nodes(self, nodes: tuple[Node, ...]) -> None:
+        """Keep each node the object that it was for as long as it is the same, and note the others."""
+        if nodes is self._nodes:
+            return
+        before = {node.id: node for node in self._nodes}
+        kept = tuple(old if (old := before.get(node.id)) == node and old is not None else node for node in nodes)
+        self._node_news |= {node.id: node for node in kept if before.get(node.id) is not node}
+        self._node_news |= dict.fromkeys(before.keys() - {node.id for node in kept})
+        if self._node_news or len(kept) != len(self._nodes):
+            self._nodes = kept
 
     def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Notes which profile decides in each pool, and returns what is wrong by the pool's name. Where the pool's own

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agents import protocol
@@ -20,6 +21,7 @@ from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass
 from scheduler.core import aside, engine
 from scheduler.core.cycle import Cycle, run
+from scheduler.core.types import Estimate
 from scheduler.decisions import canonical
 
 GIB = 2**30
@@ -143,9 +145,23 @@ class Yard:
         """One cycle as the live loop has it; what it decided follows from the snapshot alone."""
         now = clock() if now is None else now
         done = run(self.store, self.store.profile, now, self.planner)
+        self.check_feed(now)
         anew = engine.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
         assert canonical.digest(anew) == canonical.digest(done.plan)
         return done
+
+
+    def check_feed(self, now: float) -> None:
+        """What was read piece by piece as it changed is what a store finds that reads everything."""
+        seen, whole = self.store.load(now), LiveStore().load(now)
+        for some, others in ((seen.waiting, whole.waiting), (seen.running, whole.running)):
+            assert _bare(some) == _bare(others)
+        assert seen.nodes == whole.nodes
+
+
+def _bare(some: Iterable[Any]) -> dict[str, Any]:
+    """Without predictions, which are made anew every twenty seconds and a few at a time."""
+    return {one.id: replace(one, estimate=Estimate(1.0, 1.0), scaling=0.0) for one in some}
 
 
 def stage(job: Job, name: str = "main") -> Stage:
