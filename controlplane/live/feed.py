@@ -1,7 +1,7 @@
-"""The change feed: which stages and nodes have changed since this process looked last, as triggers in the database wrote it down.
+"""The change feed: which stages and nodes have changed since this process looked last. Triggers write it down.
 
-A transaction's changes are seen when it commits, which may be after a later one's. So each look asks again from the oldest
-transaction that had not ended at the look before: what it reads twice costs time, and nothing is missed.
+A transaction's changes are seen when it commits, which may be after a later one's. So each look asks again from the
+oldest transaction that had not ended at the look before: what it reads twice costs time, and nothing is missed.
 """
 
 from __future__ import annotations

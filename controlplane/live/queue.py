@@ -21,7 +21,7 @@ from scheduler.core.lifecycle import State
 from scheduler.core.types import SCALING, Promise, Stage
 
 # After something was learned, so many are predicted anew in a cycle at least, and for so long.
-FORESEE: Final = 200
+FORESEE: Final = 20
 FORESEE_S: Final = 0.01
 
 _ALL = "SELECT id FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"

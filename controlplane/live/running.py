@@ -83,8 +83,8 @@ class Holders:
         *,
         pinning: bool,
     ) -> None:
-        """Look again at those that ``changed``, or at all of them (``None``); of others than these and those ``waiting``
-        nothing is remembered."""
+        """Look again at those that ``changed``, or at all of them (``None``). Nothing is remembered of others than
+        these and those ``waiting``."""
         everything = changed is None
         stale = self._stages.keys() if changed is None else changed | self._elastic | self._bad.keys()
         stale = set(stale)

@@ -150,7 +150,6 @@ class Yard:
         assert canonical.digest(anew) == canonical.digest(done.plan)
         return done
 
-
     def check_feed(self, now: float) -> None:
         """What was read piece by piece as it changed is what a store finds that reads everything."""
         seen, whole = self.store.load(now), LiveStore().load(now)

@@ -1,0 +1,174 @@
+"""The change feed: what is read as it changes is what a store finds that reads everything."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+from django.db import connection, connections, transaction
+
+from controlplane.access.models import User
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Device, Node
+from controlplane.jobs import service
+from controlplane.jobs.models import Bundle, Change, Job, Stage
+from controlplane.live import feed
+from controlplane.live.feed import KEPT_S, Changes, Feed
+from controlplane.live.store import clock
+from controlplane.pools.models import Pool
+from tests.record.conftest import forget
+from tests.record.yard import Yard, cpu, gpu, stage
+
+
+@pytest.fixture
+def yard(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    """Each change commits, as it does outside of tests."""
+    forget(monkeypatch)
+    return Yard()
+
+
+def read(one: Feed) -> Changes | None:
+    with connection.cursor() as cursor:
+        found = one.read(cursor)
+    one.taken()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_world_read_as_it_changes_is_the_world(yard: Yard, seed: int) -> None:
+    """Random days of a small cluster; after each event a store that reads everything finds the same."""
+    dice = random.Random(seed)
+    agents = [yard.agent(name, cpu(name, cores=4), gpu(name, 0), gpu(name, 1)) for name in "abc"]
+    jobs: list[Job] = []
+    for _ in range(40):
+        match dice.randrange(11):
+            case 0 | 1:
+                jobs.append(yard.submit(devices={"kind": "gpu", "count": dice.choice([1, 2])}, time_limit="1h"))
+            case 2:
+                both = {"name": "both", "run": "true", "needs": ["one", "two"]}
+                jobs.append(yard.submit(stages=[*({"name": name, "run": "true"} for name in ("one", "two")), both]))
+            case 3:
+                dice.choice(agents).start()
+            case 4:
+                running = Stage.objects.filter(state="RUNNING").first()
+                if running is not None:
+                    node = running.attempts.get(ended_at=None).parts.get().node
+                    agent = next(one for one in agents if one.node.pk == node.pk)
+                    agent.end(running, dice.choice([0, 1]))
+            case 5 if jobs:
+                service.cancel(dice.choice(jobs), "ada")
+            case 6:
+                node = Node.objects.get(name=dice.choice("abc"))
+                if node.state == "READY":
+                    fleet.drain(node, "ada", "cooling")
+                elif node.state in {"DRAINING", "DRAINED"}:
+                    fleet.resume(node, "ada")
+            case 7:
+                Device.objects.filter(uuid=f"GPU-{dice.choice('abc')}-1").update(health=dice.choice(["OK", "DEGRADED"]))
+            case 8 if jobs:
+                Job.objects.filter(pk=dice.choice(jobs).pk).update(priority=dice.choice([250, 500, 750]))
+            case 9:
+                Pool.objects.update(min_runtime_s=dice.choice([0, 60]))
+            case _:
+                yard.cycle()
+        yard.check_feed(clock())
+
+
+def test_who_waits_for_two_hears_of_each(yard: Yard) -> None:
+    """Nothing is written of a stage when one of those that it needs is done and another is not."""
+    agent = yard.agent("a", cpu("a", cores=8))
+    both = {"name": "both", "run": "true", "needs": ["one", "two"]}
+    job = yard.submit(stages=[{"name": "one", "run": "true"}, {"name": "two", "run": "true"}, both])
+    yard.cycle()
+    agent.start()
+    yard.check_feed(clock())
+    agent.end(stage(job, "one"))
+    yard.check_feed(clock())
+    (waits,) = yard.store.load(clock()).waiting
+    assert waits.unmet == (str(stage(job, "two").id),)
+
+
+def test_only_what_changed_is_named(yard: Yard) -> None:
+    yard.agent("a")
+    one, other = yard.submit(cpus=1), yard.submit(cpus=1)
+    seen = Feed()
+    assert read(seen) is None, "who has never looked reads everything"
+    assert read(seen) == Changes(set(), set())
+    Stage.objects.filter(job=one).update(held_by="ada")
+    assert read(seen) == Changes({stage(one).id}, set())
+    Job.objects.filter(pk=other.pk).update(priority=750)
+    assert read(seen) == Changes({stage(other).id}, set())
+    node = Node.objects.get()
+    Node.objects.update(load=1.5)
+    assert read(seen) == Changes(set(), {node.id})
+    # What nobody decides by, and what changes with every report.
+    Stage.objects.update(reasons=[{"code": "X"}], evaluated_at=None)
+    Node.objects.update(seq=77)
+    User.objects.update(last_login=None, first_name="x")
+    assert read(seen) == Changes(set(), set())
+    for change in (
+        lambda: Pool.objects.update(name="other"),
+        lambda: User.objects.update(username="other"),
+        lambda: Bundle.objects.all().delete(),
+    ):
+        change()
+        assert read(seen) is None
+        assert read(seen) == Changes(set(), set())
+
+
+def test_a_transaction_that_commits_after_a_later_one_is_not_missed(yard: Yard) -> None:
+    yard.agent("a")
+    early, late = stage(yard.submit(cpus=1)), stage(yard.submit(cpus=1))
+    seen = Feed()
+    read(seen)
+    began, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        try:
+            with transaction.atomic():
+                Stage.objects.filter(pk=early.pk).update(held_by="slow")
+                began.set()
+                go_on.wait(20)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    assert began.wait(20)
+    Stage.objects.filter(pk=late.pk).update(held_by="fast")
+    first = read(seen)
+    assert first is not None
+    assert first.stages == {late.id}
+    go_on.set()
+    thread.join()
+    second = read(seen)
+    assert second is not None
+    assert early.id in second.stages
+
+
+def test_what_was_not_taken_is_given_again_and_who_is_too_late_reads_everything(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.agent("a")
+    one = stage(yard.submit(cpus=1))
+    seen = Feed()
+    read(seen)
+    Stage.objects.update(held_by="x")
+    with connection.cursor() as cursor:
+        for _ in range(2):
+            found = seen.read(cursor)
+            assert found is not None
+            assert found.stages == {one.id}
+    seen.taken()
+    assert read(seen) == Changes(set(), set())
+    seen._since = 2**61  # of another cluster, as after a restore from a backup
+    assert read(seen) is None
+    seen._read_at -= KEPT_S
+    assert read(seen) is None
+    feed.forget_old()
+    assert Change.objects.exists()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE jobs_change SET at = at - interval '1 day'")
+    feed.forget_old()
+    assert not Change.objects.exists()
