@@ -96,7 +96,11 @@ class Profile:
 
     @cached_property
     def evicts(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("victims"))
+        return tuple(policy for policy, _ in self._with("victims") if policy not in self.overtakes)
+
+    @cached_property
+    def overtakes(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("overtakers"))
 
     @cached_property
     def reclaims(self) -> bool:
