@@ -90,14 +90,9 @@ def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue]
     anew."""
     for pool in sorted(view.pools):
         for policy in view.profile(pool).overtakes:
-            refused = set[tuple[object, ...]]()
             for stage in policy.overtakers(pool, view):
-                # Nobody is stopped for the shorter one of those that are alike: nor for this.
-                if view.group(stage) in refused:
-                    continue
                 before = set(view.booked)
-                if not _ask(view, stage, [policy], queue):
-                    refused.add(view.group(stage))
+                _ask(view, stage, [policy], queue)
                 for other in in_order(view, before - view.booked.keys() - {stage.id}, queue):
                     settle(view, other, queue)
 
@@ -127,11 +122,11 @@ def _head_of(view: View, booking: Booking, queue: Queue) -> str:
     return min(before, key=lambda one: (one.option.start_at, one.stage.id)).stage.id if before else ""
 
 
-def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> bool:
-    """Stop others for a stage that waits, where one of the policies finds that worth its price; whether it did."""
+def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> None:
+    """Stop others for a stage that waits, where one of the policies finds that worth its price."""
     outcome = Outcome(stage, shape=view.shape(stage))
     if gate(view, outcome) != view.now or not outcome.shape or outcome.shape.impossible:
-        return False
+        return
     wait_s = _wait_s(view, stage, outcome.shape)
     for policy in policies:
         if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
@@ -144,5 +139,4 @@ def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> boo
             lift_behind(view, stage, queue)
             outcome.reasons.append(explain.preempting(view, eviction.victims))
             view.outcomes[stage.id] = outcome
-            return True
-    return False
+            return
