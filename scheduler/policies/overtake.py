@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -40,22 +41,26 @@ class Overtake:
         """The stages of which some running one of their class needs so much more that stopping it may be worth it, the
         shortest first."""
         line, holders = view.line, view.holders
+        if pool not in line.pools or not view.running:
+            return []
         slots = line.slots()
-        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]] if len(slots) else slots
+        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]]
         if not len(slots):
             return []
-        found: list[Column] = []
+        longest_s = np.zeros(len(line.owners))
+        by_priority: dict[int, float] = {}
+        for code in np.flatnonzero(np.bincount(line.owner[slots])).tolist():
+            priority = line.owners[code][1]
+            if priority not in by_priority:
+                others = holders.alike(priority, self.budget, view.now)
+                by_priority[priority] = float(holders.left_s(view.now)[others].max(initial=0.0))
+            longest_s[code] = by_priority[priority]
         needs_s = self._needs_s(slots, view)
-        for priority in np.unique(line.priority[slots]).tolist():
-            others = holders.alike(priority, self.budget, view.now)
-            longest_s = holders.left_s(view.now)[others].max(initial=0.0)
-            found.append((line.priority[slots] == priority) & (self.factor * needs_s < longest_s))
-        is_short = np.logical_or.reduce(found)
+        is_short = self.factor * needs_s < longest_s[line.owner[slots]]
         slots, needs_s = slots[is_short], needs_s[is_short]
-        order = np.lexsort((line.number[slots], needs_s))
         settled = view.starts.keys() | view.owners | view.evicting.keys()
-        stages = (line.stages[slot] for slot in slots[order])
-        return [one for one in stages if one.id not in settled][: self.first]
+        stages = (line.stages[slot] for slot in slots[np.lexsort((line.number[slots], needs_s))])
+        return list(islice((one for one in stages if one.id not in settled), self.first))
 
     def could(self, stage: Stage, view: View) -> bool:
         return len(view.doomed) < self.per_cycle
@@ -68,7 +73,7 @@ class Overtake:
         slots = slots[np.isin(slots, holders.of(self._yielding(stage, view), now))]
         delays_s = needs_s + holders.again_s[slots] + np.maximum(now - holders.saved_at[slots], 0.0)
         left_s = holders.left_s(now)[slots]
-        may = left_s > self.factor * delays_s
+        may = (left_s > self.factor * delays_s) & ~holders.is_due[slots]
         slots, delays_s, left_s = slots[may], delays_s[may], left_s[may]
         # Who would have been done nearly as soon costs more than who takes long.
         costs = delays_s * (1.0 + delays_s / left_s)
@@ -78,20 +83,15 @@ class Overtake:
             if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
                 continue
             placement, victims = found
-            names = {one.id for one in victims}
-            each = {one.id: cost for one, cost in zip(holders.stages[slots], costs, strict=True) if one.id in names}
-            if self.factor * sum(each.values()) > wait_s or (best is not None and sum(each.values()) >= best[0]):
-                continue
-            if any(one.deadline_at is not None for one in victims):
-                continue
+            cost_of = {one.id: cost for one, cost in zip(holders.stages[slots], costs.tolist(), strict=True)}
+            cost = sum(cost_of[one.id] for one in victims)
             start = now + max(one.grace_s for one in victims)
-            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
             gain = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, start - now)
             prices = tuple(price.price(one, now) for one in victims)
-            best = (
-                sum(each.values()),
-                Eviction(Option(way, start, start + length, placement), victims, prices, gain),
-            )
+            if self.factor * cost > wait_s or gain < sum(prices) or (best is not None and cost >= best[0]):
+                continue
+            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
+            best = (cost, Eviction(Option(way, start, start + length, placement), victims, prices, gain))
         return best[1] if best else None
 
     def _needs_s(self, slots: Column, view: View) -> Column:
@@ -111,7 +111,4 @@ class Overtake:
         drift = min((policy.hysteresis(stage.pool, view) for policy, _ in levels), default=np.inf)
         mine = view.taken(stage.project) / view.weight(stage.project)
         others = {one.project for one in view.running.values()}
-        return [
-            name for name in sorted(others)
-            if name == stage.project or mine <= view.taken(name) / view.weight(name) + drift
-        ]
+        return [name for name in sorted(others) if mine <= view.taken(name) / view.weight(name) + drift]
