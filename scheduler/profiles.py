@@ -29,7 +29,6 @@ _WHERE: Final[dict[str, Any]] = {
     "topology": {"weight": 5.0},
 }
 _PLACE: Final[dict[str, Any]] = {"quota": {}, "user_limit": {}, "gang": {}, **_WHERE, "alternatives": {}}
-# In this order: elastic stages give back before anybody is stopped altogether.
 _EVICT: Final[dict[str, Any]] = {"elastic": {}, "reclaim": {}, "preempt": {}, "cycle_guard": {}}
 
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -89,7 +88,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 DEFAULT: Final = "hybrid"
 MOST_WEIGHT: Final = 1e9
-# What the numbers of a profile may be.
+# What the numbers of a profile may be; those whose least is a whole number are whole.
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "horizon_s": (1.0, 366 * 86_400.0),
     "depth": (0, 1_000_000),
@@ -111,14 +110,10 @@ def of(pools: Iterable[Pool]) -> dict[str, Profile]:
     return {pool.name: named(pool.profile) for pool in pools}
 
 
-def takes_turns(name: str) -> bool:
-    """Whether the stages of a pool with this profile take turns; not so for a name that nobody knows."""
-    return bool(PROFILES.get(name, {}).get("rotates", "none") != "none")
-
-
-def load(name: str, spec: Mapping[str, Any]) -> Profile:
+def load(name: str, spec: Mapping[str, Any], *, live: bool = False) -> Profile:
     """A profile from data: ``policies`` maps names to parameters (``weight`` is one of each), the rest are the fields
-    of :class:`Profile`. Raises ``ValueError`` for a word that does not exist, with a list of what does."""
+    of :class:`Profile`; in which order they are written means nothing. ``live`` allows only policies that a pool may
+    have. Raises ``ValueError`` for a word that does not exist, with a list of what does."""
     allowed = [one.name for one in fields(Profile) if one.name not in ("name", "policies")]
     chosen = spec.get("policies", {}) if isinstance(spec, Mapping) else None
     if not isinstance(chosen, Mapping) or not all(isinstance(one, Mapping) for one in chosen.values()):
@@ -144,7 +139,7 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
             )
     _check_turns(name, spec)
     built = []
-    for policy, given in chosen.items():
+    for policy, given in sorted(chosen.items(), key=lambda one: str(one[0])):
         params = dict(given)
         weight = params.pop("weight", 1.0)
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight <= MOST_WEIGHT:
@@ -154,13 +149,14 @@ def load(name: str, spec: Mapping[str, Any]) -> Profile:
                 ).format(name=name, policy=policy, most=MOST_WEIGHT, weight=weight)
             )
         try:
-            built.append((policies.build(policy, params), float(weight)))
+            built.append((policies.build(policy, params, live=live), float(weight)))
         except ValueError as error:
             raise ValueError(_('profile "{name}": {fault}').format(name=name, fault=said(error))) from None
     rest = {word: value for word, value in spec.items() if word != "policies"}
     for word, (least, most) in RANGES.items():
         value = rest.get(word, least)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        kind = (int,) if isinstance(least, int) else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
             raise ValueError(
                 _('profile "{name}" sets {word} to {value!r}; it must be a number from {least:g} to {most:g}').format(
                     name=name, word=word, value=value, least=least, most=most

@@ -83,6 +83,8 @@ FORMS: Final[Mapping[str, Form]] = {
     "ReportRefused": Form("warning", _("Reports of node {node} are not taken whole"), "", _("Look at the node")),
     "MeasurementRefused": Form("warning", _("Node {node} measures what cannot be"), "", _("Look at the node")),
     "PoolSetAside": Form("critical", _("Pool {pool} is set aside"), "", _("Look at the nodes")),
+    "ProfileUnusable": Form("warning", _("Pool {pool} has no usable profile"), "", _("Look at the profiles")),
+    "ShadowUnusable": Form("warning", _("Pool {pool} has no usable shadow profile"), "", _("Look at the profiles")),
     "StageSetAside": Form("critical", _("{stage} is set aside"), "", _("Look at the queue")),
     "CycleFails": Form("critical", _("The scheduler fails"), "", _("Look at the decisions")),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
@@ -202,6 +204,8 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.MEASUREMENT: ("MeasurementRefused", "node", "/nodes/{subject}"),
     alarms.NODE: ("NodeSetAside", "node", "/nodes/{subject}"),
     alarms.POOL: ("PoolSetAside", "pool", "/nodes?pool={subject}"),
+    alarms.PROFILE: ("ProfileUnusable", "pool", "/profiles"),
+    alarms.SHADOW: ("ShadowUnusable", "pool", "/profiles"),
     alarms.STAGE: ("StageSetAside", "stage", "/jobs?state=PENDING"),
     alarms.CYCLE: ("CycleFails", "what", "/decisions"),
     alarms.RECORD: ("DecisionsUnwritten", "what", "/decisions"),
@@ -211,7 +215,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 def _of_alarms(user: User) -> _Signs:
     """What was set aside: of nodes and pools for everybody, the rest, which may name any job, for staff."""
-    kinds = alarms.KINDS if permissions.is_staff(user) else (*alarms.OF_NODES, alarms.POOL)
+    kinds = alarms.KINDS if permissions.is_staff(user) else (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
     found = fleet.Alarm.objects.filter(kind__in=kinds)
     signs = []
     for alarm in found[:MOST_SIGNS]:

@@ -27,8 +27,8 @@ from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import reports
 from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS
+from controlplane.pools import profiles
 from controlplane.sentences import in_language
-from scheduler import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.reasons import sentence
 from scheduler.core.sentences import said
@@ -104,13 +104,15 @@ class DecisionStart(msgspec.Struct, frozen=True):
 
 class DecisionDetail(msgspec.Struct, frozen=True):
     """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
-    plan is empty. ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages
-    that you may not see; ``cut`` those that are asked for and come after these: ask with ``after``."""
+    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
+    ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
+    ``cut`` those that are asked for and come after these: ask with ``after``."""
 
     decision: Decision
     recorded: bool
     reproducible: bool
     profiles: dict[str, str]
+    specs: dict[str, dict[str, Any]]
     running: int
     nodes: int
     starts: list[DecisionStart]
@@ -209,6 +211,7 @@ class OneDecision(Resource):
                 recorded=False,
                 reproducible=False,
                 profiles={},
+                specs={},
                 running=0,
                 nodes=0,
                 starts=[],
@@ -381,6 +384,7 @@ def _detail(row: rows.Decision, record: Record, user: User, query: WaitQuery) ->
         recorded=True,
         reproducible=record.code == code.version(),
         profiles=dict(record.profiles),
+        specs={name: dict(spec) for name, spec in sorted(record.specs.items())},
         running=len(record.snapshot.running),
         nodes=len(record.snapshot.nodes),
         starts=starts,

@@ -96,7 +96,7 @@ class Simulations(Resource):
         service.settle_lost()
         found = _visible(signed_in(request)).defer("result")
         page, links = page_of(found, request, "id", limit=query.limit, descending=True)
-        return Response(SimulationPage([_shown(row) for row in page], **links))
+        return Response(SimulationPage([shown(row) for row in page], **links))
 
     @extend_schema(
         operation_id="simulations_submit",
@@ -111,14 +111,10 @@ class Simulations(Resource):
         try:
             row = service.submit(body, signed_in(request))
         except ScenarioError as error:
-            pointer = "/" + error.at.replace(".", "/")
-            problem = shortened(in_language(error.said))
-            detail = f"{error.at}: {problem}" if error.at else problem
-            fault = Refusal(pointer.rstrip("/"), problem, "invalid")
-            raise Refused(422, "invalid_scenario", detail, errors=[fault]) from None
+            raise refused(error) from None
         except service.TooMany as error:
             raise Refused(429, "too_many_simulations", str(error)) from None
-        return Response(_shown(row), status=201)
+        return Response(shown(row), status=201)
 
 
 class OneSimulation(Resource):
@@ -130,7 +126,7 @@ class OneSimulation(Resource):
         service.settle_lost()
         row = _row(request, number)
         trace = {key: value for key, value in (row.scenario.get("trace") or {}).items() if key != "text"}
-        return Response(SimulationDetail(_shown(row), {**row.scenario, "trace": trace}, row.result))
+        return Response(SimulationDetail(shown(row), {**row.scenario, "trace": trace}, row.result))
 
 
 class SimulationCancel(Resource):
@@ -146,7 +142,7 @@ class SimulationCancel(Resource):
     def post(self, request: Request, number: int) -> Response:
         """Asks its process to end, which it does within a second; one that has ended stays as it is."""
         service.cancel(_row(request, number))
-        return Response(_shown(_row(request, number)))
+        return Response(shown(_row(request, number)))
 
 
 def _visible(user: User) -> Any:
@@ -161,7 +157,16 @@ def _row(request: Request, number: int) -> rows.Simulation:
     return row
 
 
-def _shown(row: rows.Simulation) -> Simulation:
+def refused(error: ScenarioError) -> Refused:
+    """The problem document of a scenario that cannot be."""
+    pointer = "/" + error.at.replace(".", "/")
+    problem = shortened(in_language(error.said))
+    detail = f"{error.at}: {problem}" if error.at else problem
+    return Refused(422, "invalid_scenario", detail, errors=[Refusal(pointer.rstrip("/"), problem, "invalid")])
+
+
+def shown(row: rows.Simulation) -> Simulation:
+    """The simulation as the API tells it."""
     return Simulation(
         id=row.pk,
         name=row.name,

@@ -24,12 +24,14 @@ MEASUREMENT: Final = "measurement"
 NODE: Final = "node"
 STAGE: Final = "stage"
 POOL: Final = "pool"
+PROFILE: Final = "profile"
+SHADOW: Final = "shadow"
 CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 # What is about a node, by its name; everybody sees nodes.
 OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE)
-KINDS: Final = (*OF_NODES, POOL, STAGE, CYCLE, RECORD, INVARIANT)
+KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, CYCLE, RECORD, INVARIANT)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100
 

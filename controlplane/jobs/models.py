@@ -345,13 +345,15 @@ class Decision(models.Model):
 
 
 class Shadow(models.Model):
-    """What another profile would have decided in a cycle's place: the outcome of thinking beside, never applied."""
+    """What another profile would have decided in a cycle's place: the outcome of thinking beside, never applied.
+    ``by_pool`` counts in how much it differs, by the pool's name, with the profile that thought there."""
 
     decision = models.OneToOneField(Decision, on_delete=models.CASCADE, related_name="shadow")
     profile = models.CharField(max_length=100)
     duration_ms = models.FloatField()
     differs = models.BooleanField()
     difference = models.JSONField(default=dict)
+    by_pool = models.JSONField(default=dict)
 
 
 class Bundle(models.Model):

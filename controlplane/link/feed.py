@@ -83,6 +83,10 @@ def touched(path: str, keys: Iterable[str]) -> bool:
                 hit = name in {"jobs", "job", "fleet", "timeline"}
             case "simulations":
                 hit = name == "simulations"
+            case "profiles":
+                hit = name in {"profiles", "simulations"}
+            case "pools":
+                hit = name in {"jobs", "fleet", "profiles"}
             case _:
                 hit = name in {"jobs", "fleet"}
         if hit:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 # What stays wrong is counted once in so long, not with every cycle.
 AGAIN_S: Final = 10.0
-KINDS: Final = (alarms.NODE, alarms.STAGE, alarms.POOL, alarms.CYCLE)
+KINDS: Final = (alarms.NODE, alarms.STAGE, alarms.POOL, alarms.PROFILE, alarms.CYCLE)
 
 Found = Mapping[str, Mapping[str, str]]
 

@@ -14,7 +14,7 @@ from controlplane.jobs import service
 from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
 from controlplane.live.questions import MOST_WAITING, Answers
-from scheduler import profiles
+from controlplane.pools import profiles
 from scheduler.core.consolidate import Advice, advise
 from scheduler.core.lifecycle import Cause, State
 from scheduler.core.types import Snapshot

@@ -18,7 +18,6 @@ from controlplane.fleet import alarms
 from controlplane.live.alarms import Alarms
 from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
-from scheduler import profiles
 from scheduler.core import aside
 from scheduler.core.cycle import run
 
@@ -69,7 +68,7 @@ def cycle() -> None:
                 return
             began, _last_at = time.perf_counter(), clock()
             try:
-                done = run(_store, profiles.named, _last_at, _planner)
+                done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:
                 raise  # it is away or busy, which other places tell
             except Exception as error:

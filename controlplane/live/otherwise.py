@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from controlplane.jobs.models import Job
 from controlplane.live.questions import MOST_WAITING, Answers
+from controlplane.pools import profiles
 from controlplane.pools.models import PriorityClass
-from scheduler import profiles
 from scheduler.core import counterfactual, engine
 from scheduler.core.counterfactual import Findings
 from scheduler.core.types import Snapshot

@@ -14,7 +14,7 @@ from controlplane.live.lengths import Lengths
 from controlplane.live.memory import Memory
 from controlplane.live.reports import ACTS, moment, shown
 from controlplane.live.store import LiveStore, clock
-from scheduler import profiles
+from controlplane.pools import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.engine import plan as think
 from scheduler.core.feasible import never_fits

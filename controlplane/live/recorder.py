@@ -25,10 +25,11 @@ from controlplane import changes
 from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
+from controlplane.pools.profiles import spec_of
 from scheduler.core.clauses import plain
 from scheduler.core.cycle import Cycle
 from scheduler.core.types import Resize, Stop, Wait
-from scheduler.decisions import canonical, code, difference, log, replay
+from scheduler.decisions import canonical, code, difference, log
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class Recorder:
             at=one.at,
             code=code.version(),
             profiles=names,
-            specs=replay.specs_of(names),
+            specs={name: dict(spec_of(name)) for name in set(names.values())},
             snapshot=cycle.snapshot,
             plan=cycle.plan,
             digest=canonical.digest(cycle.plan),

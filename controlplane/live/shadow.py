@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from django.conf import settings
+from django.db import connection
 
+from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision, Shadow
+from controlplane.pools import profiles
 from controlplane.pools.models import Pool
-from scheduler import profiles
 from scheduler.core.clauses import plain
 from scheduler.core.types import Plan
 from scheduler.decisions import difference, log, replay
 from scheduler.decisions.log import Record
+
+MOST_CYCLES: Final = 1_000
 
 
 def think_beside(decision_id: int) -> Shadow | None:
@@ -25,18 +30,74 @@ def think_beside(decision_id: int) -> Shadow | None:
     record = log.find(settings.DECISIONS, decision_id)
     if record is None:
         return None
-    chosen = replay.profiles_of(record) | {name: profiles.named(beside[name]) for name in beside}
+    others, unknown = {}, {}
+    for pool, name in beside.items():
+        try:
+            others[pool] = profiles.named(name)
+        except ValueError as error:
+            unknown[pool] = f"nothing thinks beside its profile: {error}"
+    alarms.raised(alarms.SHADOW, unknown)
     began = time.perf_counter()
-    plan = replay.under(record, chosen)
+    plan = replay.under(record, replay.profiles_of(record) | others)
     took_s = time.perf_counter() - began
     seen = difference.compare(record.plan, plan)
     return Shadow.objects.create(
         decision_id=decision_id,
-        profile="+".join(sorted(set(beside.values())))[:100],
+        profile="+".join(sorted({beside[pool] for pool in others}))[:100],
         duration_ms=round(took_s * 1000, 3),
         differs=seen.any,
         difference=in_words(record, seen, plan),
+        by_pool={pool: _counted(record, plan, pool, beside[pool]) for pool in sorted(others)},
     )
+
+
+def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, Any]:
+    """How many stages of one pool the two plans treat otherwise; ``earlier_s`` is the mean over those that wait."""
+    among = {one.id for one in record.snapshot.waiting if one.pool == pool}
+    among |= {one.id for one in record.snapshot.running if one.pool == pool}
+    seen = difference.compare(record.plan, plan, among)
+    return {
+        "profile": profile,
+        "differs": seen.any,
+        "only_active": len(seen.only_first),
+        "only_other": len(seen.only_second),
+        "elsewhere": len(seen.elsewhere),
+        "spared": len(seen.spared),
+        "evicted": len(seen.evicted),
+        "earlier_s": seen.earlier_s,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a shadow profile would have done in the last ``cycles`` in which it thought: in how many of them something
+    else, and how many stages of each sort in all. ``earlier_s`` is how much sooner those that wait were expected."""
+
+    profile: str
+    cycles: int
+    differing: int
+    only_active: int
+    only_other: int
+    elsewhere: int
+    spared: int
+    evicted: int
+    earlier_s: float | None
+
+
+_OUTCOMES = """
+SELECT p.key, p.value->>'profile', count(*), count(*) FILTER (WHERE (p.value->>'differs')::bool),
+       sum((p.value->>'only_active')::int), sum((p.value->>'only_other')::int), sum((p.value->>'elsewhere')::int),
+       sum((p.value->>'spared')::int), sum((p.value->>'evicted')::int), avg((p.value->>'earlier_s')::float8)
+FROM (SELECT by_pool FROM jobs_shadow ORDER BY decision_id DESC LIMIT %s) s, jsonb_each(s.by_pool) p
+GROUP BY 1, 2
+"""
+
+
+def outcomes() -> dict[tuple[str, str], Outcome]:
+    """By pool and profile, over the last :data:`MOST_CYCLES` cycles in which anything thought beside."""
+    with connection.cursor() as cursor:
+        cursor.execute(_OUTCOMES, [MOST_CYCLES])
+        return {(pool, rest[0]): Outcome(*rest) for pool, *rest in cursor.fetchall()}
 
 
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -23,13 +24,18 @@ from controlplane.live.scaling import Scaling
 from controlplane.live.starts import Starts
 from controlplane.live.usage import Ledger
 from controlplane.live.usual import Usual
+from controlplane.pools.profiles import built, last_good, named
 from scheduler.core.ports import Applied
+from scheduler.core.profile import Profile
 from scheduler.core.types import Node, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.predict.lateness import Lateness
 from scheduler.profiles import DEFAULT, PROFILES
 
 _RULES = """
-SELECT (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM pools_pool p),
+SELECT (SELECT coalesce(json_agg(to_jsonb(p) || jsonb_build_object('number', v.number, 'spec', v.spec)
+                                 ORDER BY p.name), '[]')
+        FROM pools_pool p LEFT JOIN pools_profile f ON f.name = p.profile
+                          LEFT JOIN pools_profileversion v ON v.id = f.active_id),
        (SELECT coalesce(json_agg(p ORDER BY p.name), '[]') FROM access_project p),
        (SELECT coalesce(json_agg(to_jsonb(q) || jsonb_build_object('project', p.name)
                                  ORDER BY p.name, q.kind, q.model, q.normalised), '[]')
@@ -58,7 +64,7 @@ class LiveStore:
         self._reports = Reports()
         self._nodes, self._waiting, self._running = Lasting[Node](), Lasting[Stage](), Lasting[Running]()
         # The profile that decided last in each pool, by the pool's name.
-        self._deciding: dict[str, str] = {}
+        self._deciding: dict[str, Profile] = {}
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
         self.aside: dict[str, dict[str, str]] = {}
 
@@ -76,7 +82,8 @@ class LiveStore:
         self.aside = {
             alarms.NODE: bad_nodes,
             alarms.STAGE: {**self.history.aside, **self._holders.aside, **self._queue.aside},
-            alarms.POOL: unknown,
+            alarms.POOL: {},
+            alarms.PROFILE: unknown,
         }
         used = self.ledger.used(now)
         return Snapshot(
@@ -100,7 +107,7 @@ class LiveStore:
             pools=tuple(
                 Pool(
                     name=pool["name"],
-                    profile=self._deciding[pool["name"]],
+                    profile=self._deciding[pool["name"]].name,
                     stopped_by=pool["stopped_by"],
                     default_limit_s=float(pool["default_limit_s"]),
                     max_limit_s=float(pool["max_limit_s"]),
@@ -115,16 +122,31 @@ class LiveStore:
             maintenance=maintenance.as_seen(windows, nodes),
         )
 
-    def _choose_profiles(self, pools: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Notes which profile decides in each pool, and returns what is wrong by the pool's name. Where the pool's own
-        does not exist, the one that decided there last goes on, or the default where this process knows of none."""
-        known = {pool["name"]: pool["profile"] for pool in pools if pool["profile"] in PROFILES}
-        self._deciding = {pool["name"]: self._deciding.get(pool["name"], DEFAULT) for pool in pools} | known
-        return {
-            pool["name"]: f"there is no profile {pool['profile']}; {self._deciding[pool['name']]} decides instead"
-            for pool in pools
-            if pool["name"] not in known
-        }
+        cannot decide, the one that decided there last goes on; where this process knows of none, the last version that
+        can, or the default."""
+        chosen, wrong = {}, {}
+        for pool in pools:
+            name, profile = pool["name"], pool["profile"]
+            version = profile if profile in PROFILES else f"{profile}@{pool['number']}"
+            fault = f"there is no profile {profile}"
+            try:
+                if profile in PROFILES:
+                    chosen[name] = named(profile)
+                elif pool["number"] is not None:
+                    chosen[name] = built(version, pool["spec"])
+            except ValueError as error:
+                fault = f"its profile {version} cannot be used: {error}"
+            if name not in chosen:
+                chosen[name] = self._deciding.get(name) or last_good(profile) or named(DEFAULT)
+                wrong[name] = f"{fault}; {chosen[name].name} decides instead"
+        self._deciding = chosen
+        return wrong
+
+    def profile(self, name: str) -> Profile:
+        """The profile of this name among those that decide in the pools as they were loaded last."""
+        return next((one for one in self._deciding.values() if one.name == name), None) or named(name)
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
         """Makes the plan true, and writes what it says of those that wait."""

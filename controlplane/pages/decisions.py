@@ -12,9 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import is_staff
+from controlplane.pages.profiles import laid_out
 from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
-from scheduler.profiles import PROFILES
+from controlplane.pools import profiles
 
 FILTERS = ("did", "job", "code", "cursor")
 PER_PAGE = 50
@@ -95,7 +96,8 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
     body, after = answer.body, int(chosen.get("after", "0")[:9])
     other = request.GET.get("with", "")
     under = None
-    if other in PROFILES and body["recorded"]:
+    known = profiles.names()
+    if other in known and body["recorded"]:
         under = _under(read(request, f"/decisions/{number}/difference?{urlencode({'profile': other})}").body)
     decision = body["decision"]
     shadow = decision["shadow"]
@@ -118,8 +120,9 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
             "previous": str(max(0, after - MOST_SHOWN)) if after else "",
             "shadow": _under(shadow) if shadow else None,
             "under": under,
+            "specs": [{"name": name, "text": laid_out(spec)} for name, spec in body["specs"].items()],
             "other": other,
-            "profiles": list(PROFILES),
+            "profiles": known,
             "may_take": is_staff(request.user),  # type: ignore[arg-type]
         },
         place="decisions",

@@ -36,6 +36,7 @@ PLACES = (
     Place("timeline", gettext_lazy("Timeline"), "/timeline", "t"),
     Place("nodes", gettext_lazy("Nodes"), "/nodes", "n"),
     Place("decisions", gettext_lazy("Decisions"), "/decisions", "d", on_phone=False),
+    Place("profiles", gettext_lazy("Profiles"), "/profiles", "p", on_phone=False),
     Place("simulations", gettext_lazy("Simulations"), "/simulations", "m", on_phone=False),
 )
 

@@ -181,6 +181,8 @@ ALARMED = (
     _("{stage} runs here and cannot be planned: {fault}"),
     _("no cycle comes through: {fault}"),
     _("there is no profile {name}; {other} decides instead"),
+    _("its profile {version} cannot be used: {fault}; {other} decides instead"),
+    _("nothing thinks beside its profile: {fault}"),
     _("nothing is learned from it: {fault}"),
     _("why it waits cannot be written: {fault}"),
     _("a decision has no row: {fault}"),

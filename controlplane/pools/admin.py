@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.contrib import admin
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
 
-from controlplane.pools.models import Pool, PriorityClass, Quota
-from scheduler.profiles import PROFILES
+from controlplane.pools import profiles
+from controlplane.pools.models import Pool, PriorityClass, Profile, ProfileVersion, Quota
+from controlplane.sentences import in_language
+
+
+def _choices() -> list[tuple[str, str]]:
+    return [(name, name) for name in profiles.names()]
 
 
 class PoolForm(forms.ModelForm):
     """Offers the profiles that there are."""
 
-    profile = forms.ChoiceField(choices=[(name, name) for name in PROFILES])
+    profile = forms.ChoiceField(choices=_choices)
     shadow_profile = forms.ChoiceField(
-        choices=[("", "–"), *((name, name) for name in PROFILES)],
+        choices=lambda: [("", "–"), *_choices()],
         required=False,
         help_text=Pool._meta.get_field("shadow_profile").help_text,
     )
@@ -52,6 +62,103 @@ class PoolAdmin(admin.ModelAdmin):
         "stopped_by",
     ]
     search_fields = ["name"]
+
+
+class ProfileForm(forms.ModelForm):
+    """A profile with the spec that decides, or that of its newest version; a changed spec is a new version."""
+
+    copy_of = forms.ChoiceField(
+        choices=lambda: [("", "–"), *_choices()],
+        required=False,
+        label=_("Copy of"),
+        help_text=_("Begins with what this one says, where no spec is given."),
+    )
+    spec = forms.JSONField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 24, "cols": 100, "class": "vLargeTextField"}),
+        help_text=_("Policies with their parameters and weights, and settings. A changed one becomes a new version."),
+    )
+    note = forms.CharField(max_length=200, required=False, help_text=_("What this version is for."))
+    unseen = forms.BooleanField(
+        required=False,
+        label=_("Switch on unseen"),
+        help_text=_("Without a finished preview. A version is previewed on the page of its profile."),
+    )
+
+    class Meta:
+        model = Profile
+        fields = ["name", "description", "active"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        versions = ProfileVersion.objects.filter(profile=self.instance if self.instance.pk else None)
+        self.newest = versions.select_related("profile").first()
+        if "active" in self.fields:
+            self.fields["active"].queryset = versions  # type: ignore[attr-defined]
+            self.fields["active"].required = self.instance.active is not None
+        if self.newest and "spec" in self.fields:
+            self.fields["spec"].initial = self.newest.spec
+
+    def clean(self) -> dict[str, Any]:
+        """Refuses what could not decide, with the sentence of the engine."""
+        given = super().clean() or {}
+        spec = given.get("spec")
+        if spec is None and given.get("copy_of"):
+            spec = given["spec"] = dict(profiles.spec_of(given["copy_of"]))
+        if spec is None and "spec" not in self.errors:
+            self.add_error("spec", ValidationError(_("Give a spec, or choose one to copy.")))
+        elif spec is not None:
+            try:
+                profiles.check(given.get("name") or self.instance.name, spec)
+            except profiles.Refused as error:
+                self.add_error("spec", in_language(error.args[0]))
+        chosen = given.get("active")
+        if chosen and chosen != self.instance.active and not given.get("unseen") and not profiles.is_seen(chosen):
+            self.add_error("active", ValidationError(_("It was not previewed; preview it, or switch it on unseen.")))
+        return given
+
+
+@admin.register(Profile)
+class ProfileAdmin(admin.ModelAdmin):
+    """Own profiles. Those that come along are in the list of profiles of the dashboard, and can be copied."""
+
+    form = ProfileForm
+    list_display = ["name", "active", "description"]
+    search_fields = ["name"]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Profile | None = None) -> list[str]:
+        return ["name"] if obj else []
+
+    def get_fields(self, request: HttpRequest, obj: Profile | None = None) -> list[Any]:
+        first = ["active", "unseen"] if obj else ["copy_of"]
+        return ["name", "description", *first, "spec", "note"]
+
+    def save_model(self, request: HttpRequest, obj: Profile, form: Any, change: bool) -> None:
+        """Writes a version where the spec is another one, and switches on the one that is chosen."""
+        given, by = form.cleaned_data, request.user.get_username()
+        if not change:
+            made = profiles.create(obj.name, given["spec"], by=by, description=obj.description, note=given["note"])
+            obj.pk = made.pk
+            return
+        Profile.objects.filter(pk=obj.pk).update(description=obj.description)
+        if form.newest is None or given["spec"] != form.newest.spec:
+            version = profiles.revise(obj, given["spec"], by=by, note=given["note"])
+            self.message_user(request, _("Version %(n)d is written; it decides nowhere yet.") % {"n": version.number})
+        chosen = given["active"]
+        if chosen and "active" in form.changed_data:
+            profiles.activate(chosen, by=by, unseen=given["unseen"])
+
+    def has_delete_permission(self, request: HttpRequest, obj: Profile | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and not (obj and any(profiles.users(obj.name)))
+
+    def delete_model(self, request: HttpRequest, obj: Profile) -> None:
+        profiles.delete(obj)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """One by one: deleting several at once would not ask whether a pool has one of them."""
+        found = super().get_actions(request)
+        found.pop("delete_selected", None)
+        return found
 
 
 @admin.register(Quota)

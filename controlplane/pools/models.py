@@ -16,13 +16,62 @@ from controlplane.pools import kinds
 from scheduler.core import retry
 from scheduler.profiles import PROFILES
 
+MOST_NAMED = 50
+
 
 def known_profile(name: str) -> None:
-    """Raises ValidationError where no such profile exists."""
-    if name not in PROFILES:
+    """Raises ValidationError where a pool cannot have a profile of that name."""
+    own = Profile.objects.exclude(active=None).order_by("name").values_list("name", flat=True)
+    if name not in PROFILES and name not in own:
+        known = ", ".join([*PROFILES, *own[:MOST_NAMED]])
         raise ValidationError(
-            _("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": ", ".join(PROFILES)}
+            _("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": known}
         )
+
+
+def own_name(name: str) -> None:
+    """Raises ValidationError for a name that one of the profiles that come along has."""
+    if name in PROFILES:
+        raise ValidationError(
+            _("The profile %(name)s comes along and stays as it is; copy it under another name."), params={"name": name}
+        )
+
+
+class Profile(models.Model):
+    """A profile of this installation's own: a name for versions. Pools that name it run the ``active`` one; until there
+    is one, no pool may have it. Those that come along are in the code and have no row."""
+
+    name = models.CharField(max_length=40, unique=True, validators=[slug, own_name])
+    description = models.CharField(max_length=200, blank=True)
+    active = models.ForeignKey("ProfileVersion", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ProfileVersion(models.Model):
+    """One state of a profile, which never changes. ``preview`` is the simulation that compared it with what decided
+    before; empty where it was switched on unseen."""
+
+    profile = models.ForeignKey(Profile, on_delete=models.CASCADE, related_name="versions")
+    number = models.PositiveIntegerField()
+    spec = models.JSONField()
+    note = models.CharField(max_length=200, blank=True)
+    made_by = models.CharField(max_length=150)
+    made_at = models.DateTimeField(auto_now_add=True)
+    preview = models.ForeignKey("simulations.Simulation", null=True, on_delete=models.SET_NULL, related_name="+")
+    activated_by = models.CharField(max_length=150, blank=True)
+    activated_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-number"]
+        constraints = [models.UniqueConstraint("profile", "number", name="profile_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.number}"
 
 
 class Pool(models.Model):

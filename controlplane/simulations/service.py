@@ -12,14 +12,18 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.access.models import User
 from controlplane.access.permissions import visible_jobs
+from controlplane.pools.models import Pool
+from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history
 from controlplane.simulations.models import OPEN, Phase, Simulation
+from scheduler.profiles import PROFILES
 from scheduler.scenario.scenario import Limits, ScenarioError, build
 
 log = logging.getLogger(__name__)
@@ -38,10 +42,11 @@ class TooMany(Exception):
 def submit(body: dict[str, Any], user: User) -> Simulation:
     """Accepts a scenario and starts its process once the row is there.
 
-    ``trace.history`` (``{"days": 7}``) stands for the finished stages that the user may see. Raises ``ScenarioError``
-    for what cannot be and :class:`TooMany` where too many run.
+    ``trace.history`` (``{"days": 7}``, of one ``pool`` where that is named) stands for the finished stages that the
+    user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
+    cannot be and :class:`TooMany` where too many run.
     """
-    scenario, source = _resolved(body, user)
+    scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
     settle_lost()
     if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
@@ -55,6 +60,19 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     return row
 
 
+def _with_own(body: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with the profiles as data where one of them is from the record."""
+    asked = body.get("profiles")
+    if not isinstance(asked, list) or all(name in PROFILES for name in asked if isinstance(name, str)):
+        return body
+    if len(asked) > LIMITS.cells or not all(isinstance(name, str) and len(name) <= 100 for name in asked):
+        return body  # refused by whoever reads it
+    try:
+        return {**body, "profiles": {name: spec_of(name) for name in asked}}
+    except ValueError as error:
+        raise ScenarioError("profiles", str(error)) from None
+
+
 def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     """The scenario with the user's own history in the place of ``trace.history``; and what its trace comes from."""
     trace = body.get("trace") or {"generate": {}}
@@ -64,10 +82,14 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
         return {**body, "trace": trace}, next((name for name in ("text", "generate", "file") if name in trace), "")
     asked = trace["history"] or {}
     days = asked.get("days", 7) if isinstance(asked, dict) else None
+    pool = asked.get("pool", "") if isinstance(asked, dict) else ""
     if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0 < days <= history.MOST_DAYS:
         problem = _("must be like {{days: 7}}, at most {most} days").format(most=history.MOST_DAYS)
         raise ScenarioError("trace.history", problem)
-    text = history.text(days, visible_jobs(user, "job__"), int(LIMITS.arrivals))
+    if not isinstance(pool, str) or (pool and not Pool.objects.filter(name=pool[:63]).exists()):
+        raise ScenarioError("trace.history.pool", _("there is no pool {name}").format(name=str(pool)[:63]))
+    condition = visible_jobs(user, "job__") & (Q(job__pool__name=pool) if pool else Q())
+    text = history.text(days, condition, int(LIMITS.arrivals))
     if not text:
         problem = _("no stage that you may see was completed in the last {days:g} days").format(days=days)
         raise ScenarioError("trace.history", problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,3 +70,14 @@ def capacity(view: View, pool: str, kind: str) -> float:
         milli = sum(device.capacity_milli for node in nodes for device in node.devices if device.kind == kind)
         known[pool, kind] = milli / 1000
     return known[pool, kind]
+
+
+def shuffled(models: Iterable[str], now: float, round_s: float, seed: int) -> list[str]:
+    """The models in the order of this round; the same for the same round, in whatever order they are named.
+
+    All orders are equally frequent. Sorting by a checksum of round and model would not do: checksums of words that
+    differ in their last letters only differ by a constant, and some orders would hardly ever come.
+    """
+    order = sorted(models)
+    random.Random(f"{seed} {int(now // round_s)}").shuffle(order)
+    return order

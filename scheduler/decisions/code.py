@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DECIDING = ("core", "policies", "predict")
+DECIDING = ("core", "policies", "predict", "research")
 
 
 @cache

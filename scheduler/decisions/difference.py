@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
@@ -35,13 +35,17 @@ class Difference:
         return bool(self.only_first or self.only_second or self.elsewhere or self.spared or self.evicted)
 
 
-def compare(first: Plan, second: Plan) -> Difference:
-    """How the second plan differs from the first."""
-    one = {start.stage: start.placement for start in first.starts}
-    two = {start.stage: start.placement for start in second.starts}
-    gone_one = {one.victim for one in first.stops}
-    gone_two = {one.victim for one in second.stops}
-    expected = {wait.stage: wait.expected.at for wait in second.waits if wait.expected}
+def compare(first: Plan, second: Plan, among: Container[str] | None = None) -> Difference:
+    """How the second plan differs from the first; with ``among`` only in what concerns these stages, by their ids."""
+
+    def counts(stage: str) -> bool:
+        return among is None or stage in among
+
+    one = {start.stage: start.placement for start in first.starts if counts(start.stage)}
+    two = {start.stage: start.placement for start in second.starts if counts(start.stage)}
+    gone_one = {one.victim for one in first.stops if counts(one.victim)}
+    gone_two = {one.victim for one in second.stops if counts(one.victim)}
+    expected = {wait.stage: wait.expected.at for wait in second.waits if wait.expected and counts(wait.stage)}
     shifts = [
         wait.expected.at - expected[wait.stage] for wait in first.waits if wait.expected and wait.stage in expected
     ]

@@ -2,68 +2,85 @@
 
 A policy is a frozen dataclass that bears the name of its file (``fair_share.py`` holds ``FairShare``); its fields are
 its parameters. It has any of the methods in ``scheduler.core.ports``: order, admit, groups, fits, score, choose,
-victims.
+victims. :mod:`scheduler.research` holds those that are only compared with.
 """
 
 from __future__ import annotations
 
 import importlib
-import math
 import pkgutil
-from dataclasses import MISSING, fields
+from collections.abc import Mapping
+from dataclasses import Field, fields
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 from scheduler.core.ports import ABILITIES
 from scheduler.core.sentences import _
 
+RESEARCH: Final = "scheduler.research"
+# What a parameter may be that names no range, and how long a list of numbers.
+MOST: Final = 1e9
+MOST_NUMBERS: Final = 16
+
 
 @cache
-def discover() -> dict[str, type]:
-    """All policies by name. Raises ``TypeError`` for a file that does not hold what its name says."""
+def discover(package: str = __name__) -> dict[str, type]:
+    """All policies of a package by name: these, or those of ``scheduler.research``. Raises ``TypeError`` for a file
+    that does not hold what its name says."""
     found = {}
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda one: one.name):
+    folder = importlib.import_module(package).__path__
+    for module in sorted(pkgutil.iter_modules(folder), key=lambda one: one.name):
         name = "".join(word.capitalize() for word in module.name.split("_"))
-        policy = getattr(importlib.import_module(f"{__name__}.{module.name}"), name, None)
+        policy = getattr(importlib.import_module(f"{package}.{module.name}"), name, None)
         if policy is None or not any(hasattr(policy, ability) for ability in ABILITIES):
-            raise TypeError(f"policies/{module.name}.py must hold a class {name} with one of {', '.join(ABILITIES)}")
+            raise TypeError(f"{package}.{module.name} must hold a class {name} with one of {', '.join(ABILITIES)}")
         found[module.name] = policy
     return found
 
 
-def build(name: str, params: dict[str, Any]) -> Any:
-    """The policy called ``name`` with these parameters; raises ``ValueError`` that lists what exists."""
-    known = discover()
+def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Any:
+    """The policy called ``name`` with these parameters. ``live`` allows only what a pool may have, and no baseline or
+    oracle. Raises ``ValueError`` that lists what there is."""
+    own, research = discover(), discover(RESEARCH)
+    if live and name in research:
+        problem = _('policy "{name}" is a yardstick for simulations; a pool may have {all}')
+        raise ValueError(problem.format(name=name, all=", ".join(own)))
+    known = own if live else own | research
     if name not in known:
         raise ValueError(_('there is no policy "{name}"; there are {all}').format(name=name, all=", ".join(known)))
-    allowed = [one.name for one in fields(known[name])]
+    allowed = {one.name: one for one in fields(known[name])}
     for param in params:
         if param not in allowed:
             takes = ", ".join(allowed) or _("no parameters")
             problem = _('policy "{name}" has no parameter "{param}"; it takes {takes}')
             raise ValueError(problem.format(name=name, param=param, takes=takes))
-        _check(name, param, params[param], known[name])
-    try:
-        return known[name](**params)
-    except TypeError as error:
-        raise ValueError(_('policy "{name}": {fault}').format(name=name, fault=error)) from None
+    return known[name](**{param: _checked(name, allowed[param], value) for param, value in params.items()})
 
 
-def _check(name: str, param: str, value: Any, policy: type) -> None:
-    """Raises ``ValueError`` for a value of another type than the parameter's default, or beyond its range: a field's
-    metadata may name one (``range``); without it a number is finite and not negative."""
-    found = next(one for one in fields(policy) if one.name == param)
-    default = found.default
-    if isinstance(default, bool) or not isinstance(default, (int, float)):
-        right = default is MISSING or default is None or isinstance(value, type(default))
-        if not right:
-            problem = _('policy "{name}": {param} must be of type {kind}, not {value!r}')
-            raise ValueError(problem.format(name=name, param=param, kind=type(default).__name__, value=value))
-        return
-    least, most = found.metadata.get("range", (0.0, math.inf))
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not least <= value <= most:
-        problem = _('policy "{name}": {param} must be a number of at least {least:g}, not {value!r}')
-        if math.isfinite(most):
+def _checked(name: str, param: Field[Any], value: Any) -> Any:
+    """The value of a parameter, which is of the type of its default: a flag, a list of numbers that grow, a whole
+    number or a number. A field's metadata may name a ``range``. Raises ``ValueError`` for anything else."""
+    if isinstance(param.default, bool):
+        if not isinstance(value, bool):
+            problem = _('policy "{name}": {param} must be true or false, not {value!r}')
+            raise ValueError(problem.format(name=name, param=param.name, value=value))
+        return value
+    least, most = param.metadata.get("range", (0.0, MOST))
+    kind = (int,) if isinstance(param.default, int) else (int, float)
+
+    def fits(one: Any) -> bool:
+        return isinstance(one, kind) and not isinstance(one, bool) and least <= one <= most
+
+    if not isinstance(param.default, tuple):
+        if not fits(value):
             problem = _('policy "{name}": {param} must be a number from {least:g} to {most:g}, not {value!r}')
-        raise ValueError(problem.format(name=name, param=param, least=least, most=most, value=value))
+            if kind == (int,):
+                problem = _('policy "{name}": {param} must be a whole number from {least:g} to {most:g}, not {value!r}')
+            raise ValueError(problem.format(name=name, param=param.name, least=least, most=most, value=value))
+        return value
+    grows = isinstance(value, (list, tuple)) and 0 < len(value) <= MOST_NUMBERS and all(map(fits, value))
+    if not grows or any(low >= high for low, high in pairwise(value)):
+        problem = _('policy "{name}": {param} must be 1 to {count} numbers that grow, from {least:g} to {most:g}')
+        raise ValueError(problem.format(name=name, param=param.name, count=MOST_NUMBERS, least=least, most=most))
+    return tuple(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,8 @@ class Balance:
     of whoever needs them. ``stay`` is what leaving a device must gain, as a share, so that nothing flaps. Needs scipy.
     """
 
-    head_start_s: float = 3_600.0
-    power: float = 1.0
+    head_start_s: float = field(default=3_600.0, metadata={"range": (1.0, 1e9)})
+    power: float = field(default=1.0, metadata={"range": (0.0, 10.0)})
     stay: float = 0.1
 
     def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class Deadline:
     cannot be met any more counts as nothing: it would only make others late too. Without a deadline it is 0.
     """
 
-    ahead_s: float = 86_400.0
+    ahead_s: float = field(default=86_400.0, metadata={"range": (1.0, 31_622_400.0)})
 
     def order(self, stage: Stage, view: View) -> float:
         if stage.deadline_at is None:

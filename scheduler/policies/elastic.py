@@ -29,7 +29,7 @@ class Elastic:
     worthwhile: float = field(default=0.1, metadata={"range": (0.0, 10.0)})
     horizon_s: float = 3600.0
     factor: float = 1.0
-    most_doublings: int = 5
+    most_doublings: int = field(default=5, metadata={"range": (0, 20)})
 
     def could(self, stage: Stage, view: View) -> bool:
         """Whether anybody has something to give back."""

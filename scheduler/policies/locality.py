@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class Locality:
     as the mean of the others; where no size is known each counts the same. That data must not leave a site is the
     engine's own law."""
 
-    gbps: float = 10.0
+    gbps: float = field(default=10.0, metadata={"range": (0.001, 1e6)})
 
     def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates | None:
         """The part of the time at each node that is not spent on waiting for inputs, from 0 to 1; the part of the

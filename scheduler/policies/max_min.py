@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from scheduler.core.fair import Part, parts
+from scheduler.core.fair import Part, parts, shuffled
 from scheduler.core.service import received_s
 from scheduler.core.types import Stage
 from scheduler.core.view import View
-from scheduler.policies.deal import shuffled
 
 # What makes stages alike here: the models, speeds and sizes of their ways, and their width.
 Sort = tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], float]
@@ -31,7 +30,7 @@ class MaxMin:
     """
 
     heterogeneous: bool = True
-    round_s: float = 360.0
+    round_s: float = field(default=360.0, metadata={"range": (1.0, 604_800.0)})
     seed: int = 0
 
     def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:

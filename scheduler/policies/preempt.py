@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler.core import price
 from scheduler.core.ports import Eviction
@@ -24,7 +24,7 @@ class Preempt:
 
     budget: int = 5
     per_cycle: int = 64
-    factor: float = 1.0
+    factor: float = field(default=1.0, metadata={"range": (0.001, 1e6)})
     look: int = 16
 
     def could(self, stage: Stage, view: View) -> bool:

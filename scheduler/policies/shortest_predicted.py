@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,7 @@ class ShortestPredicted:
     need a fifth more of what it has had.
     """
 
-    breadth: float = 1.0
+    breadth: float = field(default=1.0, metadata={"range": (0.0, 10.0)})
 
     def order(self, stage: Stage, view: View) -> float:
         return -predicted_left_s(stage, view) * float(width(stage) ** self.breadth)

@@ -31,6 +31,10 @@ SHOTS = (
     ("timeline-light", "/timeline", "light", 1440, "en-US", None),
     ("decision-light", "/decisions/2", "light", 1440, "en-US", None),
     ("simulation-light", "/simulations/1", "light", 1440, "en-US", None),
+    ("profiles-light", "/profiles", "light", 1440, "en-US", None),
+    ("profile-dark", "/profiles/night-shift", "dark", 1440, "en-US", None),
+    ("profile-zh", "/profiles/night-shift", "light", 1440, "zh-CN", None),
+    ("profiles-phone", "/profiles", "dark", 390, "en-US", 1500),
     ("submit-light", "/jobs/new?from={job}", "light", 1440, "en-US", None),
 )
 

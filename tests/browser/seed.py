@@ -6,6 +6,7 @@ past. Every node but one is simulated, and says so. Names that look like markup 
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import uuid
@@ -29,7 +30,8 @@ from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, 
 from controlplane.live import shadow
 from controlplane.live.recorder import Noted, Recorder
 from controlplane.live.store import LiveStore
-from controlplane.pools.models import Pool
+from controlplane.pools import profiles as own
+from controlplane.pools.models import Pool, ProfileVersion
 from controlplane.simulations import worker
 from controlplane.simulations.models import Simulation
 from scheduler import profiles
@@ -454,6 +456,7 @@ def plant(nodes: Sequence[str] = ("g01", "g02", "g03", "g04", "a01", "a02", "n01
     yard.measure()
     _decided(yard)
     _simulated(yard)
+    _own_profile(yard)
     return yard
 
 
@@ -485,7 +488,20 @@ def _decided(yard: Yard) -> None:
     Pool.objects.update(shadow_profile="fifo")
     for row in rows:
         shadow.think_beside(row.pk)
-    Pool.objects.update(shadow_profile="")
+    Pool.objects.exclude(name="default").update(shadow_profile="")
+
+
+def _own_profile(yard: Yard) -> None:
+    """A profile in two versions: the first decides nowhere and was previewed, the second is new."""
+    spec = json.loads(json.dumps(profiles.PROFILES["hybrid"]))
+    row = own.create("night-shift", spec, by="admin", description=f"Wide jobs first after hours {HOSTILE}")
+    first = row.versions.get()
+    ProfileVersion.objects.filter(pk=first.pk).update(preview=Simulation.objects.earliest("pk"))
+    own.activate(row.versions.get(), by="admin")
+    spec["policies"]["preempt"] = {"budget": 2}
+    spec["policies"]["power"] = {"weight": 2.0}
+    del spec["policies"]["hot_nodes"]
+    own.revise(row, spec | {"depth": 400}, by="admin", note="two preemptions at most, and less power")
 
 
 def _simulated(yard: Yard) -> None:

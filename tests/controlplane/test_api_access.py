@@ -28,19 +28,22 @@ READS = [
     "jobs/{number}/attempts",
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "nodes", "topology",
-    "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "projects", "projects/default", "quotas",
+    "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
+    "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows",
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
           "nodes/n1/drain", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
-          "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation"]  # fmt: skip
+          "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
+          "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
 OTHERS = {"maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
-          "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip
+          "profiles/{id}/versions", "profiles/{id}/versions/{id}/preview", "profiles/{id}/activate",
+          "profiles/{id}/delete", "simulations/{id}", "simulations/{id}/cancel"}  # fmt: skip
 
 
 def routes() -> set[str]:
@@ -55,7 +58,7 @@ def routes() -> set[str]:
 
 def test_every_route_stands_in_the_table() -> None:
     listed = {re.sub(r"\{\w+\}", "*", each) for each in [*READS, *WRITES, *OTHERS]}
-    listed = {re.sub(r"^(nodes|devices|pools|projects)/[\w-]+", r"\1/*", each) for each in listed}
+    listed = {re.sub(r"^(nodes|devices|pools|profiles|projects)/[\w-]+", r"\1/*", each) for each in listed}
     assert routes() == listed
 
 

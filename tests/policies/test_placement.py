@@ -16,9 +16,9 @@ from scheduler.policies.leftover import Leftover
 from scheduler.policies.locality import Locality
 from scheduler.policies.pack import Pack
 from scheduler.policies.power import Power
-from scheduler.policies.random import Random
 from scheduler.policies.spread import Spread
 from scheduler.policies.topology import Topology
+from scheduler.research.random import Random
 from tests.core.worlds import node, running, stage, starts, think, waits, way
 
 

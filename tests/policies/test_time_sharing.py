@@ -9,23 +9,24 @@ import pytest
 
 from scheduler import profiles
 from scheduler.core import engine
+from scheduler.core.fair import shuffled
 from scheduler.core.profile import Profile
 from scheduler.core.types import Estimate, Plan, Running, Snapshot
 from scheduler.core.view import View
 from scheduler.policies.attained_service import AttainedService
 from scheduler.policies.balance import Balance
 from scheduler.policies.deadline import Deadline
-from scheduler.policies.deal import Deal, shuffled
 from scheduler.policies.finish_time_fairness import FinishTimeFairness
 from scheduler.policies.foreground import Foreground
 from scheduler.policies.gang import Gang
 from scheduler.policies.heterogeneity import Heterogeneity
 from scheduler.policies.max_min import MaxMin
 from scheduler.policies.min_runtime import MinRuntime
-from scheduler.policies.oracle_remaining_service import OracleRemainingService
-from scheduler.policies.oracle_remaining_time import OracleRemainingTime
 from scheduler.policies.preemption_budget import PreemptionBudget
 from scheduler.policies.shortest_predicted import ShortestPredicted
+from scheduler.research.deal import Deal
+from scheduler.research.oracle_remaining_service import OracleRemainingService
+from scheduler.research.oracle_remaining_time import OracleRemainingTime
 from tests.core.worlds import NOW, node, running, stage, starts, think, way
 
 ONE = (node("a", 1),)

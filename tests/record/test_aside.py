@@ -145,11 +145,11 @@ def test_a_pool_whose_profile_is_gone_goes_on_with_the_one_that_decided_last(liv
     loop.cycle()
     assert states(job)["main"] == "STARTING"
     assert decided_with("lost") == "fifo"
-    assert said(alarms.POOL) == {"lost": "there is no profile of-last-year; fifo decides instead"}
+    assert said(alarms.PROFILE) == {"lost": "there is no profile of-last-year; fifo decides instead"}
     Pool.objects.filter(name="lost").update(profile="dynamic")
     loop.cycle()
     assert decided_with("lost") == "dynamic"
-    assert not said(alarms.POOL)
+    assert not said(alarms.PROFILE)
 
 
 def test_a_pool_whose_profile_was_never_known_is_decided_by_the_default(live: Yard) -> None:
@@ -160,7 +160,7 @@ def test_a_pool_whose_profile_was_never_known_is_decided_by_the_default(live: Ya
     loop.cycle()
     assert states(job)["main"] == "STARTING"
     assert decided_with("lost") == "hybrid"
-    assert said(alarms.POOL) == {"lost": "there is no profile of-last-year; hybrid decides instead"}
+    assert said(alarms.PROFILE) == {"lost": "there is no profile of-last-year; hybrid decides instead"}
 
 
 def test_what_makes_the_engine_raise_is_found_and_set_aside(live: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

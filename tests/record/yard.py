@@ -16,8 +16,8 @@ from controlplane.jobs import record, service
 from controlplane.jobs.models import Job, Stage
 from controlplane.live import desired
 from controlplane.live.store import LiveStore, clock
+from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass
-from scheduler import profiles
 from scheduler.core import aside, engine
 from scheduler.core.cycle import Cycle, run
 from scheduler.decisions import canonical
@@ -142,7 +142,7 @@ class Yard:
     def cycle(self, now: float | None = None) -> Cycle:
         """One cycle as the live loop has it; what it decided follows from the snapshot alone."""
         now = clock() if now is None else now
-        done = run(self.store, profiles.named, now, self.planner)
+        done = run(self.store, self.store.profile, now, self.planner)
         anew = engine.plan(done.snapshot, profiles.of(done.snapshot.pools), now)
         assert canonical.digest(anew) == canonical.digest(done.plan)
         return done

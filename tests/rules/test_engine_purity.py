@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = sorted(
-    path for part in ("core", "policies", "predict", "sim") for path in (ROOT / "scheduler" / part).rglob("*.py")
-)
+PARTS = ("core", "policies", "predict", "research", "sim")
+PURE = sorted(path for part in PARTS for path in (ROOT / "scheduler" / part).rglob("*.py"))
 CORE = [path for path in PURE if "core" in path.parts]
 FOREIGN = {"django", "celery", "channels", "rest_framework", "redis", "agents", "controlplane", "switchyard"}
 # Names that give time, chance or surroundings to whoever calls them.

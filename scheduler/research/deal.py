@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from scheduler.core.fair import parts
+from scheduler.core.fair import parts, shuffled
 from scheduler.core.types import Stage
 from scheduler.core.view import View
 
@@ -16,7 +15,7 @@ class Deal:
     """In each round the models come in an order that looks like chance, and each goes to the first of the line that
     have nothing yet, as the published simulator of Gavel (OSDI 2020) does under all policies that ignore speeds."""
 
-    round_s: float = 360.0
+    round_s: float = field(default=360.0, metadata={"range": (1.0, 604_800.0)})
     seed: int = 0
 
     def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
@@ -28,14 +27,3 @@ class Deal:
             for rank, part in enumerate(known)
             for i, model in enumerate(part.models)
         }
-
-
-def shuffled(models: Iterable[str], now: float, round_s: float, seed: int) -> list[str]:
-    """The models in the order of this round; the same for the same round, in whatever order they are named.
-
-    All orders are equally frequent. Sorting by a checksum of round and model would not do: checksums of words that
-    differ in their last letters only differ by a constant, and some orders would hardly ever come.
-    """
-    order = sorted(models)
-    random.Random(f"{seed} {int(now // round_s)}").shuffle(order)
-    return order

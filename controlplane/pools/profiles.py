@@ -1,0 +1,206 @@
+"""Profiles as pools have them: those that come along, and own ones from the record, in versions.
+
+``hybrid`` names one that comes along, ``mine`` the active version of an own one, and ``mine@3`` its third version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane import changes
+from controlplane.pools.models import Pool, Profile, ProfileVersion
+from scheduler import profiles
+from scheduler.core.profile import Profile as Decider
+from scheduler.core.types import Pool as Seen
+from scheduler.profiles import PROFILES
+
+LARGEST: Final = 16_384
+MOST_PROFILES: Final = 200
+MOST_VERSIONS: Final = 1_000
+
+
+class Refused(ValueError):
+    """What cannot be done with a profile, as a sentence, and the field that is at fault."""
+
+    def __init__(self, sentence: str, field: str = "") -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+class Unseen(Refused):
+    """A version was to be switched on that no finished preview has shown."""
+
+
+def names() -> list[str]:
+    """The profiles that a pool may have."""
+    return [*PROFILES, *Profile.objects.exclude(active=None).values_list("name", flat=True)]
+
+
+def spec_of(name: str) -> Mapping[str, Any]:
+    """The profile of a name as data; raises ``ValueError`` where there is none."""
+    if name in PROFILES:
+        return PROFILES[name]
+    own, at, number = name.partition("@")
+    chosen = ProfileVersion.objects.filter(profile__name=own)
+    if at:
+        chosen = chosen.filter(number=int(number) if number.isdecimal() and len(number) < 9 else -1)
+    else:
+        chosen = chosen.filter(pk__in=Profile.objects.filter(name=own).values("active"))
+    spec: Mapping[str, Any] | None = chosen.values_list("spec", flat=True).first()
+    if spec is None:
+        known = ", ".join(names()[:50])
+        raise ValueError(_("There is no profile %(name)s; there are %(all)s.") % {"name": name[:60], "all": known})
+    return spec
+
+
+def named(name: str) -> Decider:
+    """The profile of a name; raises ``ValueError`` where there is none, or none that this engine understands."""
+    return profiles.named(name) if name in PROFILES else built(name, spec_of(name))
+
+
+def built(name: str, spec: Mapping[str, Any]) -> Decider:
+    """A version of an own profile; equal ones are built once. Raises ``ValueError`` as ``scheduler.profiles.load``."""
+    return _built(name, json.dumps(spec, sort_keys=True))
+
+
+@lru_cache(maxsize=256)
+def _built(name: str, text: str) -> Decider:
+    return profiles.load(name, json.loads(text), live=True)
+
+
+def last_good(name: str) -> Decider | None:
+    """The version of an own profile that was switched on last among those that this engine understands."""
+    chosen = ProfileVersion.objects.filter(profile__name=name).exclude(activated_at=None)
+    for number, spec in chosen.order_by("-activated_at").values_list("number", "spec"):
+        with contextlib.suppress(ValueError):
+            return built(f"{name}@{number}", spec)
+    return None
+
+
+def of(pools: Iterable[Seen]) -> dict[str, Decider]:
+    """The profile of each of these pools, by the pool's name."""
+    return {pool.name: named(pool.profile) for pool in pools}
+
+
+def takes_turns(name: str) -> bool:
+    """Whether the stages of a pool with this profile take turns; not so for a name that nobody knows."""
+    try:
+        return named(name).rotates != "none"
+    except ValueError:
+        return False
+
+
+def users(name: str) -> tuple[list[str], list[str]]:
+    """The pools that have this profile, and those that let it think beside theirs."""
+    pools = Pool.objects.order_by("name").values_list("name", flat=True)
+    return list(pools.filter(profile=name)), list(pools.filter(shadow_profile=name))
+
+
+def check(name: str, spec: Any) -> None:
+    """Raises :class:`Refused` with a sentence for what no pool could have as its profile, and for too many of them."""
+    versions = ProfileVersion.objects.filter(profile__name=name).count()
+    if versions >= MOST_VERSIONS:
+        raise Refused(_("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec")
+    if not versions and Profile.objects.count() >= MOST_PROFILES:
+        raise Refused(_("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name")
+    if len(json.dumps(spec)) > LARGEST:
+        raise Refused(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
+    _understood(name, spec)
+
+
+def _understood(name: str, spec: Any) -> None:
+    try:
+        profiles.load(name, spec, live=True)
+    except ValueError as error:
+        raise Refused(error.args[0], "spec") from None
+
+
+@transaction.atomic
+def create(name: str, spec: Any, *, by: str, description: str = "", note: str = "") -> Profile:
+    """A new profile with its first version, which is not active yet."""
+    row = Profile(name=name, description=description)
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        field, sentences = next(iter(error.message_dict.items()))
+        raise Refused(sentences[0], field) from None
+    check(name, spec)
+    row.save()
+    _version(row, spec, by, note)
+    return row
+
+
+@transaction.atomic
+def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVersion:
+    """A new version, which is not active yet."""
+    check(profile.name, spec)
+    Profile.objects.select_for_update().get(pk=profile.pk)
+    return _version(profile, spec, by, note)
+
+
+def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
+    newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
+    _tell()
+    return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
+
+
+def is_seen(version: ProfileVersion) -> bool:
+    """Whether a finished preview has shown what it does, or it has decided before."""
+    return version.activated_at is not None or (version.preview is not None and version.preview.phase == "DONE")
+
+
+@transaction.atomic
+def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
+    """Lets all pools of the profile decide by this version from the next cycle on. Raises :class:`Unseen` where no
+    finished preview has shown what it does, unless that is wanted (``unseen``)."""
+    if not (unseen or is_seen(version)):
+        raise Unseen(
+            _("version %(number)d was not previewed; preview it, or switch it on unseen") % {"number": version.number}
+        )
+    _understood(version.profile.name, version.spec)
+    ProfileVersion.objects.filter(pk=version.pk).update(activated_by=by[:150], activated_at=timezone.now())
+    Profile.objects.filter(pk=version.profile_id).update(active=version)
+    _tell()
+    transaction.on_commit(changes.wake)
+
+
+@transaction.atomic
+def delete(profile: Profile) -> None:
+    """Deletes it with its versions; raises :class:`Refused` while a pool has it."""
+    if pools := sorted({pool for some in users(profile.name) for pool in some}):
+        raise Refused(
+            _("%(name)s is the profile of %(pools)s; give them another first")
+            % {"name": profile.name, "pools": ", ".join(pools[:20])}
+        )
+    profile.delete()
+    _tell()
+
+
+def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None) -> None:
+    """Gives a pool another profile, or another one to think beside it (empty: none), from the next cycle on."""
+    changed = {"profile": profile, "shadow_profile": shadow}
+    wanted = {field: name for field, name in changed.items() if name is not None}
+    for field, name in wanted.items():
+        setattr(pool, field, name)
+    try:
+        pool.full_clean()
+    except ValidationError as error:
+        field, sentences = next(iter(error.message_dict.items()))
+        raise Refused(sentences[0], field) from None
+    pool.save(update_fields=list(wanted))
+    _tell()
+    transaction.on_commit(changes.wake)
+
+
+def _tell() -> None:
+    transaction.on_commit(lambda: changes.announce("profiles"))
