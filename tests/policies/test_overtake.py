@@ -1,4 +1,4 @@
-"""Who will soon be done overtakes, within a class, who still takes long: worlds, and laws searched for by Hypothesis."""
+"""Who will soon be done overtakes, within a class, who still takes long: worlds, and laws that Hypothesis searches."""
 
 from __future__ import annotations
 
