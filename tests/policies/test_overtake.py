@@ -60,6 +60,24 @@ def test_the_one_that_takes_longest_makes_room_for_the_shortest() -> None:
     assert found == [("s002", "r007")], "the other has not long to wait: one that runs is nearly done"
 
 
+def test_nobody_who_is_nearly_done_is_stopped_beside_one_who_is_not() -> None:
+    def world(since: float) -> Snapshot:
+        going = (long(7, "gpu0"), long(8, "gpu1", p50=HOUR, p90=1.1 * HOUR, since=since))
+        return Snapshot((node("a", 2),), (stage(1, 2, p50=600.0),), going)  # type: ignore[arg-type]
+
+    assert stopped(world(60.0)) == [("s001", "r007"), ("s001", "r008")]
+    assert stopped(world(HOUR - 300.0)) == []
+
+
+def test_the_work_of_many_devices_is_not_lost_for_one() -> None:
+    def world(gpus: int) -> Snapshot:
+        wide = running(7, {"a": [f"gpu{i}" for i in range(8)]}, p50=4 * HOUR, since=HOUR)
+        return Snapshot((node("a", 8),), (stage(1, gpus, p50=600.0),), (wide,))
+
+    assert stopped(world(8)) == [("s001", "r007")]
+    assert stopped(world(1)) == [], "eight device-hours would be lost, to save three"
+
+
 def test_what_is_not_known_gives_way_when_it_has_had_much() -> None:
     """All have the same wide estimate: who has run for long will probably run for long still."""
 
