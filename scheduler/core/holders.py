@@ -29,7 +29,8 @@ class Holders:
     ``gives`` are the milli of accelerators that it would give back on that node,
     or of cores where it has none, ``project`` is whose it is (a code).
     ``p50_s`` and ``p90_s`` are its estimate, ``ran_s`` what it had run before this attempt, all on a device of speed 1,
-    and ``rate`` is how fast it runs; ``is_due`` tells that it has a deadline.
+    and ``rate`` is how fast it runs; ``is_spared`` tells that nobody of its own class
+    stops it: it has a deadline, or it gives nodes back instead.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -49,7 +50,7 @@ class Holders:
         self.p90_s: Column = np.ones(_START)
         self.ran_s: Column = np.zeros(_START)
         self.rate: Column = np.ones(_START)
-        self.is_due: Column = np.zeros(_START, dtype=np.bool_)
+        self.is_spared: Column = np.zeros(_START, dtype=np.bool_)
         self.project: Column = np.zeros(_START, dtype=np.int64)
         # What is left of each, and as of when; of what was entered since nothing.
         self._left: tuple[float, Column] | None = None
@@ -95,7 +96,7 @@ class Holders:
         self.safe_until[at] = [
             stage.started_at + stage.min_runtime_s if stage.min_runtime_s else -np.inf for stage in stages
         ]
-        self.is_due[at] = [stage.deadline_at is not None for stage in stages]
+        self.is_spared[at] = [stage.deadline_at is not None or stage.most_nodes > stage.least_nodes for stage in stages]
         self.preemptions[at] = [stage.preemptions for stage in stages]
         self.waited_s[at] = [
             stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at)

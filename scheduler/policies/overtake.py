@@ -25,10 +25,10 @@ class Overtake:
 
     What a stage still needs follows from its estimate and from how long it has run. Where the estimate is narrow, that
     is the shortest remaining time; where it is wide, who has run long is thought to run long still, and it is least
-    attained service. Nobody is stopped who needs less than ``factor`` times that delay, who has a deadline, or who was
-    stopped ``budget`` times already; nor for a project that has received more than theirs for its weight, beyond the
-    hysteresis of fair share. For the ``first`` shortest stages it is asked in each cycle, and at most ``per_cycle``
-    stages are stopped.
+    attained service. Nobody is stopped who needs less than ``factor`` times that delay, who has a deadline, who is
+    elastic and gives nodes back instead, or who was stopped ``budget`` times already; nor for a project that has
+    received more than theirs for its weight, beyond the hysteresis of fair share. For the ``first`` shortest stages it
+    is asked in each cycle, and at most ``per_cycle`` stages are stopped.
     """
 
     factor: float = field(default=1.5, metadata={"range": (1.0, 1e6)})
@@ -73,7 +73,7 @@ class Overtake:
         slots = slots[np.isin(slots, holders.of(self._yielding(stage, view), now))]
         delays_s = needs_s + holders.again_s[slots] + np.maximum(now - holders.saved_at[slots], 0.0)
         left_s = holders.left_s(now)[slots]
-        may = (left_s > self.factor * delays_s) & ~holders.is_due[slots]
+        may = (left_s > self.factor * delays_s) & ~holders.is_spared[slots]
         slots, delays_s, left_s = slots[may], delays_s[may], left_s[may]
         # Who would have been done nearly as soon costs more than who takes long.
         costs = delays_s * (1.0 + delays_s / left_s)

@@ -12,7 +12,7 @@ from scheduler.core.lifecycle import Health, NodeState, State
 from scheduler.core.types import Device, Quota, Running, Snapshot, Stage
 from scheduler.core.view import View
 from scheduler.profiles import named
-from tests.core.worlds import GIB, NOW, begun, ended, node, running, stage, think, way
+from tests.core.worlds import GIB, NOW, STEADY, begun, ended, node, running, stage, think, way
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
 
@@ -109,8 +109,6 @@ def test_higher_priority_is_never_stopped_and_equal_one_only_by_who_will_soon_be
 @settings(max_examples=60, deadline=None)
 def test_no_promise_is_delayed_while_all_goes_as_predicted(world: Snapshot) -> None:
     """Hybrid, without arrivals and evictions: once promised, an entry only ever moves to an earlier time."""
-    hybrid = named("hybrid")
-    profile = replace(hybrid, policies=tuple(one for one in hybrid.policies if one[0] not in hybrid.overtakes))
     world = replace(
         world,
         waiting=tuple(replace(one, priority=500, unmet=()) for one in world.waiting),
@@ -120,7 +118,7 @@ def test_no_promise_is_delayed_while_all_goes_as_predicted(world: Snapshot) -> N
     )
     now, promised = NOW, {}
     for _ in range(12):
-        plan = think(world, profile, now)
+        plan = think(world, STEADY, now)
         for start in plan.starts:
             assert now <= promised.get(start.stage, now) + 0.01
         for one in plan.waits:
