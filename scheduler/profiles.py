@@ -46,7 +46,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     # A timetable that is kept true while the world moves.
     "hybrid": {
-        "policies": {**_ORDER, **_PLACE, "hot_nodes": {"weight": 1000.0}, "backfill": {}, **_EVICT},
+        "policies": {**_ORDER, **_PLACE, "hot_nodes": {"weight": 1000.0}, "backfill": {}, **_EVICT, "overtake": {}},
         "timetable": "repair",
         "plan_with": "p50",
         "start_early": True,

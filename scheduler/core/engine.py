@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from scheduler.core import explain, rotation
 from scheduler.core.booking import Outcome
-from scheduler.core.eviction import ask_again, ask_for_followers, make_room
+from scheduler.core.eviction import ask_again, ask_for_followers, let_overtake, make_room
 from scheduler.core.garbage import uncollected
 from scheduler.core.gate import admitted, gate, is_gated
 from scheduler.core.leave import leave
@@ -145,6 +145,7 @@ def decide(view: View) -> Queue:
         ask_again(view, queue)
     walk(view, queue)
     ask_for_followers(view, queue, settle)
+    let_overtake(view, queue, settle)
     for pool in sorted(view.pools):
         move_forward(view, pool)
     stretch(view, now_slot)

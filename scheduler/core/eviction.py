@@ -1,4 +1,5 @@
-"""Whom to stop or to shrink for a stage: at its turn, again while it waits for its entry, and for those behind it."""
+"""Whom to stop or to shrink for a stage: at its turn, again while it waits for its entry, for those behind it, and in
+the end for who will soon be done."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from scheduler.core.gate import admitted, gate
 from scheduler.core.placement import later_slot
 from scheduler.core.queue import Queue, in_order
 from scheduler.core.repair import lift_behind
+from scheduler.core.shape import Shape
 from scheduler.core.sieve import could_evict
 from scheduler.core.types import Stage
 from scheduler.core.view import View
@@ -36,13 +38,7 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     if booking and (head := _head_of(view, booking, queue)):
         view.followers[stage.id] = head
         return
-    wait_s = profile.horizon_s
-    if booking:
-        wait_s = min(wait_s, booking.option.start_at - view.now)
-    else:
-        lengths = [(way, view.length_s(stage, way, profile.plan_with)) for way in shape.ways]
-        slots = [later_slot(view, stage, way, length, view.now) for way, length in lengths]
-        wait_s = min([wait_s, *(slot.start_at - view.now for slot in slots if slot)])
+    wait_s = _wait_s(view, stage, shape)
     for policy in profile.evicts:
         if not policy.could(stage, view):
             continue
@@ -89,6 +85,28 @@ def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Q
             settle(view, other, queue)
 
 
+def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
+    """Ask whom of their own class to stop for those who will soon be done. Who loses an entry by that is settled
+    anew."""
+    for pool in sorted(view.pools):
+        for policy in view.profile(pool).overtakes:
+            for stage in policy.overtakers(pool, view):
+                before = set(view.booked)
+                _ask(view, stage, [policy], queue)
+                for other in in_order(view, before - view.booked.keys() - {stage.id}, queue):
+                    settle(view, other, queue)
+
+
+def _wait_s(view: View, stage: Stage, shape: Shape) -> float:
+    """How long a stage that may start will wait if nobody is stopped for it, as far as the timetable reaches."""
+    profile = view.profile(stage.pool)
+    if stage.id in view.booked:
+        return min(profile.horizon_s, view.booked[stage.id].option.start_at - view.now)
+    lengths = [(way, view.length_s(stage, way, profile.plan_with)) for way in shape.ways]
+    slots = [later_slot(view, stage, way, length, view.now) for way, length in lengths]
+    return min([profile.horizon_s, *(slot.start_at - view.now for slot in slots if slot)])
+
+
 def _head_of(view: View, booking: Booking, queue: Queue) -> str:
     """Who of the same class has the first entry on a device of ``booking``, and stands before it in the queue."""
     held, at = {one.device for one in booking.option.grants}, view.positions(queue.slots)
@@ -105,17 +123,18 @@ def _head_of(view: View, booking: Booking, queue: Queue) -> str:
 
 
 def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> None:
-    """Stop others for a stage that has an entry, where one of the policies finds that worth its price."""
+    """Stop others for a stage that waits, where one of the policies finds that worth its price."""
     outcome = Outcome(stage, shape=view.shape(stage))
-    if gate(view, outcome) != view.now or not outcome.shape:
+    if gate(view, outcome) != view.now or not outcome.shape or outcome.shape.impossible:
         return
-    wait_s = view.booked[stage.id].option.start_at - view.now
+    wait_s = _wait_s(view, stage, outcome.shape)
     for policy in policies:
         if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
             continue
         eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
         if eviction is not None and not view.may_meet(stage, eviction.option):
-            view.unbook(stage.id)
+            if stage.id in view.booked:
+                view.unbook(stage.id)
             view.evict(stage, eviction)
             lift_behind(view, stage, queue)
             outcome.reasons.append(explain.preempting(view, eviction.victims))

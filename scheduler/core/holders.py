@@ -7,12 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler.core import price
-from scheduler.core.fleet import Fleet
+from scheduler.core.fleet import Fleet, Rates
 from scheduler.core.lifecycle import State
 from scheduler.core.line import Column
-from scheduler.core.types import Running
+from scheduler.core.service import middle_left_s
+from scheduler.core.types import Grant, Running
 
 _START = 64
+# What a spare slot holds where that is not zero.
+_SPARE = {"node": -1, "p50_s": 1, "p90_s": 1, "rate": 1, "stages": None}
 STOPPABLE = frozenset({State.STARTING, State.RUNNING, State.SUSPENDED})
 
 
@@ -25,6 +28,9 @@ class Holders:
     ``waited_s`` (how long after it could have it began);
     ``gives`` are the milli of accelerators that it would give back on that node,
     or of cores where it has none, ``project`` is whose it is (a code).
+    ``p50_s`` and ``p90_s`` are its estimate, ``ran_s`` what it had run before this attempt, all on a device of speed 1,
+    and ``rate`` is how fast it runs; ``is_spared`` tells that nobody of its own class
+    stops it: it has a deadline, or it gives nodes back instead.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -40,16 +46,22 @@ class Holders:
         self.preemptions: Column = np.zeros(_START)
         self.gives: Column = np.zeros(_START)
         self.waited_s: Column = np.zeros(_START)
+        self.p50_s: Column = np.ones(_START)
+        self.p90_s: Column = np.ones(_START)
+        self.ran_s: Column = np.zeros(_START)
+        self.rate: Column = np.ones(_START)
+        self.is_spared: Column = np.zeros(_START, dtype=np.bool_)
         self.project: Column = np.zeros(_START, dtype=np.int64)
+        # What is left of each, and as of when; of what was entered since nothing.
+        self._left: tuple[float, Column] | None = None
         self._projects: dict[str, int] = {}
         self._slots: dict[str, list[int]] = {}
         self._spare: list[int] = list(range(_START - 1, -1, -1))
 
-    def enter(self, stages: Iterable[Running]) -> None:
-        """Count those of the stages that may be stopped at all."""
-        found: list[tuple[int, Running, int, float, int]] = []
-        kinds = self._fleet.kinds
-        for stage in stages:
+    def enter(self, stages: Iterable[Running], rates: Iterable[float]) -> None:
+        """Count those of the stages that may be stopped at all; ``rates`` is how fast each runs."""
+        found: list[tuple[int, Running, int, float, int, float]] = []
+        for stage, rate in zip(stages, rates, strict=True):
             if not stage.preemptible or stage.state not in STOPPABLE or stage.evicted_for is not None:
                 continue
             weight = price.weight(stage.priority) * price.width(stage)
@@ -62,17 +74,21 @@ class Holders:
                     self._grow()
                 at = self._spare.pop()
                 slots.append(at)
-                special = [one.milli for one in grants if kinds.get(one.device, "") != "cpu"]
-                found.append((at, stage, row, weight, sum(special or [one.milli for one in grants])))
+                found.append((at, stage, row, weight, self._special(grants), rate))
         if found:
             self._write(found)
 
-    def _write(self, found: list[tuple[int, Running, int, float, int]]) -> None:
-        slots, stages, rows, weights, gives = zip(*found, strict=True)
+    def _write(self, found: list[tuple[int, Running, int, float, int, float]]) -> None:
+        slots, stages, rows, weights, gives, rates = zip(*found, strict=True)
         at, stakes = list(slots), [price.at_stake(stage) for stage in stages]
         for slot, stage in zip(slots, stages, strict=True):
             self.stages[slot] = stage
-        self.node[at], self.weight[at], self.gives[at] = rows, weights, gives
+        self._left = None
+        self.node[at], self.weight[at], self.gives[at], self.rate[at] = rows, weights, gives, rates
+        ran_s = np.array([self._ran_s(stage) for stage in stages])
+        self.ran_s[at] = ran_s
+        self.p50_s[at] = ran_s + [stage.estimate.p50_s for stage in stages]
+        self.p90_s[at] = ran_s + [stage.estimate.p90_s for stage in stages]
         self.priority[at] = [stage.priority for stage in stages]
         self.saved_at[at] = [saved_at for saved_at, _ in stakes]
         self.again_s[at] = [again_s for _, again_s in stakes]
@@ -80,6 +96,7 @@ class Holders:
         self.safe_until[at] = [
             stage.started_at + stage.min_runtime_s if stage.min_runtime_s else -np.inf for stage in stages
         ]
+        self.is_spared[at] = [stage.deadline_at is not None or stage.most_nodes > stage.least_nodes for stage in stages]
         self.preemptions[at] = [stage.preemptions for stage in stages]
         self.waited_s[at] = [
             stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at)
@@ -97,6 +114,19 @@ class Holders:
         """The slots of stages of a lower priority that are not safe now and were stopped less often than ``budget``."""
         may = (self.node >= 0) & (self.priority < priority) & (self.safe_until <= now) & (self.preemptions < budget)
         return np.flatnonzero(may)
+
+    def alike(self, priority: int, budget: int, now: float) -> Column:
+        """The slots of stages of just this priority that are not safe now and were stopped less often than
+        ``budget``."""
+        may = (self.node >= 0) & (self.priority == priority) & (self.safe_until <= now) & (self.preemptions < budget)
+        return np.flatnonzero(may)
+
+    def left_s(self, now: float) -> Rates:
+        """How much longer each will run, in the middle, on a device of speed 1; one value per slot."""
+        if self._left is None or self._left[0] != now:
+            ran_s = self.ran_s + self.rate * (now - self.began)
+            self._left = (now, middle_left_s(self.p50_s, self.p90_s, ran_s))
+        return self._left[1]
 
     def of(self, projects: Iterable[str], now: float) -> Column:
         """The slots of stages of these projects that are not safe now."""
@@ -122,10 +152,22 @@ class Holders:
         prices: Column = self.weight[slots] * (lost_s + self.again_s[slots])
         return prices
 
+    def _special(self, grants: Iterable[Grant]) -> int:
+        """The milli of accelerators among these, or of cores where there are none."""
+        grants = list(grants)
+        special = [one.milli for one in grants if self._fleet.kinds.get(one.device, "") != "cpu"]
+        return sum(special or [one.milli for one in grants])
+
+    def _ran_s(self, stage: Running) -> float:
+        if not stage.attained_device_s:
+            return 0.0
+        held = self._special(one for rank in stage.placement.grants for one in rank)
+        return stage.attained_device_s * 1000 / max(held, 1)
+
     def _grow(self) -> None:
         size = len(self.node)
         for name, column in vars(self).items():
             if isinstance(column, np.ndarray):
-                more = np.full_like(column, -1) if name == "node" else np.zeros_like(column)
+                more = np.full_like(column, _SPARE.get(name, 0))
                 setattr(self, name, np.concatenate([column, more]))
         self._spare += range(2 * size - 1, size - 1, -1)

@@ -137,6 +137,13 @@ class Evicts(Protocol):
 
 
 @runtime_checkable
+class Overtakes(Evicts, Protocol):
+    def overtakers(self, pool: str, view: View) -> Sequence[Stage]:
+        """Waiting stages of a pool for whom others of their own class may have to stop, the first to be asked for
+        first. ``victims`` is asked for these alone, when everybody else has had their turn."""
+
+
+@runtime_checkable
 class Protects(Protocol):
     def protects(self, running: Running, view: View) -> bool:
         """Whether this running stage may not be stopped now for another, whatever that would gain."""
@@ -207,6 +214,7 @@ ABILITIES: Final[dict[str, type]] = {
     "prefer": Prefers,
     "choose": Chooses,
     "victims": Evicts,
+    "overtakers": Overtakes,
     "protects": Protects,
     "allot": Allots,
     "turns_at": Turns,

@@ -98,8 +98,12 @@ class Profile:
     def evicts(self) -> tuple[Any, ...]:
         """The gentlest first: who can shrink gives back before what was lent is taken back, and that before anybody is
         stopped for another's sake."""
-        found = [policy for policy, _ in self._with("victims")]
+        found = [policy for policy, _ in self._with("victims") if policy not in self.overtakes]
         return tuple(sorted(found, key=lambda one: (not hasattr(one, "stakes"), not getattr(one, "by_project", False))))
+
+    @cached_property
+    def overtakes(self) -> tuple[Any, ...]:
+        return tuple(policy for policy, _ in self._with("overtakers"))
 
     @cached_property
     def reclaims(self) -> bool:

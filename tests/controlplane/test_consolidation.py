@@ -38,7 +38,8 @@ def scattered(town: Town) -> tuple[dict[str, Agent], list[Job], Job]:
         else:
             left[node] = job
             agent.set(stage(job), Phase.RUNNING, checkpoints=[Checkpoint(step=1, path="/shared/1", age_s=0.1)])
-    wide = town.job(**ASKED | {"devices": {"kind": "gpu", "count": 2}})
+    # It needs longer than those that run, so that nobody is stopped for it.
+    wide = town.job(devices={"kind": "gpu", "count": 2}, expected="12h", time_limit="24h")
     town.cycle()
     assert states(wide)["main"] == "PENDING"
     return machines, list(left.values()), wide

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.consolidate import advise
+from scheduler.core.profile import Profile
 from scheduler.core.types import Running, Snapshot
 from scheduler.profiles import named
-from tests.core.worlds import NOW, node, running, stage, starts, think, way
+from tests.core.worlds import NOW, STEADY, node, running, stage, starts, think, way
 
 
 def going(number: int, on: str, gpu: int, **more: Any) -> Running:
@@ -30,10 +31,10 @@ SCATTERED = Snapshot((node("a", 2), node("b", 2)), (stage(1, 2),), (going(1, "a"
 FIXED = tuple(replace(one, preemptible=False) for one in SCATTERED.running)
 
 
-@pytest.mark.parametrize("profile", ["hybrid", "dynamic"])
-def test_one_moves_to_the_other_so_that_two_devices_stand_together(profile: str) -> None:
+@pytest.mark.parametrize("profile", [STEADY, named("dynamic")], ids=lambda one: one.name)
+def test_one_moves_to_the_other_so_that_two_devices_stand_together(profile: Profile) -> None:
     assert "s001" not in starts(think(SCATTERED, profile))
-    (advice,) = advise(SCATTERED, named(profile), NOW)
+    (advice,) = advise(SCATTERED, profile, NOW)
     assert (advice.stage, len(advice.moves)) == ("s001", 1)
     assert advice.is_worth
     assert advice.price > 0
@@ -42,7 +43,7 @@ def test_one_moves_to_the_other_so_that_two_devices_stand_together(profile: str)
 
 def test_the_cheaper_one_moves() -> None:
     dear = replace(SCATTERED, running=(going(1, "a", 0, checkpoint_at=NOW - 500), going(2, "b", 1)))
-    (advice,) = advise(dear, named("hybrid"), NOW)
+    (advice,) = advise(dear, STEADY, NOW)
     assert [move.victim for move in advice.moves] == ["r002"]
 
 
@@ -59,7 +60,7 @@ def test_the_cheaper_one_moves() -> None:
     ],
 )
 def test_there_is_nothing_to_advise_where(why: str, world: Snapshot) -> None:
-    assert advise(world, named("hybrid"), NOW) == (), why
+    assert advise(world, STEADY, NOW) == (), why
 
 
 @given(st.data())

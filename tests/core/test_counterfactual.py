@@ -15,7 +15,7 @@ from scheduler.core.profile import Profile
 from scheduler.core.reasons import CATALOGUE, sentence
 from scheduler.core.types import Alternative, Maintenance, Node, Pool, Project, Quota, Snapshot, Stage
 from scheduler.profiles import PROFILES, load, named
-from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, begun, node, primary, running, stage, starts, think, waits, way
 
 HOUR = 3600.0
 DEFERRING = load("deferring", {**PROFILES["hybrid"], "policies": {"fair_share": {"defer_above": 1.0}, "gang": {}}})
@@ -51,7 +51,7 @@ class Case:
     code: str
     snapshot: Callable[[], Snapshot]
     kind: str = ""
-    profile: str | Profile = "hybrid"
+    profile: str | Profile = STEADY
     now: float = NOW
 
 
@@ -199,7 +199,7 @@ def test_every_code_has_its_world() -> None:
 
 def test_what_nobody_looked_at_yet_says_so() -> None:
     snap = world(stage(1, gpus=4), **GOING)
-    plan = engine.Planner().plan(snap, named("hybrid"), NOW)
+    plan = engine.Planner().plan(snap, STEADY, NOW)
     assert [one.reasons[0].code for one in plan.waits] == ["PendingEvaluation"]
 
 
@@ -263,40 +263,40 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
 
 def test_gates_are_opened_together_and_another_change_comes_on_top() -> None:
     both = world(stage(1, gpus=4, state=State.HELD, begin_at=NOW + 600), **GOING)
-    found = counterfactual.search(both, named("hybrid"), NOW, "s001")
+    found = counterfactual.search(both, STEADY, NOW, "s001")
     assert {tuple(one.kind for one in answer.changes) for answer in found.answers} >= {("release", "begin", "devices")}
 
 
 def test_what_it_costs_others_is_told() -> None:
     snap = world(stage(2), late(), gpus=1)
-    found = counterfactual.search(snap, named("hybrid"), NOW, "s001")
+    found = counterfactual.search(snap, STEADY, NOW, "s001")
     urgent = next(one for one in found.answers if one.changes[0].kind == "priority")
     assert urgent.instead_of == ("s002",)
 
 
 def test_who_must_be_stopped_first_is_told() -> None:
     going = running(7, {"a": ["gpu0"]}, priority=500, p50=50_000)
-    found = counterfactual.search(world(stage(1), gpus=1, running=(going,)), named("hybrid"), NOW, "s001")
+    found = counterfactual.search(world(stage(1), gpus=1, running=(going,)), STEADY, NOW, "s001")
     (raised,) = (one for one in found.answers if one.changes[0].kind == "priority")
     assert raised.preempts == ("r007",)
 
 
 def test_a_measured_duration_is_not_cut_off() -> None:
     snap = promised(late(p50=5000, p90=7200, time_limit_s=10 * HOUR))
-    found = counterfactual.search(snap, named("hybrid"), NOW, "s001")
+    found = counterfactual.search(snap, STEADY, NOW, "s001")
     assert not [one for one in found.answers if one.changes[-1].kind == "limit"]
 
 
 def test_the_search_is_bounded_and_says_where_it_stopped() -> None:
     snap = world(stage(1, gpus=64), **GOING)
-    found = counterfactual.search(snap, named("hybrid"), NOW, "s001", tries=2)
+    found = counterfactual.search(snap, STEADY, NOW, "s001", tries=2)
     assert (found.tries, found.cut) == (2, True)
 
 
 def test_what_starts_anyway_needs_nothing_and_what_does_not_wait_is_refused() -> None:
-    assert counterfactual.search(world(stage(1)), named("hybrid"), NOW, "s001").answers == ()
+    assert counterfactual.search(world(stage(1)), STEADY, NOW, "s001").answers == ()
     with pytest.raises(KeyError, match="s009"):
-        counterfactual.search(world(stage(1)), named("hybrid"), NOW, "s009")
+        counterfactual.search(world(stage(1)), STEADY, NOW, "s009")
 
 
 def test_every_sentence_takes_what_its_change_gives() -> None:

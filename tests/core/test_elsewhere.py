@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.feasible import never_fits
 from scheduler.core.reasons import sentence
 from scheduler.core.types import Node, Plan, Reason, Running, Snapshot
-from tests.core.worlds import NOW, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, node, primary, running, stage, starts, think, waits, way
 
 HOUR = 3600.0
 A = node("a", 1, labels={"rack": "r1", "site": "east"})
@@ -79,17 +79,17 @@ def busy(*names: str) -> tuple[Running, ...]:
 
 
 def test_it_is_told_where_only_what_it_avoids_is_free() -> None:
-    plan = think(Snapshot((A, B), (stage(1, avoid=("a",)),), busy("b")))
+    plan = think(Snapshot((A, B), (stage(1, avoid=("a",)),), busy("b")), STEADY)
     assert [one.code for one in waits(plan)["s001"].reasons] == ["NodesAvoided", "CapacityInsufficient"]
     assert only(plan, "NodesAvoided").params["nodes"] == 0
-    plan = think(Snapshot((A, C), (stage(1, site="east"),), busy("a")))
+    plan = think(Snapshot((A, C), (stage(1, site="east"),), busy("a")), STEADY)
     assert primary(plan, "s001") == "DataResidency"
 
 
 def test_it_is_not_told_where_other_things_keep_it_waiting_too() -> None:
-    plan = think(Snapshot((A, B), (stage(1, avoid=("a",)),), busy("a", "b")))
+    plan = think(Snapshot((A, B), (stage(1, avoid=("a",)),), busy("a", "b")), STEADY)
     assert [one.code for one in waits(plan)["s001"].reasons] == ["CapacityInsufficient"]
-    plan = think(Snapshot((A, B), (stage(1, gpus=2, avoid=("a",)),)))
+    plan = think(Snapshot((A, B), (stage(1, gpus=2, avoid=("a",)),)), STEADY)
     assert primary(plan, "s001") == "NoMatchingDevice"
 
 

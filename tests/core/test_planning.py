@@ -21,7 +21,7 @@ def test_each_pool_goes_by_its_own_mode() -> None:
     runs = {"alternatives": (way(1),), "since": 4000.0, "p50": 90_000.0, "checkpoint_at": NOW - 1}
     world = Snapshot(
         (node("a", 1), node("b", 1, pools=("turns",))),
-        (stage(1, p50=60), stage(2, p50=60, pool="turns")),
+        (stage(1, p50=80_000.0), stage(2, p50=60, pool="turns")),
         (
             running(7, {"a": ["gpu0"]}, **runs),
             running(8, {"b": ["gpu0"]}, pool="turns", attained_device_s=9000.0, **runs),
@@ -30,7 +30,7 @@ def test_each_pool_goes_by_its_own_mode() -> None:
     )
     plan = engine.plan(world, PROFILES, NOW)
     assert [(one.victim, one.stage) for one in plan.preempts] == [("r008", "s002")], (
-        "equals never preempt, but turns come"
+        "equals who need as long never preempt, but turns come"
     )
     assert {name: one.reasons[0].code for name, one in waits(plan).items()} == {
         "s001": "CapacityInsufficient",

@@ -28,6 +28,10 @@ from scheduler.core.types import (
 from scheduler.profiles import named
 
 NOW = 1_000_000.0
+# The default, but nobody is stopped for another of the same class.
+STEADY = replace(
+    named("hybrid"), policies=tuple(one for one in named("hybrid").policies if not hasattr(one[0], "overtakers"))
+)
 GIB = 2**30
 
 

@@ -20,7 +20,7 @@ from scheduler.policies.priority import Priority
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim
 from scheduler.profiles import named
-from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, begun, node, primary, running, stage, starts, think, waits, way
 
 
 def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -> tuple[Plan, Plan]:
@@ -190,7 +190,7 @@ def test_preempt_refuses_what_costs_more_than_it_gains() -> None:
     def victims(**more: object) -> list[str]:
         going = running(7, {"a": ["gpu0"]}, **{"priority": 250, "p50": 9e4, "since": 600, **more})  # type: ignore[arg-type]
         world = Snapshot((node("a", 1),), (stage(1, priority=1000),), (going,))
-        return [one.victim for one in think(world, "hybrid").preempts]
+        return [one.victim for one in think(world, STEADY).preempts]
 
     assert victims() == ["r007"]
     assert victims(since=89_900) == [], "it ends in 100 s, and a day of work would be lost"

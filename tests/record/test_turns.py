@@ -104,7 +104,7 @@ def test_who_has_just_begun_is_left_alone(turning: Yard) -> None:
     assert states(first)["main"] == "RUNNING"
 
 
-def test_a_pool_beside_it_promises_and_never_stops_equals(turning: Yard) -> None:
+def test_a_pool_beside_it_promises_and_stops_nobody_for_who_needs_as_long(turning: Yard) -> None:
     quiet = Pool.objects.create(name="quiet", profile="hybrid")
     agent = turning.agent("a", cpu("a"), gpu("a"))
     agent.node.pools.set([quiet])
@@ -113,10 +113,13 @@ def test_a_pool_beside_it_promises_and_never_stops_equals(turning: Yard) -> None
     agent.start()
     ages(long, 7200)
     saves(agent, long)
-    short = turning.submit(name="short", devices=GPU, time_limit="10m", pool="quiet")
+    other = turning.submit(name="other", devices=GPU, time_limit="48h", pool="quiet")
     turning.cycle()
     assert states(long)["main"] == "RUNNING"
-    assert stage(short).planned is not None
+    assert stage(other).planned is not None
+    turning.submit(name="short", devices=GPU, time_limit="10m", pool="quiet")
+    turning.cycle()
+    assert states(long)["main"] == "STOPPING"
 
 
 def test_who_is_displaced_may_go_on_elsewhere_because_it_is_known_what_it_asks(turning: Yard) -> None:

@@ -68,7 +68,7 @@ def test_with_true_predictions_static_and_hybrid_keep_their_promises() -> None:
 
 def test_hybrid_uses_an_early_end_and_static_does_not() -> None:
     """The first was expected to run 1000 s and runs 100."""
-    stages = [Arrival("early", 0, 100, 4, expected_s=1000), Arrival("next", 1, 50, 4, expected_s=50)]
+    stages = [Arrival("early", 0, 100, 4, expected_s=1000), Arrival("next", 1, 50, 4, expected_s=800)]
 
     def began(profile: str) -> float | None:
         return {entry.stage.id: entry for entry in live(profile, stages, "1x4").entries}["next"].started_at

@@ -1,0 +1,114 @@
+"""Overtake: within a class, who will soon be done goes before who still takes long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from scheduler.core import price
+from scheduler.core.line import Column
+from scheduler.core.ports import Eviction
+from scheduler.core.service import middle_left_s, width
+from scheduler.core.shape import Way
+from scheduler.core.types import Stage
+from scheduler.core.victims import cheapest
+from scheduler.core.view import Option, View
+
+
+@dataclass(frozen=True)
+class Overtake:
+    """Stops running stages for a waiting one of their class, where the wait that this saves is more than ``factor``
+    times the delay of all who are stopped: what the other still needs, what stopping loses, and starting again.
+
+    What a stage still needs follows from its estimate and from how long it has run. Where the estimate is narrow, that
+    is the shortest remaining time; where it is wide, who has run long is thought to run long still, and it is least
+    attained service. Nobody is stopped who needs less than ``factor`` times that delay, who has a deadline, who is
+    elastic and gives nodes back instead, or who was stopped ``budget`` times already; nor for a project that has
+    received more than theirs for its weight, beyond the hysteresis of fair share. For the ``first`` shortest stages it
+    is asked in each cycle, and at most ``per_cycle`` stages are stopped.
+    """
+
+    factor: float = field(default=1.5, metadata={"range": (1.0, 1e6)})
+    budget: int = 4
+    per_cycle: int = 16
+    look: int = 16
+    first: int = 16
+
+    def overtakers(self, pool: str, view: View) -> Sequence[Stage]:
+        """The stages of which some running one of their class needs so much more that stopping it may be worth it, the
+        shortest first."""
+        line, holders = view.line, view.holders
+        if pool not in line.pools or not view.running:
+            return []
+        slots = line.slots()
+        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]]
+        if not len(slots):
+            return []
+        longest_s = np.zeros(len(line.owners))
+        by_priority: dict[int, float] = {}
+        for code in np.flatnonzero(np.bincount(line.owner[slots])).tolist():
+            priority = line.owners[code][1]
+            if priority not in by_priority:
+                others = holders.alike(priority, self.budget, view.now)
+                by_priority[priority] = float(holders.left_s(view.now)[others].max(initial=0.0))
+            longest_s[code] = by_priority[priority]
+        needs_s = self._needs_s(slots, view)
+        is_short = self.factor * needs_s < longest_s[line.owner[slots]]
+        slots, needs_s = slots[is_short], needs_s[is_short]
+        settled = view.starts.keys() | view.owners | view.evicting.keys()
+        stages = (line.stages[slot] for slot in slots[np.lexsort((line.number[slots], needs_s))])
+        return list(islice((one for one in stages if one.id not in settled), self.first))
+
+    def could(self, stage: Stage, view: View) -> bool:
+        return len(view.doomed) < self.per_cycle
+
+    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+        """Whom to stop, by the way that delays others least."""
+        holders, now = view.holders, view.now
+        needs_s = float(self._needs_s(np.array([view.line.slot[stage.id]]), view)[0])
+        slots = holders.alike(stage.priority, self.budget, now)
+        slots = slots[np.isin(slots, holders.of(self._yielding(stage, view), now))]
+        delays_s = needs_s + holders.again_s[slots] + np.maximum(now - holders.saved_at[slots], 0.0)
+        left_s = holders.left_s(now)[slots]
+        may = (left_s > self.factor * delays_s) & ~holders.is_spared[slots]
+        slots, delays_s, left_s = slots[may], delays_s[may], left_s[may]
+        # Who would have been done nearly as soon costs more than who takes long.
+        costs = delays_s * (1.0 + delays_s / left_s)
+        best: tuple[float, Eviction] | None = None
+        for way in ways if len(slots) else ():
+            found = cheapest(stage, way, slots, costs, wait_s / self.factor, self.look, view)
+            if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
+                continue
+            placement, victims = found
+            cost_of = {one.id: cost for one, cost in zip(holders.stages[slots], costs.tolist(), strict=True)}
+            cost = sum(cost_of[one.id] for one in victims)
+            start = now + max(one.grace_s for one in victims)
+            gain = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, start - now)
+            prices = tuple(price.price(one, now) for one in victims)
+            if self.factor * cost > wait_s or gain < sum(prices) or (best is not None and cost >= best[0]):
+                continue
+            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
+            best = (cost, Eviction(Option(way, start, start + length, placement), victims, prices, gain))
+        return best[1] if best else None
+
+    def _needs_s(self, slots: Column, view: View) -> Column:
+        """How long these slots of the line still need, in the middle."""
+        line = view.line
+        found: Column = line.p50_s[slots].copy()
+        again = np.flatnonzero(line.attained_device_s[slots] > 0)
+        if len(again):
+            some = slots[again]
+            ran_s = line.attained_device_s[some] / [width(line.stages[slot]) for slot in some]
+            found[again] = middle_left_s(line.p50_s[some] + ran_s, line.p90_s[some] + ran_s, ran_s)
+        return found
+
+    def _yielding(self, stage: Stage, view: View) -> list[str]:
+        """The projects whose stages may be stopped for this one."""
+        levels = view.profile(stage.pool).levels
+        drift = min((policy.hysteresis(stage.pool, view) for policy, _ in levels), default=np.inf)
+        mine = view.taken(stage.project) / view.weight(stage.project)
+        others = {one.project for one in view.running.values()}
+        return [name for name in sorted(others) if mine <= view.taken(name) / view.weight(name) + drift]
