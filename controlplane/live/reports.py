@@ -67,14 +67,11 @@ class Reports:
         names, lengths = {node.id: node.name for node in snapshot.nodes}, Lengths(snapshot, held)
         news: list[tuple[str, ...]] = []
         told: dict[int, dict[str, Any]] = {}
-        looks = 0
-        for wait in plan.waits:
+        for wait in self._due(plan, stages, now):
             was, urgent = self._written.get(wait.stage), _urgent(wait)
             same = was is not None and was.urgent == urgent
-            if same and was is not None:
-                if now - was.looked_at < REFRESH_S or looks >= LOOKS_PER_CYCLE:
-                    continue
-                looks, was.looked_at = looks + 1, now
+            if was is not None:
+                was.looked_at = now
             try:
                 row = _row(wait, names, stages[wait.stage], lengths, told)
             except Exception as error:  # noqa: BLE001  what cannot be said of one stage keeps nobody from the others
@@ -101,6 +98,21 @@ class Reports:
                     faults[_named(stages[row[0]])] = f"why it waits cannot be written: {error}"
         keys = sorted({f"job:{stages[row[0]].number}" for row in news})[:50]
         changes.announce("jobs", "timeline", *keys)
+
+    def _due(self, plan: Plan, stages: Mapping[str, Stage], now: float) -> list[Wait]:
+        """Whom to look at, in this order: who was promised otherwise or waits for another reason, who was never told
+        why (the last to come first, for their users look), and some of those whose telling is old."""
+        fresh, moved, old = [], [], []
+        for wait in plan.waits:
+            was = self._written.get(wait.stage)
+            if was is None:
+                fresh.append(wait)
+            elif was.urgent != _urgent(wait):
+                moved.append(wait)
+            elif now - was.looked_at >= REFRESH_S:
+                old.append(wait)
+        fresh.sort(key=lambda wait: stages[wait.stage].submitted_at, reverse=True)
+        return [*moved, *fresh, *old[:LOOKS_PER_CYCLE]]
 
     def set_aside(self, stages: Mapping[str, int], now: float) -> None:
         """Writes of stages that no cycle can take up that they are set aside; the numbers of their jobs by stage."""

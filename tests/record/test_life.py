@@ -256,3 +256,16 @@ def test_a_placement_that_the_database_refuses_is_skipped_and_no_other(yard: Yar
     assert a.start() == ["main"]
     assert b.start() == []
     assert sorted(states(job)["main"] for job in jobs) == ["PENDING", "RUNNING"]
+
+
+def test_who_comes_last_is_told_first_why_it_waits(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has just begun has all of a long queue to tell; who looks is who has just submitted."""
+    from controlplane.live import reports
+
+    monkeypatch.setattr(reports, "WRITES_PER_CYCLE", 2)
+    yard.agent("a")
+    jobs = [yard.submit(cpus=2) for _ in range(6)]
+    yard.cycle()
+    assert [bool(stage(job).reasons) for job in jobs[1:]] == [False, False, False, True, True]
+    yard.cycle()
+    assert [bool(stage(job).reasons) for job in jobs[1:]] == [False, True, True, True, True]
