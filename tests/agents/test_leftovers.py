@@ -52,7 +52,7 @@ class Wedged(ScriptedExecutor):
 
     gone = False
 
-    def stop(self, intent: Intent, grace_s: float, why: str) -> None:
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         self.stops[intent.part] = why
 
     def look(self, intent: Intent) -> Sighting:
