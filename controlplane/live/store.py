@@ -174,16 +174,19 @@ class LiveStore:
         return next((one for one in self._deciding.values() if one.name == name), None) or named(name)
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
-        """Makes the plan true, and writes what it says of those that wait."""
+        """Makes the plan true."""
         applied = acts.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
-        stages = {stage.id: stage for stage in snapshot.waiting}
         self.lateness.began(applied.started, now)
+        return applied
+
+    def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        """Writes what the plan says of those that wait."""
+        stages = {stage.id: stage for stage in snapshot.waiting}
         self.lateness.forget(stages)
         for wait in plan.waits:
             if wait.planned and wait.stage in stages:
                 self.lateness.promised(stages[wait.stage], wait.planned)
-        self._reports.write(snapshot, plan, now, self.history.held, self.aside[alarms.STAGE])
-        return applied
+        self._reports.write(snapshot, plan, now, self.history.held, self.aside.setdefault(alarms.STAGE, {}))
 
     def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:
         """Writes why they wait for stages that the cycle could not plan with, and those whose rows it could not read;

@@ -50,33 +50,45 @@ class Aside:
 
 
 class Planner(engine.Planner):
-    """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was. Its
-    plans name every waiting stage that is not set aside."""
+    """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was."""
 
     def __init__(self, most: int = MOST_CYCLES) -> None:
         super().__init__(most)
         self.aside = Aside()
         self._until = 0.0
+        self._asked: tuple[Snapshot, Profiles, float] | None = None
 
     def plan(self, snapshot: Snapshot, profile: Profiles, now: float, news: News | None = None) -> Plan:
-        """What to do now, with every waiting stage in it that is not set aside."""
+        """What to do now, without what is set aside; of those who wait, those whose entry changed."""
+        self._asked = (snapshot, profile, now)
         if now >= self._until:
             self.aside = Aside()
         try:
             if not self.aside:
-                return self._explained(snapshot, profile, now, news)
+                return super().plan(snapshot, profile, now, news)
             # The news are about the whole world.
-            return self._explained(self.aside.out_of(snapshot), profile, now)
+            return super().plan(self.aside.out_of(snapshot), profile, now)
         except Exception:
-            found = search(snapshot, profile, now)
-            if not found:
-                raise
-            self.aside, self._until = found, now + AGAIN_S
-        return self._explained(found.out_of(snapshot), profile, now)
+            return self._around(snapshot, profile, now)
 
-    def _explained(self, snapshot: Snapshot, profile: Profiles, now: float, news: News | None = None) -> Plan:
-        self.think(snapshot, profile, now, news)
-        return self.explained()
+    def explained(self) -> Plan:
+        """The last plan with every waiting stage in it that is not set aside. Where one cannot be put into words, the
+        plan is made anew around it."""
+        try:
+            return super().explained()
+        except Exception:
+            if self._asked is None:
+                raise
+            self._around(*self._asked)
+        return super().explained()
+
+    def _around(self, snapshot: Snapshot, profile: Profiles, now: float) -> Plan:
+        """Look for what makes planning raise, set it aside, and plan without it; raises again where nothing is found."""
+        found = search(snapshot, profile, now)
+        if not found:
+            raise  # noqa: PLE0704  it is called where something was raised
+        self.aside, self._until = found, now + AGAIN_S
+        return super().plan(found.out_of(snapshot), profile, now)
 
 
 def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:

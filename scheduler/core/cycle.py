@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from scheduler.core import engine
-from scheduler.core.ports import Applied, Remembers, Store
+from scheduler.core.ports import Applied, Remembers, Store, Tells
 from scheduler.core.profile import Profile
 from scheduler.core.types import Plan, Snapshot
 
@@ -40,4 +40,9 @@ def run(
         snapshot = planner.seen
     else:
         plan = engine.plan(snapshot, profiles, now)
-    return Cycle(snapshot, plan, store.apply(snapshot, plan, now))
+    applied = store.apply(snapshot, plan, now)
+    if planner and hasattr(store, "tell"):
+        # Whoever starts does not wait for the words of those who do not.
+        plan = planner.explained()
+        cast(Tells, store).tell(snapshot, plan, now)
+    return Cycle(snapshot, plan, applied)

@@ -59,6 +59,12 @@ class Remembers(Protocol):
 
 
 @runtime_checkable
+class Tells(Protocol):
+    def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        """Say to those who wait what the whole plan says of them. It comes after ``apply``."""
+
+
+@runtime_checkable
 class Orders(Protocol):
     def order(self, stage: Stage, view: View) -> float:
         """How urgent the stage is; the weighted sum over all policies decides, bigger goes first."""

@@ -155,8 +155,8 @@ def test_in_a_crowd_too(profile: str) -> None:
 def test_after_a_while_it_begins_anew_and_says_so() -> None:
     crowd, planner, knew = Crowd(1), aside.Planner(most=3), []
     for _ in range(7):
-        plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
-        assert planner.seen is not None
+        planner.plan(crowd.world, named("hybrid"), crowd.now)
+        plan = planner.explained()
         assert engine.plan(planner.seen, named("hybrid"), crowd.now) == plan
         knew.append(planner.seen.given_back is not None)
         crowd.go_on(plan)
@@ -166,12 +166,13 @@ def test_after_a_while_it_begins_anew_and_says_so() -> None:
 
 def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     crowd, planner = Crowd(2), aside.Planner()
-    crowd.go_on(planner.plan(crowd.world, named("hybrid"), crowd.now))
+    planner.plan(crowd.world, named("hybrid"), crowd.now)
+    crowd.go_on(planner.explained())
+    planner.plan(crowd.world, named("hybrid"), crowd.now)
     with monkeypatch.context() as patch:
         patch.setattr(engine.explain, "conclude", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            planner.plan(crowd.world, named("hybrid"), crowd.now)
-    plan = planner.plan(crowd.world, named("hybrid"), crowd.now)
-    assert planner.seen is not None
+            planner.explained()
+    planner.plan(crowd.world, named("hybrid"), crowd.now)
     assert planner.seen.given_back is None
-    assert plan == engine.plan(crowd.world, named("hybrid"), crowd.now)
+    assert planner.explained() == engine.plan(crowd.world, named("hybrid"), crowd.now)
