@@ -44,8 +44,8 @@ GIB = 2**30
 
 
 def measure(nodes: int = NODES) -> Figures:
-    """Return ``live_submit_p95_ms``, ``live_end_p95_ms`` and ``live_node_p95_ms``, which end with the placement's commit,
-    their P50s, the P95 of the whole cycles with the words for those who wait, and ``live_full_s``."""
+    """Return ``live_submit_p95_ms``, ``live_end_p95_ms`` and ``live_node_p95_ms``, which end with the commit of
+    what was placed, their P50s, the P95 of the whole cycles with the words for those who wait, and ``live_full_s``."""
     with fresh_database():
         return _measure(nodes)
 

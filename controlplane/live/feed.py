@@ -38,23 +38,24 @@ class Feed:
     """One reader. What :meth:`read` gave counts as read once :meth:`taken` is called."""
 
     def __init__(self) -> None:
-        self._since, self._read_at = _NONE_YET, float("-inf")
-        self._next = _NONE_YET
+        # The oldest transaction that had not ended at the last look that was taken, and when that was.
+        self._since, self._since_at = _NONE_YET, float("-inf")
+        self._next, self._next_at = _NONE_YET, float("-inf")
 
     def read(self, cursor: Any) -> Changes | None:
         """What has changed, to be asked before any of it is read; ``None`` where everything is to be read."""
         at = time.monotonic()
-        is_known = self._since < _NONE_YET and at - self._read_at < KEPT_S / 2
+        is_known = self._since < _NONE_YET and at - self._since_at < KEPT_S / 2
         since = self._since if is_known else _NONE_YET
         cursor.execute(_CHANGED, [since, since, since])
         oldest, newest, stages, nodes, everything = cursor.fetchone()
-        self._next, self._read_at = oldest, at
+        self._next, self._next_at = oldest, at
         # Another cluster's transactions, as after a restore, have other numbers.
         return Changes(set(stages), set(nodes)) if is_known and not everything and newest >= since else None
 
     def taken(self) -> None:
         """What was read is known now."""
-        self._since = self._next
+        self._since, self._since_at = self._next, self._next_at
 
 
 def forget_old() -> None:

@@ -24,18 +24,29 @@ OVERLAP_S = 120.0
 RECORDS = 2_000
 WITHIN = 200
 
+# A stage that was stopped and went on says how long it takes where each of its attempts but the last left a checkpoint:
+# only then it is known how much of the work each has done.
 _FINISHED = """
 SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request,
-       extract(epoch FROM a.ended_at - a.started_at)::float8,
+       extract(epoch FROM a.ended_at - a.started_at)::float8
+           + coalesce(k.kept_s, 0) / coalesce((a.estimate->>'speed')::float8, 1),
        coalesce((a.estimate->>'speed')::float8, 1), extract(epoch FROM a.ended_at)::float8,
        (SELECT trim(d.model || ' ' || c.partition)
         FROM jobs_part t JOIN jobs_claim c ON c.part_id = t.id JOIN fleet_device d ON d.id = c.device_id
         WHERE t.attempt_id = a.id ORDER BY (d.kind = 'cpu'), d.id LIMIT 1),
-       CASE WHEN (a.estimate->>'known')::bool THEN (a.estimate->>'p90_s')::float8 END, o.name
+       CASE WHEN (f.estimate->>'known')::bool THEN (f.estimate->>'p90_s')::float8 END, o.name
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
      JOIN jobs_attempt a ON a.stage_id = s.id AND a.number = s.attempt_count
-WHERE s.state = 'COMPLETED' AND a.started_at IS NOT NULL AND s.attempt_count = 1
+     JOIN jobs_attempt f ON f.stage_id = s.id AND f.number = 1
+     LEFT JOIN LATERAL (
+         SELECT sum(extract(epoch FROM c.at - b.started_at)::float8
+                    * coalesce((b.estimate->>'speed')::float8, 1)) AS kept_s,
+                bool_and(c.at IS NOT NULL) AS is_known
+         FROM jobs_attempt b LEFT JOIN LATERAL (
+             SELECT max(at) AS at FROM jobs_checkpoint WHERE attempt_id = b.id AND at >= b.started_at) c ON true
+         WHERE b.stage_id = s.id AND b.number < s.attempt_count) k ON s.attempt_count > 1
+WHERE s.state = 'COMPLETED' AND a.started_at IS NOT NULL AND (s.attempt_count = 1 OR k.is_known)
       AND s.ended_at > to_timestamp(%s)
 ORDER BY s.ended_at DESC LIMIT %s
 """

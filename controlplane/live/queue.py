@@ -187,7 +187,8 @@ class Queue:
             known = self._stages[i]
             try:
                 project, job, name, kind, request, user = self._asked[i]
-                estimate = self._history.estimate(project, job, name, kind, request, now, user)
+                whole = self._history.estimate(project, job, name, kind, request, now, user)
+                estimate = whole.without(self._known.had(i).kept_s)
             except Exception:  # noqa: BLE001  its row is read again, and if need be set aside
                 again.add(i)
                 continue
@@ -232,7 +233,7 @@ class Queue:
             submitted_at=submitted,
             eligible_at=eligible or submitted,
             alternatives=self._known.ways(request),
-            estimate=self._history.estimate(project, job_name, name, kind, request, now, user),
+            estimate=self._history.estimate(project, job_name, name, kind, request, now, user).without(had.kept_s),
             state=State(state),
             nodes=demand.least_nodes(request),
             most_nodes=demand.most_nodes(request),

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from django.db import connection
 
 # Per attempt: how long it held its devices, how many of them (accelerators where it had any, else cores), the model of
-# the first, whether it saved its work after it was told to stop, and, but for the first, how long it took to begin.
+# the first, whether it saved its work after it was told to stop, but for the first how long it took to begin, and how
+# much of its work its last checkpoint keeps, in seconds on a device of speed 1.
 _RECEIVED = """
 SELECT a.stage_id, coalesce(h.model, ''), a.ran_s, a.ran_s * coalesce(h.milli, 0) / 1000, a.ended_at, a.saved,
-       a.began_in_s
+       a.began_in_s, a.kept_s
 FROM (SELECT b.id, b.stage_id, extract(epoch FROM b.ended_at)::float8 AS ended_at,
              extract(epoch FROM b.ended_at - coalesce(b.started_at, b.created_at))::float8 AS ran_s,
              CASE WHEN b.stop_at IS NOT NULL THEN
                  EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.attempt_id = b.id AND c.at >= b.stop_at) END AS saved,
-             CASE WHEN b.number > 1 THEN extract(epoch FROM b.started_at - b.created_at)::float8 END AS began_in_s
+             CASE WHEN b.number > 1 THEN extract(epoch FROM b.started_at - b.created_at)::float8 END AS began_in_s,
+             coalesce((SELECT greatest(0, extract(epoch FROM max(c.at) - b.started_at)::float8) FROM jobs_checkpoint c
+                       WHERE c.attempt_id = b.id), 0) * coalesce((b.estimate->>'speed')::float8, 1) AS kept_s
       FROM jobs_attempt b WHERE b.stage_id = ANY(%s) AND b.ended_at IS NOT NULL) a
 CROSS JOIN LATERAL (
     SELECT (array_agg(d.model ORDER BY d.kind = 'cpu', d.id))[1] AS model,
@@ -32,13 +35,15 @@ ORDER BY a.ended_at
 class Received:
     """Service of the attempts that have ended: devices times seconds, seconds by device model, and when the last of
     them ended. ``saves`` tells whether the last of them that was told to stop saved its work then, ``restarts_s`` how
-    long each but the first took from its devices to its first moment, the oldest first."""
+    long each but the first took from its devices to its first moment, the oldest first. ``kept_s`` is how much of the
+    work need not be done again, in seconds on a device of speed 1: each attempt goes on from the newest checkpoint."""
 
     device_s: float = 0.0
     by_model_s: tuple[tuple[str, float], ...] = ()
     stopped_at: float | None = None
     saves: bool = False
     restarts_s: tuple[float, ...] = ()
+    kept_s: float = 0.0
 
 
 NOTHING = Received()
@@ -51,7 +56,7 @@ def received(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, Received]:
     found: dict[uuid.UUID, Received] = {}
     with connection.cursor() as cursor:
         cursor.execute(_RECEIVED, [list(stages)])
-        for stage, model, ran_s, device_s, ended_at, saved, began_in_s in cursor.fetchall():
+        for stage, model, ran_s, device_s, ended_at, saved, began_in_s, kept_s in cursor.fetchall():
             had = found.get(stage, NOTHING)
             by_model = dict(had.by_model_s)
             by_model[model] = by_model.get(model, 0.0) + ran_s
@@ -61,5 +66,6 @@ def received(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, Received]:
                 stopped_at=ended_at,
                 saves=had.saves if saved is None else saved,
                 restarts_s=had.restarts_s if began_in_s is None else (*had.restarts_s, began_in_s),
+                kept_s=had.kept_s + kept_s,
             )
     return found

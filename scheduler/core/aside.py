@@ -69,7 +69,9 @@ class Planner(engine.Planner):
             # The news are about the whole world.
             return super().plan(self.aside.out_of(snapshot), profile, now)
         except Exception:
-            return self._around(snapshot, profile, now)
+            if not self._set_aside(snapshot, profile, now):
+                raise
+        return super().plan(self.aside.out_of(snapshot), profile, now)
 
     def explained(self) -> Plan:
         """The last plan with every waiting stage in it that is not set aside. Where one cannot be put into words, the
@@ -77,18 +79,18 @@ class Planner(engine.Planner):
         try:
             return super().explained()
         except Exception:
-            if self._asked is None:
+            if self._asked is None or not self._set_aside(*self._asked):
                 raise
-            self._around(*self._asked)
+        snapshot, profile, now = self._asked
+        super().plan(self.aside.out_of(snapshot), profile, now)
         return super().explained()
 
-    def _around(self, snapshot: Snapshot, profile: Profiles, now: float) -> Plan:
-        """Look for what makes planning raise, set it aside, and plan without it; raises again where nothing is found."""
+    def _set_aside(self, snapshot: Snapshot, profile: Profiles, now: float) -> bool:
+        """Look for what makes planning raise and set it aside; whether there is such a thing."""
         found = search(snapshot, profile, now)
-        if not found:
-            raise  # noqa: PLE0704  it is called where something was raised
-        self.aside, self._until = found, now + AGAIN_S
-        return super().plan(found.out_of(snapshot), profile, now)
+        if found:
+            self.aside, self._until = found, now + AGAIN_S
+        return bool(found)
 
 
 def search(snapshot: Snapshot, profile: Profiles, now: float) -> Aside:

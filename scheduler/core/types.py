@@ -7,7 +7,7 @@ of a device (``_milli``); memory is in bytes. Nothing here knows Django, a clock
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar, Final
 
@@ -139,6 +139,12 @@ class Estimate:
     declared: bool = False
     reliability: float | None = None
     known: bool = True
+
+    def without(self, done_s: float) -> Estimate:
+        """What is left once so many seconds of the work are done and kept."""
+        if done_s <= 0.0:
+            return self
+        return replace(self, p50_s=max(self.p50_s - done_s, 1.0), p90_s=max(self.p90_s - done_s, 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,14 +255,12 @@ class MemoryStore:
         received_s, attained = self.service(running, now)
         if not overhead_counts:
             attained = running.attained_device_s + self.width(running) * done_s
-        guess = running.estimate
-        left = replace(guess, p50_s=max(guess.p50_s - done_s, 1.0), p90_s=max(guess.p90_s - done_s, 1.0))
         truth_s = None if running.truth_s is None else max(running.truth_s - done_s, 0.0)
         self._set(
             entry,
             replace(
                 running,
-                estimate=left,
+                estimate=running.estimate.without(done_s),
                 received_s=received_s,
                 attained_device_s=attained,
                 truth_s=truth_s,

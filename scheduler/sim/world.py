@@ -202,8 +202,7 @@ class World:
         # Who takes turns does not wait any longer for having been displaced more often.
         times = entry.preemptions if self._profile.rotates == "none" else 0
         verdict = retry.decide(cause, entry.attempts, 1, preemptions=times, on_node_lost="requeue", backoff_s=10.0)
-        work = entry.stage.estimate
-        left = replace(work, p50_s=max(work.p50_s - done_s, 1.0), p90_s=max(work.p90_s - done_s, 1.0))
+        left = entry.stage.estimate.without(done_s)
         self.store.end(name, verdict, self.now, replace(entry.stage, estimate=left, truth_s=self._left_s(name)))
         if verdict.backoff_s:
             self.at(self.now + verdict.backoff_s, lambda: None)

@@ -89,6 +89,22 @@ def test_who_waits_for_two_hears_of_each(yard: Yard) -> None:
     assert waits.unmet == (str(stage(job, "two").id),)
 
 
+def test_a_bundle_that_is_uploaded_again_lets_its_stages_start(yard: Yard) -> None:
+    yard.agent("a")
+    Bundle.objects.create(sha256="a" * 64, size_bytes=1, user=yard.user)
+    job, other = yard.submit(cpus=1, bundle="a" * 64, begin="2099-01-01T00:00:00Z"), yard.submit(cpus=1)
+    Bundle.objects.all().delete()
+    Stage.objects.update(begin_at=None)
+    yard.cycle()
+    assert stage(job).reasons[0]["code"] == "BundleUnavailable"
+    seen = Feed()
+    read(seen)
+    Bundle.objects.create(sha256="a" * 64, size_bytes=1, user=yard.user)
+    assert read(seen) == Changes({stage(job).id}, set())
+    yard.cycle()
+    assert {stage(job).state, stage(other).state} == {"STARTING"}
+
+
 def test_only_what_changed_is_named(yard: Yard) -> None:
     yard.agent("a")
     one, other = yard.submit(cpus=1), yard.submit(cpus=1)
@@ -164,8 +180,12 @@ def test_what_was_not_taken_is_given_again_and_who_is_too_late_reads_everything(
     assert read(seen) == Changes(set(), set())
     seen._since = 2**61  # of another cluster, as after a restore from a backup
     assert read(seen) is None
-    seen._read_at -= KEPT_S
-    assert read(seen) is None
+    Stage.objects.update(held_by="y")
+    seen._since_at -= KEPT_S  # as after so long in which every cycle failed between reading and taking
+    with connection.cursor() as cursor:
+        assert seen.read(cursor) is None
+        assert seen.read(cursor) is None
+    seen.taken()
     feed.forget_old()
     assert Change.objects.exists()
     with connection.cursor() as cursor:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from agents.protocol import Exit, Phase
+from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.live import preview, questions
 from controlplane.live.store import LiveStore, clock
@@ -169,3 +169,38 @@ def test_who_waits_is_told_how_long_it_runs_and_how_often_that_held(yard: Yard) 
     assert (lasts["held"], lasts["seen"]) == (2, 3)
     assert lasts["basis"] == "from 3 runs of this stage"
     assert stage(second).expected["held"] == stage(second).expected["seen"] == 0
+
+
+def test_who_was_stopped_has_so_much_less_to_do_and_teaches_the_whole(yard: Yard) -> None:
+    """Twenty of thirty minutes were done and saved when it was told to stop: ten are left. Once it is done, it is a run
+    of its whole length, which two attempts made."""
+    agent = yard.agent("a", cpu("a", cores=8))
+    spec: dict[str, Any] = {"name": "tune", "expected": "30m", "time_limit": "2h"}
+    job = yard.submit(**spec)
+    yard.cycle()
+    agent.start()
+    now = timezone.now()
+    Attempt.objects.filter(ended_at=None).update(
+        started_at=now - timedelta(minutes=21),
+        created_at=now - timedelta(minutes=21),
+        stop_why=Cause.PREEMPTED,
+        stop_at=now,
+    )
+    saved = [Checkpoint(1, "/shared/1", 60.0)]
+    agent.set(stage(job), Phase.ENDED, exit=Exit(code=0, stopped=True), checkpoints=saved)
+    (waits,) = LiveStore().load(clock()).waiting
+    assert waits.estimate.p50_s == pytest.approx(600, rel=0.05)
+    Stage.objects.update(retry_at=None)
+    yard.cycle()
+    agent.start()
+    (runs,) = LiveStore().load(clock()).running
+    assert runs.estimate.p50_s == pytest.approx(600, rel=0.05)
+    then = timezone.now() - timedelta(minutes=12)
+    Attempt.objects.filter(ended_at=None).update(started_at=then, created_at=then)
+    agent.end(stage(job))
+    assert stage(job).state == "COMPLETED"
+    assert said(yard, **spec)["basis"] == "from 1 run of this stage"
+    store = LiveStore()
+    store.load(clock())
+    (learned,) = store.history._finished.values()
+    assert learned.work_s == pytest.approx(32 * 60, rel=0.02)

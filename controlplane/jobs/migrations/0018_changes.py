@@ -63,6 +63,14 @@ CREATE TRIGGER job_changed AFTER UPDATE ON jobs_job FOR EACH ROW
           IS DISTINCT FROM (NEW.priority, NEW.priority_class, NEW.name, NEW.project_id, NEW.user_id, NEW.pool_id, NEW.bundle))
     EXECUTE FUNCTION yard_jobs_changed();
 
+CREATE FUNCTION yard_bundle_came() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO jobs_change (stage_id) SELECT s.id FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id
+    WHERE j.bundle = NEW.sha256 AND s.state IN ('HELD', 'PENDING');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER bundle_came AFTER INSERT ON jobs_bundle FOR EACH ROW EXECUTE FUNCTION yard_bundle_came();
+
 CREATE FUNCTION yard_node_changed() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_TABLE_NAME = 'fleet_node' THEN
@@ -119,6 +127,8 @@ DROP TRIGGER node_pools_changed ON fleet_node_pools;
 DROP TRIGGER node_changed ON fleet_node;
 DROP TRIGGER node_come_or_gone ON fleet_node;
 DROP FUNCTION yard_node_changed();
+DROP TRIGGER bundle_came ON jobs_bundle;
+DROP FUNCTION yard_bundle_came();
 DROP TRIGGER job_changed ON jobs_job;
 DROP FUNCTION yard_jobs_changed();
 DROP TRIGGER claims_told_again ON jobs_claim;
