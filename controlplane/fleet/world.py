@@ -59,8 +59,7 @@ Aside = dict[str, str]
 
 class Fleet:
     """Reads all nodes with the devices that they report, and again only those that changed. ``nodes`` are they in the
-    order of their ids, each the same object for as long as it is the same; ``news`` are those that became others or are
-    gone since somebody took the news.
+    order of their ids, each the same object for as long as it is the same.
 
     Rows from before there were bounds, or from another hand, must stop nobody: a node of which one cannot be used is
     there without devices, so nothing starts on it and all others go on. ``aside`` names those, with the reason.
@@ -68,27 +67,27 @@ class Fleet:
 
     def __init__(self) -> None:
         self.nodes: tuple[Node, ...] = ()
-        self.news: dict[str, Node | None] = {}
         self.aside: Aside = {}
         self._known: dict[str, Node] = {}
+        # Those with a device that is kept for somebody for a while: time alone ends that.
+        self._fenced: set[str] = set()
 
     def read(self, cursor: Any, changed: Collection[uuid.UUID] | None) -> None:
         """Look again at the nodes that ``changed``, or at all of them (``None``)."""
-        # Time ends a fence.
-        again = {i for i, node in self._known.items() if any(one.fenced_until is not None for one in node.devices)}
-        stale = self._known.keys() if changed is None else {*map(str, changed), *again}
+        stale = set(self._known) if changed is None else {*map(str, changed), *self._fenced}
         if changed is not None and not stale:
             return
         cursor.execute(_FLEET, [changed is None, list(stale)] * 2)
         found, bad = _read(*cursor.fetchone())
         read = {node.id: node for node in found}
+        self._fenced -= stale
+        self._fenced |= {node.id for node in found if any(one.fenced_until is not None for one in node.devices)}
         news: dict[str, Node | None] = {i: None for i in stale if i in self._known and i not in read}
         news |= {i: node for i, node in read.items() if self._known.get(i) != node}
         looked_at = {self._known[i].name for i in stale if i in self._known} | {node.name for node in found}
         self.aside = {name: why for name, why in self.aside.items() if name not in looked_at} | bad
         if not news:
             return
-        self.news |= news
         known = self._known | {i: node for i, node in news.items() if node is not None}
         self._known = {i: known[i] for i in sorted(known) if news.get(i, known[i]) is not None}
         self.nodes = tuple(self._known.values())

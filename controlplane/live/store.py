@@ -65,6 +65,7 @@ class LiveStore:
         self._feed, self._fleet = Feed(), world.Fleet()
         self._nodes: tuple[Node, ...] = ()
         self._node_news: dict[str, Node | None] = {}
+        # How often the news were asked for; nothing is gathered for a process that never does.
         self._serial = 0
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
@@ -85,6 +86,8 @@ class LiveStore:
             self._feed.taken()
         waiting = tuple(self._queue.waiting.values())
         self._see_nodes(residence.with_cached(self._fleet.nodes, waiting))
+        if not self._serial:
+            self._forget_news()
         unknown = self._choose_profiles(pools)
         self.aside = {
             alarms.NODE: self._fleet.aside,
@@ -133,8 +136,11 @@ class LiveStore:
         """What changed in what :meth:`load` gave since this was last asked."""
         self._serial += 1
         found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
-        self._queue.news, self._holders.news, self._node_news = {}, {}, {}
+        self._forget_news()
         return found
+
+    def _forget_news(self) -> None:
+        self._queue.news, self._holders.news, self._node_news = {}, {}, {}
 
     def _see_nodes(self, nodes: tuple[Node, ...]) -> None:
         """Keep each node the object that it was for as long as it is the same, and note the others."""

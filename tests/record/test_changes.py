@@ -15,7 +15,7 @@ from controlplane.jobs import service
 from controlplane.jobs.models import Bundle, Change, Job, Stage
 from controlplane.live import feed
 from controlplane.live.feed import KEPT_S, Changes, Feed
-from controlplane.live.store import clock
+from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool
 from tests.record.conftest import forget
 from tests.record.yard import Yard, cpu, gpu, stage
@@ -192,3 +192,21 @@ def test_what_was_not_taken_is_given_again_and_who_is_too_late_reads_everything(
         cursor.execute("UPDATE jobs_change SET at = at - interval '1 day'")
     feed.forget_old()
     assert not Change.objects.exists()
+
+
+def test_who_never_asks_for_news_gathers_none(yard: Yard) -> None:
+    """A web process reads the world for years, and no planner of its own hears what changed."""
+    agent, asks = yard.agent("a"), LiveStore()
+    for _ in range(3):
+        job = yard.submit(cpus=2)
+        yard.cycle()
+        agent.start()
+        asks.load(clock())
+        agent.end(stage(job))
+        asks.load(clock())
+    assert not asks.news().waiting
+    job = yard.submit(cpus=2)
+    asks.load(clock())
+    asks.load(clock())
+    news = asks.news()
+    assert (news.serial, list(news.waiting)) == (2, [str(stage(job).id)])
