@@ -13,15 +13,12 @@ from rest_framework.response import Response
 
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
-from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, staff, taken
-from controlplane.jobs.section import Refusal
 from controlplane.live import promises, shadow
 from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
-from controlplane.sentences import in_language
-from scheduler.scenario.scenario import shortened
 
 
 class Promises(msgspec.Struct, frozen=True):
@@ -100,7 +97,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             profile=pool.profile,
             decides=f"{pool.profile}@{active[pool.profile]}" if pool.profile in active else pool.profile,
             shadow_profile=pool.shadow_profile,
-            shadow=_sum(beside.get((pool.name, pool.shadow_profile))),
+            shadow=ShadowSum(**found) if (found := beside.get((pool.name, pool.shadow_profile))) else None,
             promises=_promises(kept.get(pool.name, promises.Kept())),
             shared_storage=bool(pool.storage_path),
             default_limit_s=pool.default_limit_s,
@@ -113,14 +110,6 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
         )
         for pool in pools
     ]
-
-
-def _sum(found: shadow.Outcome | None) -> ShadowSum | None:
-    if found is None:
-        return None
-    earlier_s = None if found.earlier_s is None else round(found.earlier_s, 3)
-    counts = {name: getattr(found, name) for name in ShadowSum.__struct_fields__ if name != "earlier_s"}
-    return ShadowSum(**counts, earlier_s=earlier_s)
 
 
 def _promises(kept: promises.Kept) -> Promises:
@@ -162,10 +151,7 @@ class PoolProfile(Resource):
         """Gives the pool another profile, or another one that thinks beside it, from the next cycle on. Only staff."""
         staff(request, _("change the profile of a pool"))
         body, pool = taken(request, ProfileChoice), _row(name)
-        try:
-            profiles.assign(pool, profile=body.profile, shadow=body.shadow_profile)
-        except profiles.Refused as error:
-            raise refused(error) from None
+        profiles.assign(pool, profile=body.profile, shadow=body.shadow_profile)
         return Response(_shown([pool])[0])
 
 
@@ -174,9 +160,3 @@ def _row(name: str) -> rows.Pool:
     if pool is None:
         raise not_found(_("pool {name}").format(name=name[:63]))
     return pool
-
-
-def refused(error: profiles.Refused) -> Refused:
-    """The problem document of what cannot be done with a profile."""
-    detail = shortened(in_language(error.args[0]))
-    return Refused(422, "invalid_profile", detail, errors=[Refusal(f"/{error.field}", detail, "invalid")])

@@ -23,9 +23,12 @@ from rest_framework.response import Response
 from controlplane.fleet.service import Refusal as FleetRefusal
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec
+from controlplane.pools import profiles
 from controlplane.sentences import in_language, title
+from controlplane.simulations.service import TooMany
 from scheduler.core.lifecycle import IllegalTransition
 from scheduler.core.sentences import said
+from scheduler.scenario.scenario import ScenarioError, shortened
 
 log = logging.getLogger(__name__)
 RETRY_AFTER_S = 2
@@ -120,6 +123,20 @@ def _refused(error: Exception) -> Refused:
             return Refused(422, "invalid_spec", detail, errors=error.errors)
         case IllegalTransition():
             return Refused(409, "illegal_transition", in_language(said(error)))
+        case profiles.Unseen():
+            return Refused(409, "not_previewed", str(error))
+        case profiles.InUse():
+            return Refused(409, "profile_in_use", str(error))
+        case profiles.Refused():
+            problem = shortened(in_language(said(error)))
+            return Refused(422, "invalid_profile", problem, errors=[Refusal(f"/{error.field}", problem, "invalid")])
+        case ScenarioError():
+            problem = shortened(in_language(error.said))
+            at = Refusal(("/" + error.at.replace(".", "/")).rstrip("/"), problem, "invalid")
+            detail = f"{error.at}: {problem}" if error.at else problem
+            return Refused(422, "invalid_scenario", detail, errors=[at])
+        case TooMany():
+            return Refused(429, "too_many_simulations", str(error))
         case FleetRefusal():
             return Refused(409, "refused", str(error))
         case Http404():

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.db.models import Max
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -13,18 +14,14 @@ from rest_framework.response import Response
 
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
-from controlplane.api.pools import refused
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, staff, taken
 from controlplane.api.simulations import Simulation
-from controlplane.api.simulations import refused as unfit
 from controlplane.api.simulations import shown as simulated
-from controlplane.jobs.section import Refusal
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
-from controlplane.simulations import preview, service
+from controlplane.simulations import preview
 from scheduler.profiles import DEFAULT, PROFILES
-from scheduler.scenario.scenario import ScenarioError
 
 
 class ProfileVersion(msgspec.Struct, frozen=True):
@@ -106,7 +103,6 @@ class ActivationAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 MOST_SHOWN = 50
-LONGEST_NOTE = 200
 
 
 class Profiles(Resource):
@@ -117,8 +113,11 @@ class Profiles(Resource):
     @extend_schema(operation_id="profiles_list", responses={200: ProfileList})
     def get(self, request: Request) -> Response:
         """All profiles that there are."""
-        own = rows.Profile.objects.select_related("active").prefetch_related("versions")
-        return Response(ProfileList([*(_builtin(name) for name in PROFILES), *map(_shown, own)], DEFAULT))
+        own, held = rows.Profile.objects.select_related("active").defer("active__spec"), profiles.users()
+        own = own.annotate(newest=Max("versions__number")).order_by("name")
+        found = [_builtin(name, held.get(name)) for name in PROFILES]
+        found += [_shown(row, row.newest, held.get(row.name)) for row in own]
+        return Response(ProfileList(found, DEFAULT))
 
     @extend_schema(
         operation_id="profiles_create",
@@ -132,15 +131,9 @@ class Profiles(Resource):
         user = staff(request, _("make a profile"))
         body = taken(request, ProfileAsked)
         if (body.spec is None) == (not body.copy_of):
-            raise _faulty("spec", _("give one of spec and copy_of"))
+            raise profiles.Refused(_("give one of spec and copy_of"), "spec")
         spec = body.spec if body.spec is not None else _spec_of(body.copy_of)
-        _bounded(body.note)
-        try:
-            made = profiles.create(
-                body.name, spec, by=user.get_username(), description=body.description, note=body.note
-            )
-        except profiles.Refused as error:
-            raise refused(error) from None
+        made = profiles.create(body.name, spec, by=user.get_username(), description=body.description, note=body.note)
         return Response(_detail(made.name), status=201)
 
 
@@ -169,11 +162,7 @@ class ProfileVersions(Resource):
         """Writes a new version, which decides nowhere until it is activated. Only staff."""
         user = staff(request, _("change a profile"))
         body, row = taken(request, VersionAsked), _own(name)
-        _bounded(body.note)
-        try:
-            profiles.revise(row, body.spec, by=user.get_username(), note=body.note)
-        except profiles.Refused as error:
-            raise refused(error) from None
+        profiles.revise(row, body.spec, by=user.get_username(), note=body.note)
         return Response(_detail(name), status=201)
 
 
@@ -196,15 +185,8 @@ class ProfilePreview(Resource):
         body, version = taken(request, PreviewAsked), _version(_own(name), number)
         pool = rows.Pool.objects.filter(name=body.pool).first()
         if pool is None:
-            raise _faulty("pool", _("there is no pool {name}").format(name=body.pool[:63]))
-        try:
-            row = preview.begin(version, user, pool=pool, days=body.days, against=body.against)
-        except ScenarioError as error:
-            raise unfit(error) from None
-        except ValueError as error:
-            raise _faulty("against", str(error)) from None
-        except service.TooMany as error:
-            raise Refused(429, "too_many_simulations", str(error)) from None
+            raise profiles.Refused(_("there is no pool {name}").format(name=body.pool[:63]), "pool")
+        row = preview.begin(version, user, pool=pool, days=body.days, against=body.against)
         return Response(simulated(row), status=201)
 
 
@@ -226,12 +208,7 @@ class ProfileActivation(Resource):
         user = staff(request, _("activate a profile"))
         body = taken(request, ActivationAsked)
         version = _version(_own(name), body.version)
-        try:
-            profiles.activate(version, by=user.get_username(), unseen=body.unseen)
-        except profiles.Unseen as error:
-            raise Refused(409, "not_previewed", error.args[0]) from None
-        except profiles.Refused as error:
-            raise refused(error) from None
+        profiles.activate(version, by=user.get_username(), unseen=body.unseen)
         return Response(_detail(name))
 
 
@@ -250,10 +227,7 @@ class ProfileDeletion(Resource):
     def post(self, request: Request, name: str) -> Response:
         """Deletes a profile with its versions; one that a pool has stays. Only staff."""
         staff(request, _("delete a profile"))
-        try:
-            profiles.delete(_own(name))
-        except profiles.Refused as error:
-            raise Refused(409, "profile_in_use", error.args[0]) from None
+        profiles.delete(_own(name))
         return Response(None, status=204)
 
 
@@ -281,38 +255,31 @@ def _spec_of(name: str) -> dict[str, Any]:
     try:
         return dict(profiles.spec_of(name))
     except ValueError as error:
-        raise _faulty("copy_of", str(error)) from None
+        raise profiles.Refused(str(error), "copy_of") from None
 
 
-def _bounded(note: str) -> None:
-    if len(note) > LONGEST_NOTE:
-        raise _faulty("note", _("must have at most {most} characters").format(most=LONGEST_NOTE))
+def _builtin(name: str, held: profiles.Users | None) -> Profile:
+    held = held or profiles.Users()
+    return Profile(name, "", builtin=True, active=None, newest=None, pools=held.pools, beside=held.beside)
 
 
-def _faulty(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid_profile", detail, errors=[Refusal(f"/{field}", detail, "invalid")])
-
-
-def _builtin(name: str) -> Profile:
-    pools, beside = profiles.users(name)
-    return Profile(name, "", builtin=True, active=None, newest=None, pools=pools, beside=beside)
-
-
-def _shown(row: rows.Profile) -> Profile:
-    newest = max((one.number for one in row.versions.all()), default=None)
+def _shown(row: rows.Profile, newest: int, held: profiles.Users | None) -> Profile:
+    held = held or profiles.Users()
     active = row.active.number if row.active else None
-    pools, beside = profiles.users(row.name)
-    return Profile(row.name, row.description, builtin=False, active=active, newest=newest, pools=pools, beside=beside)
+    return Profile(
+        row.name, row.description, builtin=False, active=active, newest=newest, pools=held.pools, beside=held.beside
+    )
 
 
 def _detail(name: str) -> ProfileDetail:
+    held = profiles.users().get(name)
     if name in PROFILES:
-        return ProfileDetail(_builtin(name), msgspec.to_builtins(PROFILES[name]), [])
+        return ProfileDetail(_builtin(name, held), msgspec.to_builtins(PROFILES[name]), [])
     row = _own(name)
     versions = list(row.versions.select_related("preview")[:MOST_SHOWN])
     decides = row.active or versions[0]
     return ProfileDetail(
-        _shown(row),
+        _shown(row, versions[0].number, held),
         decides.spec,
         [
             ProfileVersion(

@@ -17,13 +17,10 @@ from controlplane.api.body import LARGEST_BATCH
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
-from controlplane.jobs.section import Refusal
-from controlplane.sentences import in_language
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
-from scheduler.scenario.scenario import ScenarioError, shortened
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,13 +105,7 @@ class Simulations(Resource):
     def post(self, request: Request) -> Response:
         """Begins a simulation: at most 20,000 stages, 20,000 devices and 24 worlds (profiles x loads x seeds)."""
         body = msgspec.to_builtins(taken(request, Scenario))
-        try:
-            row = service.submit(body, signed_in(request))
-        except ScenarioError as error:
-            raise refused(error) from None
-        except service.TooMany as error:
-            raise Refused(429, "too_many_simulations", str(error)) from None
-        return Response(shown(row), status=201)
+        return Response(shown(service.submit(body, signed_in(request))), status=201)
 
 
 class OneSimulation(Resource):
@@ -155,14 +146,6 @@ def _row(request: Request, number: int) -> rows.Simulation:
     if row is None:
         raise not_found(_("simulation {number}").format(number=number))
     return row
-
-
-def refused(error: ScenarioError) -> Refused:
-    """The problem document of a scenario that cannot be."""
-    pointer = "/" + error.at.replace(".", "/")
-    problem = shortened(in_language(error.said))
-    detail = f"{error.at}: {problem}" if error.at else problem
-    return Refused(422, "invalid_scenario", detail, errors=[Refusal(pointer.rstrip("/"), problem, "invalid")])
 
 
 def shown(row: rows.Simulation) -> Simulation:

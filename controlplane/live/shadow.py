@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any, Final
 
 from django.conf import settings
@@ -68,36 +67,25 @@ def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, A
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a shadow profile would have done in the last ``cycles`` in which it thought: in how many of them something
-    else, and how many stages of each sort in all. ``earlier_s`` is how much sooner those that wait were expected."""
-
-    profile: str
-    cycles: int
-    differing: int
-    only_active: int
-    only_other: int
-    elsewhere: int
-    spared: int
-    evicted: int
-    earlier_s: float | None
-
-
 _OUTCOMES = """
-SELECT p.key, p.value->>'profile', count(*), count(*) FILTER (WHERE (p.value->>'differs')::bool),
-       sum((p.value->>'only_active')::int), sum((p.value->>'only_other')::int), sum((p.value->>'elsewhere')::int),
-       sum((p.value->>'spared')::int), sum((p.value->>'evicted')::int), avg((p.value->>'earlier_s')::float8)
+SELECT p.key, p.value->>'profile', count(*) AS cycles, count(*) FILTER (WHERE (p.value->>'differs')::bool) AS differing,
+       sum((p.value->>'only_active')::int) AS only_active, sum((p.value->>'only_other')::int) AS only_other,
+       sum((p.value->>'elsewhere')::int) AS elsewhere, sum((p.value->>'spared')::int) AS spared,
+       sum((p.value->>'evicted')::int) AS evicted,
+       round(avg((p.value->>'earlier_s')::numeric), 3)::float8 AS earlier_s
 FROM (SELECT by_pool FROM jobs_shadow ORDER BY decision_id DESC LIMIT %s) s, jsonb_each(s.by_pool) p
 GROUP BY 1, 2
 """
 
 
-def outcomes() -> dict[tuple[str, str], Outcome]:
-    """By pool and profile, over the last :data:`MOST_CYCLES` cycles in which anything thought beside."""
+def outcomes() -> dict[tuple[str, str], dict[str, Any]]:
+    """By pool and profile, what the profile would have done in the last :data:`MOST_CYCLES` cycles in which anything
+    thought beside: in how many of them it thought, in how many it differed, how many stages of each sort in all, and by
+    how much sooner it expected those that wait, on average."""
     with connection.cursor() as cursor:
         cursor.execute(_OUTCOMES, [MOST_CYCLES])
-        return {(pool, rest[0]): Outcome(*rest) for pool, *rest in cursor.fetchall()}
+        _pool, _profile, *named = (column.name for column in cursor.description)
+        return {(pool, profile): dict(zip(named, row, strict=True)) for pool, profile, *row in cursor.fetchall()}
 
 
 def in_words(record: Record, seen: difference.Difference, plan: Plan) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from controlplane.access.permissions import is_staff
 from controlplane.pages.profiles import laid_out
 from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
-from controlplane.pools import profiles
+from controlplane.pools.models import profile_names
 
 FILTERS = ("did", "job", "code", "cursor")
 PER_PAGE = 50
@@ -96,7 +96,7 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
     body, after = answer.body, int(chosen.get("after", "0")[:9])
     other = request.GET.get("with", "")
     under = None
-    known = profiles.names()
+    known = profile_names()
     if other in known and body["recorded"]:
         under = _under(read(request, f"/decisions/{number}/difference?{urlencode({'profile': other})}").body)
     decision = body["decision"]

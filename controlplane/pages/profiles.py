@@ -91,11 +91,11 @@ def _policies(given: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def laid_out(spec: Mapping[str, Any]) -> str:
     """A profile as text: a line for each setting and each policy."""
-    policies = spec.get("policies") if isinstance(spec.get("policies"), Mapping) else {}
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in spec.items() if key != "policies"]
-    inner = [f"    {json.dumps(key)}: {json.dumps(value)}" for key, value in (policies or {}).items()]
-    lines.append('  "policies": {\n' + ",\n".join(inner) + "\n  }" if inner else '  "policies": {}')
-    return "{\n" + ",\n".join(lines) + "\n}"
+    chosen = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(params)}" for name, params in spec.get("policies", {}).items()
+    )
+    settings = [f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in spec.items() if key != "policies"]
+    return "{\n" + "".join(settings) + '  "policies": {\n' + chosen + "\n  }\n}"
 
 
 def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:

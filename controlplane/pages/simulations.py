@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
-from controlplane.pools import profiles
+from controlplane.pools.models import profile_names
 from controlplane.simulations.service import LIMITS
 from scheduler.profiles import DEFAULT
 
@@ -58,7 +58,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "simulations": [{**one, "look": LOOK[one["phase"]]} for one in answer.body["results"]],
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),
-            "profiles": [{"name": name, "on": name in {DEFAULT, "fifo"}} for name in profiles.names()],
+            "profiles": [{"name": name, "on": name in {DEFAULT, "fifo"}} for name in profile_names()],
             "limits": {"stages": f"{LIMITS.arrivals:,}", "devices": f"{LIMITS.devices:,}", "worlds": LIMITS.cells},
         },
         place="simulations",

@@ -11,12 +11,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.pools import profiles
-from controlplane.pools.models import Pool, PriorityClass, Profile, ProfileVersion, Quota
+from controlplane.pools.models import Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
 from controlplane.sentences import in_language
 
 
 def _choices() -> list[tuple[str, str]]:
-    return [(name, name) for name in profiles.names()]
+    return [(name, name) for name in profile_names()]
 
 
 class PoolForm(forms.ModelForm):
@@ -149,7 +149,7 @@ class ProfileAdmin(admin.ModelAdmin):
             profiles.activate(chosen, by=by, unseen=given["unseen"])
 
     def has_delete_permission(self, request: HttpRequest, obj: Profile | None = None) -> bool:
-        return super().has_delete_permission(request, obj) and not (obj and any(profiles.users(obj.name)))
+        return super().has_delete_permission(request, obj) and not (obj and profiles.users().get(obj.name))
 
     def delete_model(self, request: HttpRequest, obj: Profile) -> None:
         profiles.delete(obj)

@@ -19,11 +19,16 @@ from scheduler.profiles import PROFILES
 MOST_NAMED = 50
 
 
+def profile_names() -> list[str]:
+    """The profiles that a pool may have: those that come along, then own ones of which a version is active."""
+    return [*PROFILES, *Profile.objects.exclude(active=None).order_by("name").values_list("name", flat=True)]
+
+
 def known_profile(name: str) -> None:
     """Raises ValidationError where a pool cannot have a profile of that name."""
-    own = Profile.objects.exclude(active=None).order_by("name").values_list("name", flat=True)
-    if name not in PROFILES and name not in own:
-        known = ", ".join([*PROFILES, *own[:MOST_NAMED]])
+    names = profile_names()
+    if name not in names:
+        known = ", ".join(names[:MOST_NAMED])
         raise ValidationError(
             _("There is no profile %(name)s; there are %(all)s."), params={"name": name, "all": known}
         )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
@@ -18,7 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
-from controlplane.pools.models import Pool, Profile, ProfileVersion
+from controlplane.pools.models import MOST_NAMED, Pool, Profile, ProfileVersion, profile_names
 from scheduler import profiles
 from scheduler.core.profile import Profile as Decider
 from scheduler.core.types import Pool as Seen
@@ -27,6 +29,7 @@ from scheduler.profiles import PROFILES
 LARGEST: Final = 16_384
 MOST_PROFILES: Final = 200
 MOST_VERSIONS: Final = 1_000
+LONGEST_NOTE: Final = 200
 
 
 class Refused(ValueError):
@@ -37,13 +40,12 @@ class Refused(ValueError):
         self.field = field
 
 
+class InUse(Refused):
+    """A profile was to be deleted that a pool has."""
+
+
 class Unseen(Refused):
     """A version was to be switched on that no finished preview has shown."""
-
-
-def names() -> list[str]:
-    """The profiles that a pool may have."""
-    return [*PROFILES, *Profile.objects.exclude(active=None).values_list("name", flat=True)]
 
 
 def spec_of(name: str) -> Mapping[str, Any]:
@@ -58,7 +60,7 @@ def spec_of(name: str) -> Mapping[str, Any]:
         chosen = chosen.filter(pk__in=Profile.objects.filter(name=own).values("active"))
     spec: Mapping[str, Any] | None = chosen.values_list("spec", flat=True).first()
     if spec is None:
-        known = ", ".join(names()[:50])
+        known = ", ".join(profile_names()[:MOST_NAMED])
         raise ValueError(_("There is no profile %(name)s; there are %(all)s.") % {"name": name[:60], "all": known})
     return spec
 
@@ -100,10 +102,25 @@ def takes_turns(name: str) -> bool:
         return False
 
 
-def users(name: str) -> tuple[list[str], list[str]]:
-    """The pools that have this profile, and those that let it think beside theirs."""
-    pools = Pool.objects.order_by("name").values_list("name", flat=True)
-    return list(pools.filter(profile=name)), list(pools.filter(shadow_profile=name))
+@dataclass(frozen=True, slots=True)
+class Users:
+    """The pools that have a profile, and those that let it think beside theirs; by name."""
+
+    pools: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.pools or self.beside)
+
+
+def users() -> Mapping[str, Users]:
+    """Who has each profile, by the profile's name; nobody has one that is not in it."""
+    found: defaultdict[str, Users] = defaultdict(Users)
+    for pool, profile, shadow in Pool.objects.order_by("name").values_list("name", "profile", "shadow_profile"):
+        found[profile].pools.append(pool)
+        if shadow:
+            found[shadow].beside.append(pool)
+    return found
 
 
 def check(name: str, spec: Any) -> None:
@@ -129,11 +146,7 @@ def _understood(name: str, spec: Any) -> None:
 def create(name: str, spec: Any, *, by: str, description: str = "", note: str = "") -> Profile:
     """A new profile with its first version, which is not active yet."""
     row = Profile(name=name, description=description)
-    try:
-        row.full_clean()
-    except ValidationError as error:
-        field, sentences = next(iter(error.message_dict.items()))
-        raise Refused(sentences[0], field) from None
+    _clean(row)
     check(name, spec)
     row.save()
     _version(row, spec, by, note)
@@ -149,6 +162,8 @@ def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVe
 
 
 def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
+    if len(note) > LONGEST_NOTE:
+        raise Refused(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
     _tell()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
@@ -176,9 +191,10 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
 
 @transaction.atomic
 def delete(profile: Profile) -> None:
-    """Deletes it with its versions; raises :class:`Refused` while a pool has it."""
-    if pools := sorted({pool for some in users(profile.name) for pool in some}):
-        raise Refused(
+    """Deletes it with its versions; raises :class:`InUse` while a pool has it."""
+    if held := users().get(profile.name):
+        pools = sorted({*held.pools, *held.beside})
+        raise InUse(
             _("%(name)s is the profile of %(pools)s; give them another first")
             % {"name": profile.name, "pools": ", ".join(pools[:20])}
         )
@@ -189,17 +205,22 @@ def delete(profile: Profile) -> None:
 def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None) -> None:
     """Gives a pool another profile, or another one to think beside it (empty: none), from the next cycle on."""
     changed = {"profile": profile, "shadow_profile": shadow}
-    wanted = {field: name for field, name in changed.items() if name is not None}
-    for field, name in wanted.items():
-        setattr(pool, field, name)
-    try:
-        pool.full_clean()
-    except ValidationError as error:
-        field, sentences = next(iter(error.message_dict.items()))
-        raise Refused(sentences[0], field) from None
+    wanted = {column: name for column, name in changed.items() if name is not None}
+    for column, name in wanted.items():
+        setattr(pool, column, name)
+    _clean(pool)
     pool.save(update_fields=list(wanted))
     _tell()
     transaction.on_commit(changes.wake)
+
+
+def _clean(row: Profile | Pool) -> None:
+    """Raises :class:`Refused` for the first field that the model does not accept."""
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        at, sentences = next(iter(error.message_dict.items()))
+        raise Refused(sentences[0], at) from None
 
 
 def _tell() -> None:

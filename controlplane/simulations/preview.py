@@ -19,7 +19,7 @@ def begin(version: ProfileVersion, user: User, *, pool: Pool, days: float, again
     the pool, or the default where that is this very version.
 
     The simulated nodes have the pool's numbers of accelerators and of cores. Raises as ``simulations.service.submit``,
-    and ``ValueError`` where there is no such profile to compare with.
+    and ``profiles.Refused`` where there is no such profile to compare with.
     """
     own = str(version)
     other = against or pool.profile
@@ -27,13 +27,17 @@ def begin(version: ProfileVersion, user: User, *, pool: Pool, days: float, again
         other = str(version.profile.active)
     if other in (own, version.profile.name):
         other = DEFAULT
+    try:
+        rival = profiles.spec_of(other)
+    except ValueError as error:
+        raise profiles.Refused(str(error), "against") from None
     shape, cores = _nodes(pool)
     row = service.submit(
         {
             "name": f"{own} beside {other}",
             "trace": {"history": {"days": days, "pool": pool.name}},
             "world": {"nodes": shape, "cores": cores},
-            "profiles": {other: dict(profiles.spec_of(other)), own: version.spec},
+            "profiles": {other: dict(rival), own: version.spec},
         },
         user,
     )

@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.fleet import alarms
@@ -297,6 +299,21 @@ def test_a_profile_is_made_changed_and_switched_on_in_the_administration(town: T
     assert not Profile.objects.exists()
 
 
+def test_a_list_of_many_profiles_costs_no_more_queries_than_one_of_few(town: Town) -> None:
+    """The page asks for it again and again, and versions are large."""
+    with CaptureQueriesContext(connection) as few:
+        town.viewer.read("/profiles")
+    for number in range(5):
+        made(town, f"mine-{number}")
+        town.staff.post(f"/profiles/mine-{number}/versions", {"spec": LIFO})
+    activated(town, "mine-3", version=2, unseen=True)
+    with CaptureQueriesContext(connection) as many:
+        body = town.viewer.read("/profiles")
+    assert [(one["active"], one["newest"]) for one in body["results"][-5:]] == [(None, 2)] * 3 + [(2, 2), (None, 2)]
+    assert len(many) == len(few)
+    assert not any('"spec"' in query["sql"] for query in many)
+
+
 def test_the_pages_show_pools_profiles_and_what_changed_between_versions(town: Town, admin: Client) -> None:
     made(town, note="<b>first</b>")
     town.staff.post("/profiles/mine/versions", {"spec": {**LIFO, "depth": 7, "policies": {"pack": {"weight": 2}}}})
@@ -306,6 +323,8 @@ def test_the_pages_show_pools_profiles_and_what_changed_between_versions(town: T
     assert "it has not thought yet" in text
     for name in PROFILES:
         assert admin.get(f"/profiles/{name}").status_code == 200
+    made(town, "bare", spec={})
+    assert admin.get("/profiles/bare").status_code == 200
     page = admin.get("/profiles/mine").content.decode()
     assert "&lt;b&gt;first" in page
     for line in ("+ depth 7", "+ policies.pack.weight 2", "- policies.fifo.strict", "- policies.gang"):
