@@ -23,7 +23,8 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
        EXISTS (SELECT 1 FROM jobs_change WHERE xact >= %s AND stage_id IS NULL AND node_id IS NULL)
 FROM pg_current_snapshot() s
 """
-_NONE_YET: Final = 2**62
+# After every transaction there will be: whoever reads everything needs no list of changes.
+_NOTHING: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,14 @@ class Feed:
 
     def __init__(self) -> None:
         # The oldest transaction that had not ended at the last look that was taken, and when that was.
-        self._since, self._since_at = _NONE_YET, float("-inf")
-        self._next, self._next_at = _NONE_YET, float("-inf")
+        self._since, self._since_at = 0, float("-inf")
+        self._next, self._next_at = self._since, self._since_at
 
     def read(self, cursor: Any) -> Changes | None:
         """What has changed, to be asked before any of it is read; ``None`` where everything is to be read."""
         at = time.monotonic()
-        is_known = self._since < _NONE_YET and at - self._since_at < KEPT_S / 2
-        since = self._since if is_known else _NONE_YET
+        is_known = at - self._since_at < KEPT_S / 2
+        since = self._since if is_known else _NOTHING
         cursor.execute(_CHANGED, [since, since, since])
         oldest, newest, stages, nodes, everything = cursor.fetchone()
         self._next, self._next_at = oldest, at

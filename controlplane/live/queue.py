@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
@@ -61,7 +61,7 @@ class Queue:
         self._unmet: dict[uuid.UUID, tuple[tuple[str, ...], str | None]] = {}
         self._bound: dict[uuid.UUID, tuple[str, ...]] = {}
         # Whose prediction is older than what was learned last.
-        self._outdated: dict[uuid.UUID, None] = {}
+        self._outdated: OrderedDict[uuid.UUID, None] = OrderedDict()
         # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
         self._bad: dict[uuid.UUID, tuple[str, str, int]] = {}
 
@@ -179,11 +179,10 @@ class Queue:
         """Predict anew how long some of them run whose prediction is outdated, for :data:`FORESEE_S`; the others have
         their turn in the next cycles. Gives those that must be read again: elastic ones, for how they scale was learned
         anew too, and those of whom nothing can be predicted."""
-        again, until = set(), time.perf_counter() + FORESEE_S
-        for count, i in enumerate(list(self._outdated)):
-            if count >= FORESEE and time.perf_counter() > until:
-                break
-            del self._outdated[i]
+        again, count, until = set(), 0, time.perf_counter() + FORESEE_S
+        while self._outdated and (count < FORESEE or time.perf_counter() < until):
+            count += 1
+            i, _ = self._outdated.popitem(last=False)
             known = self._stages[i]
             try:
                 project, job, name, kind, request, user = self._asked[i]

@@ -86,8 +86,7 @@ class Holders:
         """Look again at those that ``changed``, or at all of them (``None``). Nothing is remembered of others than
         these and those ``waiting``."""
         everything = changed is None
-        stale = self._stages.keys() if changed is None else changed | self._elastic | self._bad.keys()
-        stale = set(stale)
+        stale = set(self._stages) if changed is None else changed | self._elastic | self._bad.keys()
         if stale or everything:
             cursor.execute(_RUNNING, [everything, list(stale)])
             rows = cursor.fetchall()

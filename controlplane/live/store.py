@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from django.db import connection
@@ -147,11 +148,11 @@ class LiveStore:
         if nodes is self._nodes:
             return
         before = {node.id: node for node in self._nodes}
-        kept = tuple(old if (old := before.get(node.id)) == node and old is not None else node for node in nodes)
+        kept = tuple(old if (old := before.get(node.id)) is not None and old == node else node for node in nodes)
         self._node_news |= {node.id: node for node in kept if before.get(node.id) is not node}
         self._node_news |= dict.fromkeys(before.keys() - {node.id for node in kept})
-        if self._node_news or len(kept) != len(self._nodes):
-            self._nodes = kept
+        # Where all are the given ones, the next look tells by the tuple alone that nothing changed.
+        self._nodes = nodes if all(map(is_, kept, nodes)) else kept
 
     def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """Notes which profile decides in each pool, and returns what is wrong by the pool's name. Where the pool's own
