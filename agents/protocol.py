@@ -71,7 +71,7 @@ Value = Annotated[int, Meta(ge=-(2**53), le=2**53)] | Annotated[float, Meta(ge=-
 Fields = Annotated[dict[Name, Value], Meta(max_length=256)]
 ByName = Annotated[dict[Annotated[str, Meta(max_length=4_096, pattern=_CLEAN)], Counter], Meta(max_length=4_096)]
 ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
-# The words of scheduler.core.lifecycle.Cause, and none for a plain exit 0.
+# The words of scheduler.core.model.lifecycle.Cause, and none for a plain exit 0.
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "CANCELLED", "DEADLINE",
     "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED", "CHECKPOINTED",
@@ -225,7 +225,7 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a part ended. ``code`` or ``signal`` is set when its process was waited for.
 
-    ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.lifecycle.Cause`` that an agent can
+    ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.model.lifecycle.Cause`` that an agent can
     know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED
     DEVICE_ERROR. ``detail`` says more in an English sentence; ``said`` has the same in clauses of :data:`ENDS`, where
     it is made of such. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a

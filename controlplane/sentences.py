@@ -7,7 +7,7 @@ from http import HTTPStatus
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 
-from scheduler.core.sentences import Sentence
+from scheduler.core.model.sentences import Sentence
 
 # The phrases of HTTP that an answer may have, for the translators.
 TITLES = (

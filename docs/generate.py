@@ -14,9 +14,10 @@ sys.path.insert(0, str(ROOT))
 
 from agents.ends import ENDS  # noqa: E402
 from controlplane.jobs.clauses import RECORD  # noqa: E402
-from scheduler.core import clauses as engine  # noqa: E402
-from scheduler.core import counterfactual, lifecycle, retry  # noqa: E402
-from scheduler.core.reasons import CATALOGUE  # noqa: E402
+from scheduler.core.explain import counterfactual  # noqa: E402
+from scheduler.core.model import clauses as engine  # noqa: E402
+from scheduler.core.model import lifecycle, retry  # noqa: E402
+from scheduler.core.model.reasons import CATALOGUE  # noqa: E402
 
 NOTE = "<!-- Made by docs/generate.py from the code; change it there. -->"
 

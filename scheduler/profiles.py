@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any, Final
 
 from scheduler import policies
-from scheduler.core.profile import Profile
-from scheduler.core.sentences import _, said
-from scheduler.core.types import Pool
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.sentences import _, said
+from scheduler.core.model.types import Pool
 
 # Within a class, fair share moves a stage by at most two hundred points, and so does a deadline that comes near; the
 # least step between two classes is a thousand.

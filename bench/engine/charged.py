@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from scheduler.core.lifecycle import Cause
-from scheduler.core.types import Running
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.types import Running
 from scheduler.sim.world import Lived, World
 
 # What is less than this is done, in seconds.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from scheduler.core import engine
+from scheduler.core.planning import engine
 from scheduler.decisions import canonical, code, log, replay
 from scheduler.decisions.log import Record, Writer
 from scheduler.profiles import named

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.engine.philly import again_s
-from scheduler.core.lifecycle import Cause
-from scheduler.core.profile import Profile
-from scheduler.core.types import Running
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Running
 from scheduler.profiles import load, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

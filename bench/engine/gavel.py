@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduler.core.profile import Profile
+from scheduler.core.model.profile import Profile
 from scheduler.policies.max_min import solver
 from scheduler.profiles import load, named
 from scheduler.sim.cluster import cluster

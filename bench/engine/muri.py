@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.engine.charged import ChargedWorld
-from scheduler.core.profile import Profile
+from scheduler.core.model.profile import Profile
 from scheduler.profiles import load, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduler.core.engine import Planner
-from scheduler.core.profile import Profile
-from scheduler.core.types import Estimate, Node, Pool, Snapshot, Stage, Typical
-from scheduler.core.workload import most_frequent
+from scheduler.core.matching.workload import most_frequent
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Estimate, Node, Pool, Snapshot, Stage, Typical
+from scheduler.core.planning.engine import Planner
 from scheduler.policies import build
 from scheduler.profiles import named
 from scheduler.sim.traces import openb

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler.core.types import Quota
+from scheduler.core.model.types import Quota
 from scheduler.profiles import PROFILES, load, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

@@ -1,6 +1,6 @@
 """How long elastic trainings take on 16 nodes of 4 T4: the workloads of Pollux, counted as its simulator counts.
 
-Every 60 s the sizes of all stages are decided by ``scheduler.core.elastic`` and their places by the engine; a stage
+Every 60 s the sizes of all stages are decided by ``scheduler.core.resources.elastic`` and their places by the engine; a stage
 that is started, moved or resized stands still for 30 s. Throughput and statistical efficiency are the measured ones.
 """
 
@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
 
-from scheduler.core import engine
-from scheduler.core.elastic import Curve, Elastic, Sizing, allot
-from scheduler.core.lifecycle import State
-from scheduler.core.types import Alternative, Ask, Estimate, Placement, Running, Snapshot, Stage
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import Alternative, Ask, Estimate, Placement, Running, Snapshot, Stage
+from scheduler.core.planning import engine
+from scheduler.core.resources.elastic import Curve, Elastic, Sizing, allot
 from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished
 from scheduler.profiles import load

@@ -21,8 +21,8 @@ from typing import Any, Final
 import numpy as np
 
 from bench.engine import philly
-from scheduler.core.service import width
-from scheduler.core.types import Quota
+from scheduler.core.model.types import Quota
+from scheduler.core.resources.service import width
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

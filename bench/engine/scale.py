@@ -17,10 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.engine import Planner, plan
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.service import as_running
-from scheduler.core.types import (
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.types import (
     Alternative,
     Ask,
     Device,
@@ -36,6 +34,8 @@ from scheduler.core.types import (
     Snapshot,
     Stage,
 )
+from scheduler.core.planning.engine import Planner, plan
+from scheduler.core.resources.service import as_running
 from scheduler.profiles import named
 
 KEYS: Final = ("event_ms", "event_worst_ms", "node_event_ms", "node_event_worst_ms", "full_plan_s")

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.lifecycle import NodeState
-from scheduler.core.profile import Profile
-from scheduler.core.types import Device, Node
+from scheduler.core.model.lifecycle import NodeState
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Device, Node
 from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished
 from scheduler.profiles import PROFILES, load

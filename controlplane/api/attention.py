@@ -27,7 +27,7 @@ from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
 from controlplane.pages.words import alarm_text, note_text
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7
 MOST_SLOW = 2

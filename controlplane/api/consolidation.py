@@ -17,7 +17,7 @@ from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, staff, taken
 from controlplane.live import consolidation
 from controlplane.live.consolidation import Thought
-from scheduler.core.consolidate import Advice
+from scheduler.core.planning.consolidate import Advice
 
 DEED = gettext_noop("ask what could be moved")
 

@@ -19,7 +19,7 @@ from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import otherwise
-from scheduler.core.counterfactual import Change, Counterfactual, Findings
+from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
 
 _NUMBER = re.compile(r"#([0-9]+)/")
 

@@ -29,10 +29,10 @@ from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS
 from controlplane.pools import profiles
 from controlplane.sentences import in_language
-from scheduler.core.clauses import plain
-from scheduler.core.reasons import sentence
-from scheduler.core.sentences import said
-from scheduler.core.types import Snapshot
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.sentences import said
+from scheduler.core.model.types import Snapshot
 from scheduler.decisions import code, difference, log, replay
 from scheduler.decisions.log import Record
 

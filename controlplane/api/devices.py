@@ -28,8 +28,8 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
 from controlplane.jobs.models import Claim
-from scheduler.core.lifecycle import Health
-from scheduler.core.types import Mode
+from scheduler.core.model.lifecycle import Health
+from scheduler.core.model.types import Mode
 
 # What was measured longer ago says nothing about now.
 FRESH = timedelta(seconds=60)

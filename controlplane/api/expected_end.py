@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controlplane.jobs.models import Attempt
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 
 # Below this share of its work a stage's own progress says little of how long it takes; the engine has the same bound.
 TELLING_SHARE = 0.05

@@ -17,7 +17,7 @@ from controlplane.jobs import demand
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import told
 from controlplane.natural import natural_key
-from scheduler.core.lifecycle import ACTIVE, WAITING, State
+from scheduler.core.model.lifecycle import ACTIVE, WAITING, State
 
 
 class Priority(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from controlplane.jobs import masked, service
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import Refusal
-from scheduler.core.lifecycle import FINAL, WAITING, State
+from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
 MOST_AT_ONCE = 2000
 KEY = OpenApiParameter(

@@ -30,7 +30,7 @@ from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 
 
 class Node(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from controlplane.jobs import demand
 from controlplane.jobs import models as rows
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
+from scheduler.core.model.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
 MOST_RUNNING = 100
 NEXT_STARTS = 5

@@ -26,8 +26,8 @@ from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
-from scheduler.core.lifecycle import IllegalTransition
-from scheduler.core.sentences import said
+from scheduler.core.model.lifecycle import IllegalTransition
+from scheduler.core.model.sentences import said
 from scheduler.scenario.scenario import ScenarioError, shortened
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from controlplane.access import permissions
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Claim
 from controlplane.pools import models as rows
-from scheduler.core import charges
+from scheduler.core.resources import charges
 
 
 class Quota(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.models import Device
 from controlplane.jobs import models as rows
 from controlplane.wellformed import fault_of
-from scheduler.core.lifecycle import FINAL, WAITING
+from scheduler.core.model.lifecycle import FINAL, WAITING
 
 MOST_LANES = 1000
 MOST_SEGMENTS = 5000

@@ -15,9 +15,9 @@ from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.resource import Resource, asked, parameters
 from controlplane.fleet import links
 from controlplane.fleet import models as rows
-from scheduler.core import topology
-from scheduler.core.lifecycle import NodeState
-from scheduler.core.types import Node as Seen
+from scheduler.core.model.lifecycle import NodeState
+from scheduler.core.model.types import Node as Seen
+from scheduler.core.resources import topology
 
 
 class NearLink(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from controlplane.access.service import digest
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 
 
 @admin.register(Node)

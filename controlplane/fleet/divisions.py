@@ -14,9 +14,9 @@ from django.db import IntegrityError
 
 from agents.protocol import Division
 from controlplane.fleet.models import Device
-from scheduler.core.match import SMALLEST
-from scheduler.core.partitions import Layout, Part, table_of, tables
-from scheduler.core.types import Grant
+from scheduler.core.model.partitions import Layout, Part, table_of, tables
+from scheduler.core.model.types import Grant
+from scheduler.core.resources.match import SMALLEST
 
 Stored = Mapping[str, Any]
 

@@ -15,7 +15,7 @@ from controlplane import changes
 from controlplane.fleet.models import MaintenanceWindow, Node
 from controlplane.fleet.service import Refusal
 from controlplane.pools.models import Pool
-from scheduler.core import types
+from scheduler.core.model import types
 
 LONGEST_S = 366 * 86_400.0
 # Id, node and pool (one of the two), start and end in seconds since the epoch, and why.

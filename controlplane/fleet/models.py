@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import slug
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import Health, NodeState
-from scheduler.core.types import Mode
+from scheduler.core.model.lifecycle import Health, NodeState
+from scheduler.core.model.types import Mode
 
 
 class Node(models.Model):

@@ -24,7 +24,7 @@ from controlplane.fleet import hosts, links
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import Health, NodeState
+from scheduler.core.model.lifecycle import Health, NodeState
 
 GOOD_REPORTS = 3
 MOST_LABELS = 200

@@ -14,8 +14,8 @@ from django.db import connection
 
 from agents import protocol
 from controlplane.fleet import bounds, divisions
-from scheduler.core.lifecycle import Health, NodeState
-from scheduler.core.types import Device, Mode, Node
+from scheduler.core.model.lifecycle import Health, NodeState
+from scheduler.core.model.types import Device, Mode, Node
 
 # One statement and one round trip; PostgreSQL builds the rows as JSON faster than rows can be converted one by one.
 _FLEET = """

@@ -23,9 +23,9 @@ from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
 from controlplane.jobs.service import Note
 from controlplane.jobs.values import listed, nearest
-from scheduler.core import price
-from scheduler.core.lifecycle import Event as What
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import State
+from scheduler.core.resources import price
 
 LEAST_MEMORY_BYTES: Final = 1 << 20
 # The weight of disks of a stage that says nothing of its phase (see ``agents.protocol.Share``).

@@ -15,9 +15,9 @@ from django.utils.translation import get_language, gettext
 
 from agents.protocol import ENDS
 from controlplane.jobs.amounts import gib, span
-from scheduler.core import clauses as engine
-from scheduler.core import times
-from scheduler.core.clauses import _
+from scheduler.core.model import clauses as engine
+from scheduler.core.model import times
+from scheduler.core.model.clauses import _
 
 # An agent that says more than this of one end says too much to be kept.
 MOST_CLAUSES: Final = 16

@@ -16,9 +16,9 @@ from controlplane.jobs import masked
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import Reader, Unacceptable, listed, matching, nearest, number, shown, size, text, whole
 from controlplane.pools import kinds
-from scheduler.core import partitions
-from scheduler.core.match import SMALLEST
-from scheduler.core.types import Alternative, Ask
+from scheduler.core.model import partitions
+from scheduler.core.model.types import Alternative, Ask
+from scheduler.core.resources.match import SMALLEST
 
 MIB, GIB, TIB = 2**20, 2**30, 2**40
 DEFAULT_CPUS: Final = 1.0

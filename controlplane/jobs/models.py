@@ -21,7 +21,7 @@ from controlplane.access.models import Project
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import FINAL, WAITING, Cause, State
+from scheduler.core.model.lifecycle import FINAL, WAITING, Cause, State
 
 STATES = [(state, state) for state in State]
 CAUSES = [(cause, cause) for cause in Cause]

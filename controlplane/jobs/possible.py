@@ -14,9 +14,9 @@ from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from controlplane.jobs.values import listed
-from scheduler.core.feasible import never_fits
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Device, Estimate, Node, Reason, Snapshot, Stage
+from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot, Stage
 
 
 def check(resolved: Sequence[Resolved]) -> None:

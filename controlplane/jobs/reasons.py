@@ -11,7 +11,7 @@ from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
 from controlplane.jobs.clauses import Shown, hidden_in_words, shown
-from scheduler.core.reasons import CATALOGUE
+from scheduler.core.model.reasons import CATALOGUE
 
 # What stands in a reason and comes from the snapshot.
 DETAILS = (_("it is no longer kept; upload it again"),)

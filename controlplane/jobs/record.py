@@ -29,9 +29,9 @@ from controlplane.jobs.curves import Reported, append
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Part, Stage
 from controlplane.jobs.service import Note
 from controlplane.pools.profiles import takes_turns
-from scheduler.core import fences, retry
-from scheduler.core.lifecycle import Cause, State, sources
-from scheduler.core.lifecycle import Event as What
+from scheduler.core.model import fences, retry
+from scheduler.core.model.lifecycle import Cause, State, sources
+from scheduler.core.model.lifecycle import Event as What
 
 PROCESSING_LIMIT = 5_000
 # Of the values that a stage reports.

@@ -13,8 +13,8 @@ from django.db import connection
 
 from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Job, Stage
-from scheduler.core.lifecycle import Cause
-from scheduler.core.retry import GOES_ON
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.retry import GOES_ON
 from scheduler.predict import saving
 
 REREAD_S: Final = 600

@@ -27,8 +27,8 @@ from controlplane.jobs import demand, possible, saves
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
-from scheduler.core import partitions
-from scheduler.core.lifecycle import (
+from scheduler.core.model import partitions
+from scheduler.core.model.lifecycle import (
     ACTIVE,
     FINAL,
     TABLE,
@@ -39,8 +39,8 @@ from scheduler.core.lifecycle import (
     job_state,
     sources,
 )
-from scheduler.core.lifecycle import Event as What
-from scheduler.core.types import Grant
+from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.types import Grant
 
 NOTHING = Told()
 TARGET = {event: state for (_, event), state in TABLE.items()}

@@ -38,7 +38,7 @@ from controlplane.jobs.values import (
 )
 from controlplane.pools import kinds
 from controlplane.pools.models import Pool, PriorityClass
-from scheduler.core import retry
+from scheduler.core.model import retry
 
 STAGE_DEFAULTS: Final = (
     "run", "command", "env", "nodes", "devices", "cpus", "memory", "time_limit", "begin", "retry", "on_node_lost",

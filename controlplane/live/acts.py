@@ -14,12 +14,12 @@ from controlplane import changes
 from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, of_engine, told
 from controlplane.jobs.models import Stage as StageRow
-from scheduler.core.elastic import faster
-from scheduler.core.lifecycle import Event as What
-from scheduler.core.lifecycle import State, sources
+from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import State, sources
+from scheduler.core.model.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
 from scheduler.core.ports import Applied
-from scheduler.core.speed import speed_of
-from scheduler.core.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
+from scheduler.core.resources.elastic import faster
+from scheduler.core.resources.speed import speed_of
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Final
 from django.db import DatabaseError
 
 from controlplane.fleet import alarms
-from scheduler.core.aside import Aside
-from scheduler.core.types import Snapshot
+from scheduler.core.model.types import Snapshot
+from scheduler.core.planning.aside import Aside
 
 log = logging.getLogger(__name__)
 

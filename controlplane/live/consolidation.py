@@ -15,9 +15,9 @@ from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
 from controlplane.live.questions import MOST_WAITING, Answers
 from controlplane.pools import profiles
-from scheduler.core.consolidate import Advice, advise
-from scheduler.core.lifecycle import Cause, State
-from scheduler.core.types import Snapshot
+from scheduler.core.model.lifecycle import Cause, State
+from scheduler.core.model.types import Snapshot
+from scheduler.core.planning.consolidate import Advice, advise
 from scheduler.decisions import difference
 
 

@@ -18,7 +18,7 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.record import is_uuid
-from scheduler.core.retry import GOES_ON
+from scheduler.core.model.retry import GOES_ON
 
 TIMERS = Timers(**settings.LINK_TIMERS)
 # What is planned to start within this time is fetched ahead.

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.db import connection
 
-from scheduler.core.types import Estimate
+from scheduler.core.model.types import Estimate
 from scheduler.predict import speeds
 from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished

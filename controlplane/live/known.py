@@ -12,7 +12,7 @@ from django.db import connection
 from controlplane.jobs import demand
 from controlplane.jobs.models import Stage
 from controlplane.live.received import NOTHING, Received, received
-from scheduler.core.types import Alternative
+from scheduler.core.model.types import Alternative
 
 # Without shared storage a stage goes where its own checkpoints and what the stages it needs have left lie, but for
 # outputs by digest: those go from node to node.

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scheduler.core.match import matches, partition_of
-from scheduler.core.speed import deciding, speed, speed_of
-from scheduler.core.types import Alternative, Device, Placement, Snapshot, Stage
+from scheduler.core.model.types import Alternative, Device, Placement, Snapshot, Stage
+from scheduler.core.resources.match import matches, partition_of
+from scheduler.core.resources.speed import deciding, speed, speed_of
 
 # Of the run times of a pool, how many of how many ended by their P90.
 Held = Mapping[str, tuple[int, int]]

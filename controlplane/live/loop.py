@@ -18,8 +18,8 @@ from controlplane.fleet import alarms
 from controlplane.live.alarms import Alarms
 from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
-from scheduler.core import aside
-from scheduler.core.cycle import run
+from scheduler.core.planning import aside
+from scheduler.core.planning.cycle import run
 
 log = logging.getLogger(__name__)
 

@@ -8,9 +8,10 @@ from controlplane.jobs.models import Job
 from controlplane.live.questions import MOST_WAITING, Answers
 from controlplane.pools import profiles
 from controlplane.pools.models import PriorityClass
-from scheduler.core import counterfactual, engine
-from scheduler.core.counterfactual import Findings
-from scheduler.core.types import Snapshot
+from scheduler.core.explain import counterfactual
+from scheduler.core.explain.counterfactual import Findings
+from scheduler.core.model.types import Snapshot
+from scheduler.core.planning import engine
 from scheduler.decisions import difference
 
 TRIES = 32

@@ -15,11 +15,11 @@ from controlplane.live.memory import Memory
 from controlplane.live.reports import ACTS, moment, shown
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools import profiles
-from scheduler.core.clauses import plain
-from scheduler.core.engine import plan as think
-from scheduler.core.feasible import never_fits
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Placement, Plan, Snapshot, Stage
+from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.types import Placement, Plan, Snapshot, Stage
+from scheduler.core.planning.engine import plan as think
 from scheduler.predict.finished import Asked
 from scheduler.predict.memory import Advice
 

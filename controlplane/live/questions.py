@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from controlplane.live.store import LiveStore, clock
-from scheduler.core.types import Snapshot
+from scheduler.core.model.types import Snapshot
 
 Answer = TypeVar("Answer")
 

@@ -17,8 +17,8 @@ from controlplane.live import residence
 from controlplane.live.history import History
 from controlplane.live.known import Known, pinned
 from controlplane.live.scaling import Scaling
-from scheduler.core.lifecycle import State
-from scheduler.core.types import SCALING, Promise, Stage
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import SCALING, Promise, Stage
 
 # After something was learned, so many are predicted anew in a cycle at least, and for so long.
 FORESEE: Final = 20

@@ -26,9 +26,9 @@ from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
-from scheduler.core.clauses import plain
-from scheduler.core.cycle import Cycle
-from scheduler.core.types import Resize, Stop, Wait
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.types import Resize, Stop, Wait
+from scheduler.core.planning.cycle import Cycle
 from scheduler.decisions import canonical, code, difference, log
 
 logger = logging.getLogger(__name__)

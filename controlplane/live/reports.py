@@ -14,8 +14,8 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
 from controlplane.live.lengths import Held, Lengths
-from scheduler.core.reasons import CATALOGUE, sentence
-from scheduler.core.types import Expected, Plan, Reason, Snapshot, Stage, Wait
+from scheduler.core.model.reasons import CATALOGUE, sentence
+from scheduler.core.model.types import Expected, Plan, Reason, Snapshot, Stage, Wait
 from scheduler.predict.starts import first
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}

@@ -11,7 +11,7 @@ from django.db import connection
 
 from controlplane.jobs import inputs
 from controlplane.jobs.models import Output
-from scheduler.core.types import Node, Stage
+from scheduler.core.model.types import Node, Stage
 
 # Only what somebody waits for is asked: a node may keep thousands of digests.
 _WHERE = """

@@ -13,11 +13,11 @@ from controlplane.jobs import demand
 from controlplane.live.history import History
 from controlplane.live.known import Known, pinned
 from controlplane.live.scaling import Scaling
-from scheduler.core.cycles import in_circles
-from scheduler.core.elastic import hastened
-from scheduler.core.lifecycle import State
-from scheduler.core.partitions import Part
-from scheduler.core.types import SCALING, Grant, Placement, Running
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.partitions import Part
+from scheduler.core.model.types import SCALING, Grant, Placement, Running
+from scheduler.core.planning.cycles import in_circles
+from scheduler.core.resources.elastic import hastened
 from scheduler.predict.restarts import restart_s
 
 _RUNNING = """

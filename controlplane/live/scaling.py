@@ -9,7 +9,7 @@ import uuid
 
 from django.db import connection
 
-from scheduler.core.types import SCALING
+from scheduler.core.model.types import SCALING
 from scheduler.predict.scaling import Paced, Scalings, scalings
 
 REREAD_S = 20.0

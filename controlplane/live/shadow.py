@@ -12,8 +12,8 @@ from controlplane.fleet import alarms
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool
-from scheduler.core.clauses import plain
-from scheduler.core.types import Plan
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.types import Plan
 from scheduler.decisions import difference, log, replay
 from scheduler.decisions.log import Record
 

@@ -26,9 +26,9 @@ from controlplane.live.starts import Starts
 from controlplane.live.usage import Ledger
 from controlplane.live.usual import Usual
 from controlplane.pools.profiles import built, last_good, named
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.core.ports import Applied
-from scheduler.core.profile import Profile
-from scheduler.core.types import News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.predict.lateness import Lateness
 from scheduler.profiles import DEFAULT, PROFILES
 

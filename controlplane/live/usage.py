@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connection
 
 from controlplane.fleet.world import parsed
-from scheduler.core import charges
-from scheduler.core.usage import HALF_LIFE_S, Usage
+from scheduler.core.resources import charges
+from scheduler.core.resources.usage import HALF_LIFE_S, Usage
 
 REREAD_S = 5.0
 # What was read once is asked for again for so long, for a row that was written before but seen only after it.

@@ -9,8 +9,8 @@ from typing import Any, Final
 from django.db import connection
 
 from controlplane.fleet.world import parsed
-from scheduler.core.types import Typical
-from scheduler.core.workload import most_frequent
+from scheduler.core.matching.workload import most_frequent
+from scheduler.core.model.types import Typical
 
 # It changes slowly, and whatever rests on it is worked out anew when it does.
 REREAD_S: Final = 600.0

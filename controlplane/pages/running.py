@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from controlplane.jobs.amounts import gib
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 
 
 def running(attempts: Iterable[Mapping[str, Any]], state_of: Mapping[str, str], api: str) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_noop as _
 
 from controlplane.jobs.clauses import Shown, in_words, shown
 from controlplane.jobs.reasons import phrase_text
-from scheduler.core.counterfactual import SENTENCES
+from scheduler.core.explain.counterfactual import SENTENCES
 
 SCRIPT = (
     _("{n} s"),

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.models import Project, slug
 from controlplane.pools import kinds
-from scheduler.core import retry
+from scheduler.core.model import retry
 from scheduler.profiles import PROFILES
 
 MOST_NAMED = 50

@@ -22,8 +22,8 @@ from django.utils.translation import gettext as _
 from controlplane import changes
 from controlplane.pools.models import MOST_NAMED, Pool, Profile, ProfileVersion, profile_names
 from scheduler import profiles
-from scheduler.core.profile import Profile as Decider
-from scheduler.core.types import Pool as Seen
+from scheduler.core.model.profile import Profile as Decider
+from scheduler.core.model.types import Pool as Seen
 from scheduler.profiles import PROFILES
 
 LARGEST: Final = 16_384

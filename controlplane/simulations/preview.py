@@ -10,7 +10,7 @@ from controlplane.pools import profiles
 from controlplane.pools.models import Pool, ProfileVersion
 from controlplane.simulations import service
 from controlplane.simulations.models import Simulation
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 from scheduler.profiles import DEFAULT
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from scheduler import profiles
-from scheduler.core import encode, engine
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Plan, Snapshot
+from scheduler.core.model import encode
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.types import Plan, Snapshot
+from scheduler.core.planning import engine
 from scheduler.decisions import canonical, difference, log
 from scheduler.decisions import replay as again
 from scheduler.decisions.log import Record

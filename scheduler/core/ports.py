@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from scheduler.core.clauses import Said
-from scheduler.core.types import (
+from scheduler.core.model.clauses import Said
+from scheduler.core.model.types import (
     Device,
     Grant,
     News,
@@ -25,10 +25,10 @@ from scheduler.core.types import (
 )
 
 if TYPE_CHECKING:
-    from scheduler.core.fleet import Rates, Rows
-    from scheduler.core.line import Column
-    from scheduler.core.shape import Way
-    from scheduler.core.view import Option, View
+    from scheduler.core.resources.fleet import Rates, Rows
+    from scheduler.core.world.pending import Column
+    from scheduler.core.world.request_class import Way
+    from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True, slots=True)

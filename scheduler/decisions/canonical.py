@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.types import Plan, Snapshot
+from scheduler.core.model.types import Plan, Snapshot
 
 Pieces = dict[str, dict[str, Any]]
 """A snapshot by field and key: each node, stage, right ... is one piece. ``""`` is the key of a field that is one."""

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
-from scheduler.core.profile import Profile
-from scheduler.core.types import Plan, Running, Snapshot, Stage
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Plan, Running, Snapshot, Stage
 from scheduler.decisions import replay
 from scheduler.decisions.log import Record
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.core.types import Move, Plan, Preempt, Resize, Snapshot, Start, Wait
+from scheduler.core.model.types import Move, Plan, Preempt, Resize, Snapshot, Start, Wait
 from scheduler.decisions import canonical, packing
 
 MAGIC: Final = b"switchyard decisions 1\n"

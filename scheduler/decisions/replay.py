@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduler import profiles
-from scheduler.core import engine
-from scheduler.core.profile import Profile
-from scheduler.core.types import Plan
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Plan
+from scheduler.core.planning import engine
 from scheduler.decisions import canonical, code
 from scheduler.decisions.log import Record
 

@@ -15,8 +15,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
+from scheduler.core.model.sentences import _
 from scheduler.core.ports import ABILITIES
-from scheduler.core.sentences import _
 
 RESEARCH: Final = "scheduler.research"
 # What a parameter may be that names no range, and how long a list of numbers.

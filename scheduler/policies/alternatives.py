@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.core import load
-from scheduler.core.speed import worth
-from scheduler.core.types import Stage
-from scheduler.core.view import Option, View
+from scheduler.core.matching import load
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.speed import worth
+from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from scheduler.core.service import attained_device_s, since_counted_s, width
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import attained_device_s, since_counted_s, width
+from scheduler.core.world.view import View
 
 # Longer than anything waits or runs; the parts of one queue lie this far apart in the order.
 _SPAN_S = 1e9

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.types import Grant, Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Grant, Stage
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

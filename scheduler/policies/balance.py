@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.core.fair import Part, parts
-from scheduler.core.service import attained_device_s, received_s
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.matching.fair import Part, parts
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import attained_device_s, received_s
+from scheduler.core.world.view import View
 from scheduler.policies.max_min import solver
 
 

@@ -8,13 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from scheduler.core import price, room
-from scheduler.core.clauses import Said, clause, several
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.lifecycle import Health
-from scheduler.core.shape import Way
-from scheduler.core.types import Placement, Running
-from scheduler.core.view import View, grants_of
+from scheduler.core.matching import room
+from scheduler.core.model.clauses import Said, clause, several
+from scheduler.core.model.lifecycle import Health
+from scheduler.core.model.types import Placement, Running
+from scheduler.core.resources import price
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View, grants_of
 
 
 @dataclass(frozen=True)

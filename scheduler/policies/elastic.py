@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler.core import elastic, price, topology
-from scheduler.core.match import Candidate, grant
+from scheduler.core.model.types import Grant, Placement, Running, Stage
+from scheduler.core.planning.resize import is_movable, left_s
 from scheduler.core.ports import Eviction
-from scheduler.core.shape import Way
-from scheduler.core.stretch import is_movable, left_s
-from scheduler.core.types import Grant, Placement, Running, Stage
-from scheduler.core.view import Option, View
+from scheduler.core.resources import elastic, price, topology
+from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True)

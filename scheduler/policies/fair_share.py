@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.core.lifecycle import State
-from scheduler.core.line import Column
-from scheduler.core.shape import Way
-from scheduler.core.types import Reason, Stage
-from scheduler.core.view import View
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import Reason, Stage
+from scheduler.core.world.pending import Column
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

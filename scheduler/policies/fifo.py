@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.line import Column, Line
-from scheduler.core.shape import Way
-from scheduler.core.types import Reason, Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Reason, Stage
+from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.fair import capacity
-from scheduler.core.service import attained_device_s, predicted_left_s, width
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.matching.fair import capacity
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import attained_device_s, predicted_left_s, width
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

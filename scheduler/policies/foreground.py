@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from scheduler.core.service import attained_device_s, width
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import attained_device_s, width
+from scheduler.core.world.view import View
 
 # More device-seconds than anything receives; classes lie this far apart in the order.
 _MOST: float = 1e12

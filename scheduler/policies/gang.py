@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.core.types import Device, Node, Stage
+from scheduler.core.model.types import Device, Node, Stage
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.core.types import Stage
-from scheduler.core.view import Option, View
+from scheduler.core.model.types import Stage
+from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core import price, room
-from scheduler.core.clauses import Said, clause, several
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.load import SLACK, share
-from scheduler.core.shape import Way
-from scheduler.core.types import Placement, Running
-from scheduler.core.view import View
+from scheduler.core.matching import room
+from scheduler.core.matching.load import SLACK, share
+from scheduler.core.model.clauses import Said, clause, several
+from scheduler.core.model.types import Placement, Running
+from scheduler.core.resources import price
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core import room, workload
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.shape import Way
-from scheduler.core.view import View
-from scheduler.core.workload import WHOLE
+from scheduler.core.matching import room, workload
+from scheduler.core.matching.workload import WHOLE
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 # Among places that are equal to this share of a device, the fuller node is taken.
 _NEARLY: Final = 1e-4

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core import room
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.shape import Way
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.matching import room
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
 class Locality:
     """What lies on a node need not travel there: data set, base model, what an earlier stage left. What it saves is
     counted in seconds: bytes that are missing by the bandwidth of the node, as declared or measured
-    (:func:`scheduler.core.topology.bandwidth`), ``gbps`` Gbit/s where neither is known. An input of unknown size counts
+    (:func:`scheduler.core.resources.topology.bandwidth`), ``gbps`` Gbit/s where neither is known. An input of unknown size counts
     as the mean of the others; where no size is known each counts the same. That data must not leave a site is the
     engine's own law."""
 

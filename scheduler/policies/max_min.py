@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.core.fair import Part, parts, shuffled
-from scheduler.core.service import received_s
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.matching.fair import Part, parts, shuffled
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import received_s
+from scheduler.core.world.view import View
 
 # What makes stages alike here: the models, speeds and sizes of their ways, and their width.
 Sort = tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], float]

@@ -8,14 +8,14 @@ from itertools import islice
 
 import numpy as np
 
-from scheduler.core import price
-from scheduler.core.line import Column
+from scheduler.core.model.types import Stage
+from scheduler.core.planning.victims import cheapest
 from scheduler.core.ports import Eviction
-from scheduler.core.service import middle_left_s, width
-from scheduler.core.shape import Way
-from scheduler.core.types import Stage
-from scheduler.core.victims import cheapest
-from scheduler.core.view import Option, View
+from scheduler.core.resources import price
+from scheduler.core.resources.service import middle_left_s, width
+from scheduler.core.world.pending import Column
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core import room
-from scheduler.core.fleet import Fleet, Rates, Rows
-from scheduler.core.shape import Way
-from scheduler.core.view import View
+from scheduler.core.matching import room
+from scheduler.core.resources.fleet import Fleet, Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 _RATES: Final = ("bf16_tflops", "fp16_tflops", "fp32_tflops")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scheduler.core import price
+from scheduler.core.model.types import Stage
+from scheduler.core.planning.victims import cheapest
 from scheduler.core.ports import Eviction
-from scheduler.core.shape import Way
-from scheduler.core.types import Stage
-from scheduler.core.victims import cheapest
-from scheduler.core.view import Option, View
+from scheduler.core.resources import price
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, View
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core.line import Column, Line
-from scheduler.core.types import Running, Stage
-from scheduler.core.view import View, grants_of
+from scheduler.core.model.types import Running, Stage
+from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.view import View, grants_of
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.holdings import amount
-from scheduler.core.match import matches
-from scheduler.core.shape import Way
-from scheduler.core.types import Quota as Right
-from scheduler.core.types import Reason, Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Quota as Right
+from scheduler.core.model.types import Reason, Stage
+from scheduler.core.resources.holdings import amount
+from scheduler.core.resources.match import matches
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

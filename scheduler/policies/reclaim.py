@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from scheduler.core import price
-from scheduler.core.holdings import amount
-from scheduler.core.match import grant
+from scheduler.core.model.types import Placement, Quota, Running, Stage
 from scheduler.core.ports import Eviction
-from scheduler.core.shape import Way
-from scheduler.core.speed import deciding
-from scheduler.core.types import Placement, Quota, Running, Stage
-from scheduler.core.view import Option, View, grants_of
+from scheduler.core.resources import price
+from scheduler.core.resources.holdings import amount
+from scheduler.core.resources.match import grant
+from scheduler.core.resources.speed import deciding
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, View, grants_of
 from scheduler.policies.quota import asks
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core.line import Column, Line
-from scheduler.core.service import OVERRUN_SHARE, predicted_left_s, width
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import OVERRUN_SHARE, predicted_left_s, width
+from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.core import room
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.shape import Way
-from scheduler.core.view import View
+from scheduler.core.matching import room
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

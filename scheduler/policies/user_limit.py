@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.shape import Way
-from scheduler.core.types import Reason, Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Reason, Stage
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.types import Estimate
+from scheduler.core.model.types import Estimate
 from scheduler.predict.calibration import Calibration
 from scheduler.predict.evidence import STEPS, Family, around, closest, quantiles, smoothed, uniform
 from scheduler.predict.finished import Asked, Finished, family

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.lateness import Kin, everybody, kin
-from scheduler.core.types import Promise, Stage
+from scheduler.core.model.lateness import Kin, everybody, kin
+from scheduler.core.model.types import Promise, Stage
 from scheduler.predict.evidence import product_limit
 
 SHARE: Final = 0.9

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
-from scheduler.core.types import RESTART_S
+from scheduler.core.model.types import RESTART_S
 
 # Only so many of the newest count: images get cached, and models grow.
 RECENT: Final = 5

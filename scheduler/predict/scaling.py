@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from scheduler.core.types import SCALING
+from scheduler.core.model.types import SCALING
 
 # What is assumed counts as much as a run on one node and one on two would count a third of.
 TRUST: Final = 0.08

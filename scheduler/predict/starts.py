@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.announced import LEAST_S, horizon
-from scheduler.core.lateness import Kin, everybody
-from scheduler.core.types import Expected, Stage, Turnout
+from scheduler.core.explain.announced import LEAST_S, horizon
+from scheduler.core.model.lateness import Kin, everybody
+from scheduler.core.model.types import Expected, Stage, Turnout
 from scheduler.predict.evidence import product_limit
 
 # The newest count, and fewer than this say nothing.

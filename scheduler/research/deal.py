@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scheduler.core.fair import parts, shuffled
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.matching.fair import parts, shuffled
+from scheduler.core.model.types import Stage
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.core.service import true_left_s, width
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.service import true_left_s, width
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

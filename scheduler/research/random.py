@@ -7,10 +7,10 @@ from zlib import crc32
 
 import numpy as np
 
-from scheduler.core.fleet import Rates, Rows
-from scheduler.core.shape import Way
-from scheduler.core.types import Stage
-from scheduler.core.view import View
+from scheduler.core.model.types import Stage
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 from scheduler.sim.traces import Arrival, Trace, generic
 
 KEYS: Final = ("jobs", "per_hour", "median_s", "sigma", "widths", "projects", "daily", "seed")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from scheduler.core.lifecycle import State
-from scheduler.core.types import Running
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import Running
 from scheduler.scenario.scenario import Cell, Scenario, scaled
 from scheduler.sim.metrics import measure
 from scheduler.sim.world import Lived, World

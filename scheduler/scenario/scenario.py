@@ -12,9 +12,9 @@ from typing import Any, Final
 import yaml
 
 from scheduler import profiles
-from scheduler.core.profile import Profile
-from scheduler.core.sentences import _, said
-from scheduler.core.types import Node
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.sentences import _, said
+from scheduler.core.model.types import Node
 from scheduler.scenario import arrivals
 from scheduler.sim.cluster import cluster
 from scheduler.sim.traces import FORMATS, Arrival, Trace, generic, history, swf

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from scheduler.core.lifecycle import NodeState
-from scheduler.core.sentences import _
-from scheduler.core.types import Device, Node
+from scheduler.core.model.lifecycle import NodeState
+from scheduler.core.model.sentences import _
+from scheduler.core.model.types import Device, Node
 
 GIB = 2**30
 _PART = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([\w .-]{1,100}))?")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from scheduler.core.lifecycle import Cause
-from scheduler.core.types import Running
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.types import Running
 from scheduler.sim.world import World
 
 # Loads are told in steps of an eighth, as agents' reports are counted.

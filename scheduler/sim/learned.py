@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from scheduler.core.types import Alternative, Estimate, Stage
+from scheduler.core.model.types import Alternative, Estimate, Stage
 from scheduler.predict.durations import Durations, Prediction
 from scheduler.predict.finished import Asked, Finished
 from scheduler.predict.lateness import Lateness

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 from scheduler.sim.world import Lived
 
 

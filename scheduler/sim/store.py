@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scheduler.core import fences, price
-from scheduler.core.announced import of_promise
-from scheduler.core.charges import charge
-from scheduler.core.cycles import in_circles
-from scheduler.core.elastic import hastened
-from scheduler.core.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
-from scheduler.core.ports import Applied
-from scheduler.core.retry import Verdict
-from scheduler.core.service import as_running
-from scheduler.core.types import (
+from scheduler.core.explain.announced import of_promise
+from scheduler.core.model import fences
+from scheduler.core.model.lifecycle import ACTIVE, Event, Health, NodeState, State, next_state
+from scheduler.core.model.retry import Verdict
+from scheduler.core.model.types import (
     Estimate,
     Expected,
     News,
@@ -32,7 +27,13 @@ from scheduler.core.types import (
     Start,
     Stop,
 )
-from scheduler.core.usage import HALF_LIFE_S, Usage
+from scheduler.core.planning.cycles import in_circles
+from scheduler.core.ports import Applied
+from scheduler.core.resources import price
+from scheduler.core.resources.charges import charge
+from scheduler.core.resources.elastic import hastened
+from scheduler.core.resources.service import as_running
+from scheduler.core.resources.usage import HALF_LIFE_S, Usage
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
 

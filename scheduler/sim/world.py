@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from scheduler.core import cycle, retry, speed
-from scheduler.core.elastic import faster
-from scheduler.core.engine import Planner
-from scheduler.core.feasible import never_fits
-from scheduler.core.lifecycle import Cause, NodeState, State
-from scheduler.core.profile import Profile
-from scheduler.core.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
+from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model import retry
+from scheduler.core.model.lifecycle import Cause, NodeState, State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
+from scheduler.core.planning import cycle
+from scheduler.core.planning.engine import Planner
+from scheduler.core.resources import speed
+from scheduler.core.resources.elastic import faster
 from scheduler.sim.store import Entry, MemoryStore
 from scheduler.sim.traces import Arrival
 

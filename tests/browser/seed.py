@@ -35,9 +35,10 @@ from controlplane.pools.models import Pool, ProfileVersion
 from controlplane.simulations import worker
 from controlplane.simulations.models import Simulation
 from scheduler import profiles
-from scheduler.core import clauses as engine_clauses
-from scheduler.core import engine, retry
-from scheduler.core.cycle import Cycle
+from scheduler.core.model import clauses as engine_clauses
+from scheduler.core.model import retry
+from scheduler.core.planning import engine
+from scheduler.core.planning.cycle import Cycle
 from scheduler.core.ports import Applied
 
 GIB = 2**30

@@ -23,7 +23,7 @@ from controlplane.sentences import in_language
 from controlplane.simulations.models import Phase, Simulation
 from controlplane.simulations.service import MOST_AT_ONCE
 from controlplane.wellformed import LATEST, faults
-from scheduler.core.sentences import said
+from scheduler.core.model.sentences import said
 from scheduler.profiles import load
 from scheduler.scenario.scenario import ScenarioError, build
 from scheduler.sim.traces import TraceError, generic, history

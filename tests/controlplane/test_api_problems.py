@@ -14,7 +14,7 @@ from rest_framework import exceptions
 
 from controlplane.api import jobs, problem
 from controlplane.fleet.service import Refusal as FleetRefusal
-from scheduler.core.lifecycle import Event, IllegalTransition, State
+from scheduler.core.model.lifecycle import Event, IllegalTransition, State
 from tests.controlplane.people import Town
 
 

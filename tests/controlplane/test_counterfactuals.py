@@ -8,7 +8,7 @@ from controlplane.jobs.models import Job
 from controlplane.live import otherwise
 from controlplane.pages.words import CHANGES
 from controlplane.pools.models import Quota
-from scheduler.core.counterfactual import SENTENCES
+from scheduler.core.explain.counterfactual import SENTENCES
 from tests.controlplane.people import Town
 
 

@@ -21,7 +21,7 @@ from controlplane.asgi import application
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import JoinToken, Node
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 from tests.controlplane.test_feed import rows
 
 WAIT_S = 15

@@ -31,7 +31,7 @@ from controlplane.pages.words import (
     REPLANNED,
     SCRIPT,
 )
-from scheduler.core.reasons import CATALOGUE
+from scheduler.core.model.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town, write_log
 
 ROOT = Path(__file__).parents[2]

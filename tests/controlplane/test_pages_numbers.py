@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.api.attention import CURES, FORMS
 from controlplane.jobs.models import Attempt, Checkpoint, Decision, Event, Job, Stage
 from controlplane.pools.models import Quota
-from scheduler.core.reasons import RANK
+from scheduler.core.model.reasons import RANK
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text
 from tests.record.yard import cpu, gpu

@@ -11,7 +11,7 @@ import pytest
 from controlplane.api import devices, pools
 from controlplane.jobs import demand
 from controlplane.pools.models import Pool
-from scheduler.core.types import Ask
+from scheduler.core.model.types import Ask
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text
 from tests.controlplane.test_spec import accepted, refused, sentence

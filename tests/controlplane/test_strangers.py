@@ -21,7 +21,7 @@ from controlplane.jobs.reasons import reason_text
 from controlplane.live import recorder as recording
 from controlplane.live.recorder import Recorder
 from controlplane.pages import urls as pages
-from scheduler.core.reasons import CATALOGUE
+from scheduler.core.model.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_feed import _job as watched_job
 from tests.controlplane.test_feed import line, people, rows

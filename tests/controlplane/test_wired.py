@@ -17,7 +17,7 @@ from controlplane.jobs.models import Job
 from controlplane.live import watch
 from controlplane.pools.admin import PoolForm
 from controlplane.pools.models import Pool
-from scheduler.core.lifecycle import Health
+from scheduler.core.model.lifecycle import Health
 from scheduler.profiles import PROFILES
 from tests.controlplane.people import Town
 from tests.record.yard import states

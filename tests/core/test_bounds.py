@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from agents.protocol import MOST_BYTES, MOST_DEVICES, MOST_MILLI, MOST_RATE, Why
 from scheduler import profiles
-from scheduler.core import aside, engine
-from scheduler.core.lifecycle import Cause, NodeState
-from scheduler.core.types import (
+from scheduler.core.model.lifecycle import Cause, NodeState
+from scheduler.core.model.types import (
     Alternative,
     Ask,
     Device,
@@ -24,6 +23,7 @@ from scheduler.core.types import (
     Snapshot,
     Stage,
 )
+from scheduler.core.planning import aside, engine
 from scheduler.decisions import canonical
 
 LARGEST = np.iinfo(np.int64).max

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.core import retry
-from scheduler.core.clauses import TEMPLATES, clause, plain, say, several, spoken
-from scheduler.core.types import Snapshot
+from scheduler.core.model import retry
+from scheduler.core.model.clauses import TEMPLATES, clause, plain, say, several, spoken
+from scheduler.core.model.types import Snapshot
 from tests.core.worlds import node, running, stage, starts, think
 
 

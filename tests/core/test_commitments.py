@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.commitments import Commitments
+from scheduler.core.resources.commitments import Commitments
 
 CHANGES = st.lists(
     st.tuples(

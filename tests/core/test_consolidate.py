@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.consolidate import advise
-from scheduler.core.profile import Profile
-from scheduler.core.types import Running, Snapshot
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Running, Snapshot
+from scheduler.core.planning.consolidate import advise
 from scheduler.profiles import named
 from tests.core.worlds import NOW, STEADY, node, running, stage, starts, think, way
 

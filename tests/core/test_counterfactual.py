@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import counterfactual, engine
-from scheduler.core.counterfactual import SENTENCES, Change, Findings
-from scheduler.core.lifecycle import Health, NodeState, State
-from scheduler.core.profile import Profile
-from scheduler.core.reasons import CATALOGUE, sentence
-from scheduler.core.types import Alternative, Maintenance, Node, Pool, Project, Quota, Snapshot, Stage
+from scheduler.core.explain import counterfactual
+from scheduler.core.explain.counterfactual import SENTENCES, Change, Findings
+from scheduler.core.model.lifecycle import Health, NodeState, State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.reasons import CATALOGUE, sentence
+from scheduler.core.model.types import Alternative, Maintenance, Node, Pool, Project, Quota, Snapshot, Stage
+from scheduler.core.planning import engine
 from scheduler.profiles import PROFILES, load, named
 from tests.core.worlds import NOW, STEADY, begun, node, primary, running, stage, starts, think, waits, way
 

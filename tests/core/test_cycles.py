@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.cycles import in_circles
+from scheduler.core.planning.cycles import in_circles
 
 NAMES = "abcdef"
 

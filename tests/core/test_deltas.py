@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine
-from scheduler.core.lifecycle import Health, NodeState, State
-from scheduler.core.profile import Profile
-from scheduler.core.types import Device, Maintenance, News, Node, Plan, Pool, Snapshot, Stage, Typical
+from scheduler.core.model.lifecycle import Health, NodeState, State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Device, Maintenance, News, Node, Plan, Pool, Snapshot, Stage, Typical
+from scheduler.core.planning import engine
 from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.locality import Locality
 from scheduler.policies.power import Power

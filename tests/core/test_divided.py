@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import partitions
-from scheduler.core.match import SMALLEST
-from scheduler.core.profile import Profile
-from scheduler.core.speed import speed, speed_of
-from scheduler.core.types import Estimate, Grant, Node, Placement, Plan, Running, Snapshot, Stage
+from scheduler.core.model import partitions
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Estimate, Grant, Node, Placement, Plan, Running, Snapshot, Stage
+from scheduler.core.resources.match import SMALLEST
+from scheduler.core.resources.speed import speed, speed_of
 from tests.core.worlds import GIB, NOW, begun, ended, node, running, stage, starts, think, waits, way
 
 H100 = partitions.tables()["h100-80gb"]

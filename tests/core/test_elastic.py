@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.elastic import Curve, Elastic, Sizing, allot
+from scheduler.core.resources.elastic import Curve, Elastic, Sizing, allot
 
 SQRT = Curve({1: 1.0, 2: 1.4, 4: 2.0, 8: 2.8, 16: 4.0})
 LINEAR = Curve({1: 1.0, 2: 2.0, 4: 4.0, 8: 8.0})

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.feasible import never_fits
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Node, Plan, Reason, Running, Snapshot
+from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.types import Node, Plan, Reason, Running, Snapshot
 from tests.core.worlds import NOW, STEADY, node, primary, running, stage, starts, think, waits, way
 
 HOUR = 3600.0

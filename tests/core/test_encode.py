@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import encode
-from scheduler.core.types import Project, Quota, Snapshot
+from scheduler.core.model import encode
+from scheduler.core.model.types import Project, Quota, Snapshot
 from tests.core.worlds import NOW, begun, node, running, stage, think
 
 

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.fleet import Fleet
-from scheduler.core.ledger import Ledger
-from scheduler.core.timetable import ALWAYS, Timetable
-from scheduler.core.types import Grant
+from scheduler.core.model.types import Grant
+from scheduler.core.resources.fleet import Fleet
+from scheduler.core.resources.ledger import Ledger
+from scheduler.core.resources.timetable import ALWAYS, Timetable
 from tests.core.worlds import NOW, node
 
 FLEET = Fleet((node("a", 3), node("b", 2)))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.lifecycle import Health, NodeState, State
-from scheduler.core.types import Device, Quota, Running, Snapshot, Stage
-from scheduler.core.view import View
+from scheduler.core.model.lifecycle import Health, NodeState, State
+from scheduler.core.model.types import Device, Quota, Running, Snapshot, Stage
+from scheduler.core.world.view import View
 from scheduler.profiles import named
 from tests.core.worlds import GIB, NOW, STEADY, begun, ended, node, running, stage, think, way
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.leave import PER_CYCLE
-from scheduler.core.lifecycle import Health, State
-from scheduler.core.profile import Profile
-from scheduler.core.types import Node, Running, Snapshot
+from scheduler.core.model.lifecycle import Health, State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Node, Running, Snapshot
+from scheduler.core.planning.evacuate import PER_CYCLE
 from scheduler.policies.conditions import Conditions
 from tests.core.worlds import NOW, node, running, stage, think, way
 

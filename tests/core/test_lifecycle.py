@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.lifecycle import (
+from scheduler.core.model.lifecycle import (
     ACTIVE,
     FINAL,
     TABLE,

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.types import Node, Running, Snapshot
+from scheduler.core.model.types import Node, Running, Snapshot
 from tests.core.worlds import NOW, node, running, stage, think, way
 
 HOUR = 3600.0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine
-from scheduler.core.reasons import sentence
-from scheduler.core.types import Estimate, Grant, Maintenance, Placement, Plan, Promise, Snapshot, Stage
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.types import Estimate, Grant, Maintenance, Placement, Plan, Promise, Snapshot, Stage
+from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.test_planner import applied

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import partitions
-from scheduler.core.partitions import Part, Table
+from scheduler.core.model import partitions
+from scheduler.core.model.partitions import Part, Table
 
 TABLES = st.sampled_from(sorted(partitions.tables()))
 H100 = partitions.tables()["h100-80gb"]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import aside, engine
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.types import Node, Plan, Snapshot, Stage
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.types import Node, Plan, Snapshot, Stage
+from scheduler.core.planning import aside, engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.test_stretch_stories import Story

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine
-from scheduler.core.types import Pool, Snapshot
+from scheduler.core.model.types import Pool, Snapshot
+from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
 from tests.core.worlds import NOW, check_laws, node, running, stage, starts, waits, way

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.speed import DENSE, speed
-from scheduler.core.types import Estimate
+from scheduler.core.model.types import Estimate
+from scheduler.core.resources.speed import DENSE, speed
 from scheduler.predict.durations import Durations
 from scheduler.predict.evidence import closest
 from scheduler.predict.finished import Asked, Finished, family

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.feasible import never_fits
-from scheduler.core.lifecycle import Health, NodeState, State
-from scheduler.core.reasons import CATALOGUE, ranked, sentence
-from scheduler.core.types import Device, Plan, Pool, Quota, Reason, Snapshot
+from scheduler.core.matching.feasible import never_fits
+from scheduler.core.model.lifecycle import Health, NodeState, State
+from scheduler.core.model.reasons import CATALOGUE, ranked, sentence
+from scheduler.core.model.types import Device, Plan, Pool, Quota, Reason, Snapshot
 from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
 
 

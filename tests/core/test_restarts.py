@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.types import RESTART_S
+from scheduler.core.model.types import RESTART_S
 from scheduler.predict.restarts import RECENT, restart_s
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.lifecycle import Cause, Event
-from scheduler.core.retry import NO_FAULT, RETRYABLE, Outcome, decide
+from scheduler.core.model.lifecycle import Cause, Event
+from scheduler.core.model.retry import NO_FAULT, RETRYABLE, Outcome, decide
 
 
 @pytest.mark.parametrize("cause", sorted(NO_FAULT))

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import match, room, topology, workload
-from scheduler.core.types import Grant, Snapshot, Typical
-from scheduler.core.view import View
+from scheduler.core.matching import room, workload
+from scheduler.core.model.types import Grant, Snapshot, Typical
+from scheduler.core.resources import match, topology
+from scheduler.core.world.view import View
 from scheduler.profiles import named
 from tests.core.worlds import NOW, node, stage, way
 

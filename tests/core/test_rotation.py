@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core import engine
-from scheduler.core.lifecycle import State
-from scheduler.core.profile import Profile
-from scheduler.core.types import Device, Estimate, Node, Plan, Running, Snapshot, Start
-from scheduler.core.types import Quota as Right
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Device, Estimate, Node, Plan, Running, Snapshot, Start
+from scheduler.core.model.types import Quota as Right
+from scheduler.core.planning import engine
 from scheduler.policies.gang import Gang
 from scheduler.policies.heterogeneity import Heterogeneity
 from scheduler.policies.preempt import Preempt

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.types import SCALING
+from scheduler.core.model.types import SCALING
 from scheduler.predict.scaling import Paced, scalings
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.types import Quota, Snapshot
+from scheduler.core.model.types import Quota, Snapshot
 from scheduler.profiles import PROFILES, load
 from tests.core.worlds import node, running, stage, starts, think, waits
 

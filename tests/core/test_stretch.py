@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.elastic import faster
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.types import Grant, Plan, Pool, Project, Quota, Running, Snapshot, Stage
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.types import Grant, Plan, Pool, Project, Quota, Running, Snapshot, Stage
+from scheduler.core.resources.elastic import faster
 from tests.core.worlds import GIB, NOW, begun, node, running, stage, starts, think, waits, way
 
 LONG = 20_000.0

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core import engine
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.types import Plan, Quota, Running, Snapshot, Stage
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.types import Plan, Quota, Running, Snapshot, Stage
+from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.worlds import NOW, begun, check_laws, node, stage, way
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.core.types import Estimate, Snapshot
+from scheduler.core.model.types import Estimate, Snapshot
 from tests.core.worlds import NOW, begun, ended, node, running, stage, starts, think, waits, way
 
 

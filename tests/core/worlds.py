@@ -6,11 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from scheduler.core import engine
-from scheduler.core.elastic import hastened
-from scheduler.core.lifecycle import NodeState, State
-from scheduler.core.profile import Profile
-from scheduler.core.types import (
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import (
     Alternative,
     Ask,
     Device,
@@ -25,6 +23,8 @@ from scheduler.core.types import (
     Start,
     Wait,
 )
+from scheduler.core.planning import engine
+from scheduler.core.resources.elastic import hastened
 from scheduler.profiles import named
 
 NOW = 1_000_000.0

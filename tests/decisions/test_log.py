@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.types import Plan, Project, Quota, Snapshot
+from scheduler.core.model.types import Plan, Project, Quota, Snapshot
 from scheduler.decisions import canonical, code, log, packing, replay
 from scheduler.decisions.difference import compare, over
 from scheduler.decisions.log import Record, Writer

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.types import Plan, Snapshot
+from scheduler.core.model.types import Plan, Snapshot
 from scheduler.decisions import canonical
 
 

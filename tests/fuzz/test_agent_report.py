@@ -28,7 +28,7 @@ from controlplane.link import agent as link
 from controlplane.link.agent import AgentLink
 from controlplane.live import loop
 from controlplane.live.alarms import Alarms
-from scheduler.core import aside
+from scheduler.core.planning import aside
 from tests.record.conftest import forget
 from tests.record.test_aside import by_hand, windows
 from tests.record.test_uploads import credential

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.core import engine
-from scheduler.core.profile import Profile
-from scheduler.core.types import Plan, Project, Quota, Snapshot
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Plan, Project, Quota, Snapshot
+from scheduler.core.planning import engine
 from scheduler.policies.alternatives import Alternatives
 from scheduler.policies.backfill import Backfill
 from scheduler.policies.cycle_guard import CycleGuard

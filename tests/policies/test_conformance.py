@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler import policies, profiles
-from scheduler.core import engine
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.reasons import RANK
+from scheduler.core.model.types import Plan, Project, Quota, Snapshot
+from scheduler.core.planning import engine
 from scheduler.core.ports import ABILITIES
-from scheduler.core.profile import Profile
-from scheduler.core.reasons import RANK
-from scheduler.core.types import Plan, Project, Quota, Snapshot
 from tests.core.worlds import NOW, check_laws, node, running, stage, way
 
 FOUND = sorted([*policies.discover(), *policies.discover(policies.RESEARCH)])

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.engine.families import RestartingWorld
-from scheduler.core.lifecycle import State
-from scheduler.core.profile import Profile
-from scheduler.core.service import middle_left_s
-from scheduler.core.types import Project, Snapshot
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Project, Snapshot
+from scheduler.core.resources.service import middle_left_s
 from scheduler.policies.fair_share import FairShare
 from scheduler.policies.overtake import Overtake
 from scheduler.profiles import named

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.core.profile import Profile
-from scheduler.core.types import Grant, Node, Plan, Pool, Running, Snapshot, Typical
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Grant, Node, Plan, Pool, Running, Snapshot, Typical
 from scheduler.policies.best_fit import BestFit
 from scheduler.policies.conditions import Conditions
 from scheduler.policies.fragmentation import Fragmentation

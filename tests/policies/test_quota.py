@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.core.charges import charge
-from scheduler.core.profile import Profile
-from scheduler.core.types import Device, Node, Project, Quota, Snapshot
-from scheduler.core.usage import Usage
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Device, Node, Project, Quota, Snapshot
+from scheduler.core.resources.charges import charge
+from scheduler.core.resources.usage import Usage
 from scheduler.policies.gang import Gang
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim

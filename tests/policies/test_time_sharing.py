@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from scheduler import profiles
-from scheduler.core import engine
-from scheduler.core.fair import shuffled
-from scheduler.core.profile import Profile
-from scheduler.core.types import Estimate, Plan, Running, Snapshot
-from scheduler.core.view import View
+from scheduler.core.matching.fair import shuffled
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Estimate, Plan, Running, Snapshot
+from scheduler.core.planning import engine
+from scheduler.core.world.view import View
 from scheduler.policies.attained_service import AttainedService
 from scheduler.policies.balance import Balance
 from scheduler.policies.deadline import Deadline

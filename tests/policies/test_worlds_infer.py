@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduler.core.types import Alternative, Ask, Estimate, Snapshot
+from scheduler.core.model.types import Alternative, Ask, Estimate, Snapshot
 from tests.core.worlds import node, stage, think
 
 ANY = (

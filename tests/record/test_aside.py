@@ -22,7 +22,7 @@ from controlplane.live import loop
 from controlplane.live.alarms import Alarms
 from controlplane.live.recorder import Recorder
 from controlplane.pools.models import Pool
-from scheduler.core import aside
+from scheduler.core.planning import aside
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 

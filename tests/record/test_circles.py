@@ -12,7 +12,7 @@ from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Quota
-from scheduler.core.lifecycle import Cause
+from scheduler.core.model.lifecycle import Cause
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 

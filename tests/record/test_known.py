@@ -17,9 +17,9 @@ from controlplane.jobs.models import Attempt, Claim, Job, Stage
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Quota
 from scheduler import profiles
-from scheduler.core import engine
-from scheduler.core.lifecycle import Cause
-from scheduler.core.types import Plan, Snapshot
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.types import Plan, Snapshot
+from scheduler.core.planning import engine
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 A = "a" * 64

@@ -10,8 +10,8 @@ from controlplane.jobs.models import Attempt, Claim, Event, Job, Stage
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.live.store import clock
 from scheduler import profiles
-from scheduler.core import engine
-from scheduler.core.lifecycle import IllegalTransition
+from scheduler.core.model.lifecycle import IllegalTransition
+from scheduler.core.planning import engine
 from tests.record.yard import Yard, cpu, gpu, stage, states
 
 TWO = [{"name": "prep", "run": "true"}, {"name": "train", "kind": "train", "needs": ["prep"], "run": "true"}]

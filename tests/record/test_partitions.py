@@ -16,8 +16,8 @@ from controlplane.fleet.models import Device
 from controlplane.jobs.models import Claim, Job
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools.models import Pool
-from scheduler.core import engine
-from scheduler.core.partitions import Part
+from scheduler.core.model.partitions import Part
+from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.record.yard import GIB, Agent, Yard, cpu, gpu, stage, states
 

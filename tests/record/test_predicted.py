@@ -12,7 +12,7 @@ from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.live import preview, questions
 from controlplane.live.store import LiveStore, clock
-from scheduler.core.lifecycle import Cause
+from scheduler.core.model.lifecycle import Cause
 from scheduler.predict import speeds
 from scheduler.predict.finished import Finished
 from tests.record.yard import Agent, Yard, cpu, gpu, stage

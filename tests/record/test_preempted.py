@@ -6,7 +6,7 @@ from django.utils import timezone
 
 from controlplane.fleet.models import Device
 from controlplane.jobs.models import Attempt, Stage
-from scheduler.core.lifecycle import Cause
+from scheduler.core.model.lifecycle import Cause
 from tests.record.yard import Yard, cpu, gpu, stage, states
 
 

@@ -14,7 +14,7 @@ from controlplane.jobs import record, service
 from controlplane.jobs.models import Attempt, Job
 from controlplane.live import preview
 from controlplane.live.store import clock
-from scheduler.core.lifecycle import NodeState
+from scheduler.core.model.lifecycle import NodeState
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 RANGE = {"min": 1, "max": 2}

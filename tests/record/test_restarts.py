@@ -9,9 +9,9 @@ import pytest
 
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.live.store import LiveStore, clock
-from scheduler.core import price
-from scheduler.core.lifecycle import Cause
-from scheduler.core.types import RESTART_S, Running
+from scheduler.core.model.lifecycle import Cause
+from scheduler.core.model.types import RESTART_S, Running
+from scheduler.core.resources import price
 from tests.record.yard import Agent, Yard, cpu, gpu, stage
 
 

@@ -13,7 +13,7 @@ from agents.protocol import Checkpoint, Phase
 from controlplane.api.job_rows import shown, whole
 from controlplane.jobs import models, saves
 from controlplane.jobs.models import Attempt, Job, Stage
-from scheduler.core.lifecycle import Cause
+from scheduler.core.model.lifecycle import Cause
 from scheduler.predict import saving
 from tests.record.yard import Agent, Yard, cpu, gpu, stage
 

@@ -14,7 +14,7 @@ from controlplane.jobs.models import Attempt, Claim, Job
 from controlplane.live.store import clock
 from controlplane.pools.models import Pool
 from scheduler import profiles
-from scheduler.core import engine
+from scheduler.core.planning import engine
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 GPU = {"kind": "gpu"}

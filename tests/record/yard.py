@@ -19,9 +19,9 @@ from controlplane.live import desired
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass
-from scheduler.core import aside, engine
-from scheduler.core.cycle import Cycle, run
-from scheduler.core.types import Estimate
+from scheduler.core.model.types import Estimate
+from scheduler.core.planning import aside, engine
+from scheduler.core.planning.cycle import Cycle, run
 from scheduler.decisions import canonical
 
 GIB = 2**30

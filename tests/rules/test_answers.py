@@ -94,7 +94,7 @@ def test_what_people_are_refused_with_can_be_translated(path: Path) -> None:
 @pytest.mark.parametrize("path", PASSED_ON, ids=named)
 def test_what_the_engine_refuses_knows_its_template(path: Path) -> None:
     lines = sorted({line for line, is_plain in said(ast.parse(path.read_text()), "ValueError") if is_plain})
-    assert not lines, f"{named(path)} says plain words at lines {lines}: see scheduler/core/sentences.py"
+    assert not lines, f"{named(path)} says plain words at lines {lines}: see scheduler/core/model/sentences.py"
 
 
 @pytest.mark.parametrize(

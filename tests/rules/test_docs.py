@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agents.probes.simulated import SHAPES
-from scheduler.core.reasons import CATALOGUE
+from scheduler.core.model.reasons import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")

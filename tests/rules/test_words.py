@@ -13,13 +13,13 @@ import pytest
 
 from agents.ends import ENDS
 from controlplane.jobs.clauses import RECORD, TEMPLATES
-from scheduler.core.clauses import TEMPLATES as ENGINE
+from scheduler.core.model.clauses import TEMPLATES as ENGINE
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCALE = ROOT / "frontend" / "locale" / "zh_Hans" / "LC_MESSAGES"
 ROOMS = ("agents", "controlplane", "scheduler")
 # Where a code is made together with its templates, and where it is only passed on.
-TABLES = {"agents/ends.py", "controlplane/jobs/clauses.py", "scheduler/core/clauses.py"}
+TABLES = {"agents/ends.py", "controlplane/jobs/clauses.py", "scheduler/core/model/clauses.py"}
 
 
 def names_in(text: str) -> set[str]:

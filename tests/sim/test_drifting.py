@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.drifting import Drift, DriftingWorld

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.core.elastic import faster
-from scheduler.core.lifecycle import State
-from scheduler.core.types import SCALING, Running
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import SCALING, Running
+from scheduler.core.resources.elastic import faster
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.metrics import measure

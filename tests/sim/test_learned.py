@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.core.types import Estimate
+from scheduler.core.model.types import Estimate
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

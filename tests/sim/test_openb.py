@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.engine import openb as bench
-from scheduler.core.profile import Profile
+from scheduler.core.model.profile import Profile
 from scheduler.policies import build
 from scheduler.sim.traces import TraceError, openb
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.engine import promises
 from bench.engine.promises import BURST, Range, judge, recovery, urgent
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.store import Entry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.core.lifecycle import State
+from scheduler.core.model.lifecycle import State
 from scheduler.profiles import load
 from scheduler.sim.cluster import cluster
 from scheduler.sim.traces import TraceError, gavel, muri

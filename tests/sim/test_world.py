@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from scheduler.cli import __main__ as cli
-from scheduler.core import encode
-from scheduler.core.lifecycle import State
-from scheduler.core.types import Snapshot
+from scheduler.core.model import encode
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import Snapshot
 from scheduler.profiles import PROFILES, named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.metrics import Metrics, measure

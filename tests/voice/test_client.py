@@ -195,7 +195,7 @@ def test_a_job_as_an_object_writes_the_same_as_a_job_file():
 
 
 def test_the_final_states_are_those_of_the_engine():
-    from scheduler.core.lifecycle import FINAL
+    from scheduler.core.model.lifecycle import FINAL
     from switchyard.logs import FINAL as KNOWN
 
     assert {str(state) for state in FINAL} == KNOWN

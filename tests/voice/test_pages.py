@@ -86,7 +86,7 @@ def test_every_variable_of_a_stage_is_described():
 
 
 def test_every_state_and_cause_is_in_the_glossary():
-    from scheduler.core.lifecycle import Cause, Health, NodeState, State
+    from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
 
     text = page("glossary.md")
     for words in (State, Cause, NodeState, Health):

@@ -6,8 +6,8 @@ import django.core.validators
 import django.db.models.deletion
 from django.db import migrations, models
 
-import scheduler.core.lifecycle
-import scheduler.core.types
+import scheduler.core.model.lifecycle
+import scheduler.core.model.types
 
 
 class Migration(migrations.Migration):
@@ -97,25 +97,31 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                scheduler.core.lifecycle.NodeState["JOINING"],
-                                scheduler.core.lifecycle.NodeState["JOINING"],
-                            ),
-                            (scheduler.core.lifecycle.NodeState["READY"], scheduler.core.lifecycle.NodeState["READY"]),
-                            (
-                                scheduler.core.lifecycle.NodeState["DRAINING"],
-                                scheduler.core.lifecycle.NodeState["DRAINING"],
+                                scheduler.core.model.lifecycle.NodeState["JOINING"],
+                                scheduler.core.model.lifecycle.NodeState["JOINING"],
                             ),
                             (
-                                scheduler.core.lifecycle.NodeState["DRAINED"],
-                                scheduler.core.lifecycle.NodeState["DRAINED"],
+                                scheduler.core.model.lifecycle.NodeState["READY"],
+                                scheduler.core.model.lifecycle.NodeState["READY"],
                             ),
                             (
-                                scheduler.core.lifecycle.NodeState["SUSPECT"],
-                                scheduler.core.lifecycle.NodeState["SUSPECT"],
+                                scheduler.core.model.lifecycle.NodeState["DRAINING"],
+                                scheduler.core.model.lifecycle.NodeState["DRAINING"],
                             ),
-                            (scheduler.core.lifecycle.NodeState["LOST"], scheduler.core.lifecycle.NodeState["LOST"]),
+                            (
+                                scheduler.core.model.lifecycle.NodeState["DRAINED"],
+                                scheduler.core.model.lifecycle.NodeState["DRAINED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.NodeState["SUSPECT"],
+                                scheduler.core.model.lifecycle.NodeState["SUSPECT"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.NodeState["LOST"],
+                                scheduler.core.model.lifecycle.NodeState["LOST"],
+                            ),
                         ],
-                        default=scheduler.core.lifecycle.NodeState["JOINING"],
+                        default=scheduler.core.model.lifecycle.NodeState["JOINING"],
                         max_length=10,
                     ),
                 ),
@@ -163,10 +169,13 @@ class Migration(migrations.Migration):
                     "mode",
                     models.CharField(
                         choices=[
-                            (scheduler.core.types.Mode["EXCLUSIVE"], scheduler.core.types.Mode["EXCLUSIVE"]),
-                            (scheduler.core.types.Mode["SHARED"], scheduler.core.types.Mode["SHARED"]),
+                            (
+                                scheduler.core.model.types.Mode["EXCLUSIVE"],
+                                scheduler.core.model.types.Mode["EXCLUSIVE"],
+                            ),
+                            (scheduler.core.model.types.Mode["SHARED"], scheduler.core.model.types.Mode["SHARED"]),
                         ],
-                        default=scheduler.core.types.Mode["SHARED"],
+                        default=scheduler.core.model.types.Mode["SHARED"],
                         max_length=10,
                     ),
                 ),
@@ -176,20 +185,29 @@ class Migration(migrations.Migration):
                     "health",
                     models.CharField(
                         choices=[
-                            (scheduler.core.lifecycle.Health["OK"], scheduler.core.lifecycle.Health["OK"]),
-                            (scheduler.core.lifecycle.Health["DEGRADED"], scheduler.core.lifecycle.Health["DEGRADED"]),
+                            (scheduler.core.model.lifecycle.Health["OK"], scheduler.core.model.lifecycle.Health["OK"]),
                             (
-                                scheduler.core.lifecycle.Health["UNHEALTHY"],
-                                scheduler.core.lifecycle.Health["UNHEALTHY"],
+                                scheduler.core.model.lifecycle.Health["DEGRADED"],
+                                scheduler.core.model.lifecycle.Health["DEGRADED"],
                             ),
                             (
-                                scheduler.core.lifecycle.Health["QUARANTINED"],
-                                scheduler.core.lifecycle.Health["QUARANTINED"],
+                                scheduler.core.model.lifecycle.Health["UNHEALTHY"],
+                                scheduler.core.model.lifecycle.Health["UNHEALTHY"],
                             ),
-                            (scheduler.core.lifecycle.Health["CORDONED"], scheduler.core.lifecycle.Health["CORDONED"]),
-                            (scheduler.core.lifecycle.Health["LOST"], scheduler.core.lifecycle.Health["LOST"]),
+                            (
+                                scheduler.core.model.lifecycle.Health["QUARANTINED"],
+                                scheduler.core.model.lifecycle.Health["QUARANTINED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Health["CORDONED"],
+                                scheduler.core.model.lifecycle.Health["CORDONED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Health["LOST"],
+                                scheduler.core.model.lifecycle.Health["LOST"],
+                            ),
                         ],
-                        default=scheduler.core.lifecycle.Health["OK"],
+                        default=scheduler.core.model.lifecycle.Health["OK"],
                         max_length=12,
                     ),
                 ),
@@ -220,12 +238,12 @@ class Migration(migrations.Migration):
                     (
                         "state__in",
                         [
-                            scheduler.core.lifecycle.NodeState["JOINING"],
-                            scheduler.core.lifecycle.NodeState["READY"],
-                            scheduler.core.lifecycle.NodeState["DRAINING"],
-                            scheduler.core.lifecycle.NodeState["DRAINED"],
-                            scheduler.core.lifecycle.NodeState["SUSPECT"],
-                            scheduler.core.lifecycle.NodeState["LOST"],
+                            scheduler.core.model.lifecycle.NodeState["JOINING"],
+                            scheduler.core.model.lifecycle.NodeState["READY"],
+                            scheduler.core.model.lifecycle.NodeState["DRAINING"],
+                            scheduler.core.model.lifecycle.NodeState["DRAINED"],
+                            scheduler.core.model.lifecycle.NodeState["SUSPECT"],
+                            scheduler.core.model.lifecycle.NodeState["LOST"],
                         ],
                     )
                 ),
@@ -254,12 +272,12 @@ class Migration(migrations.Migration):
                     (
                         "health__in",
                         [
-                            scheduler.core.lifecycle.Health["OK"],
-                            scheduler.core.lifecycle.Health["DEGRADED"],
-                            scheduler.core.lifecycle.Health["UNHEALTHY"],
-                            scheduler.core.lifecycle.Health["QUARANTINED"],
-                            scheduler.core.lifecycle.Health["CORDONED"],
-                            scheduler.core.lifecycle.Health["LOST"],
+                            scheduler.core.model.lifecycle.Health["OK"],
+                            scheduler.core.model.lifecycle.Health["DEGRADED"],
+                            scheduler.core.model.lifecycle.Health["UNHEALTHY"],
+                            scheduler.core.model.lifecycle.Health["QUARANTINED"],
+                            scheduler.core.model.lifecycle.Health["CORDONED"],
+                            scheduler.core.model.lifecycle.Health["LOST"],
                         ],
                     )
                 ),

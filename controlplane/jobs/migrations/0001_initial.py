@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import migrations, models
 
 import agents.protocol
-import scheduler.core.lifecycle
+import scheduler.core.model.lifecycle
 
 
 class Migration(migrations.Migration):
@@ -38,46 +38,73 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
-                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
-                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
                             (
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                            ),
-                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
-                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
-                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
-                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
-                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
-                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
-                            (
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
                             ),
                         ],
                         max_length=20,
@@ -95,46 +122,73 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
-                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
-                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
                             (
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                            ),
-                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
-                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
-                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
-                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
-                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
-                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
-                            (
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
                             ),
                         ],
                         max_length=20,
@@ -189,17 +243,44 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            (scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["HELD"]),
-                            (scheduler.core.lifecycle.State["PENDING"], scheduler.core.lifecycle.State["PENDING"]),
-                            (scheduler.core.lifecycle.State["STARTING"], scheduler.core.lifecycle.State["STARTING"]),
-                            (scheduler.core.lifecycle.State["RUNNING"], scheduler.core.lifecycle.State["RUNNING"]),
-                            (scheduler.core.lifecycle.State["STOPPING"], scheduler.core.lifecycle.State["STOPPING"]),
-                            (scheduler.core.lifecycle.State["SUSPENDED"], scheduler.core.lifecycle.State["SUSPENDED"]),
-                            (scheduler.core.lifecycle.State["COMPLETED"], scheduler.core.lifecycle.State["COMPLETED"]),
-                            (scheduler.core.lifecycle.State["FAILED"], scheduler.core.lifecycle.State["FAILED"]),
-                            (scheduler.core.lifecycle.State["CANCELLED"], scheduler.core.lifecycle.State["CANCELLED"]),
+                            (
+                                scheduler.core.model.lifecycle.State["HELD"],
+                                scheduler.core.model.lifecycle.State["HELD"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["PENDING"],
+                                scheduler.core.model.lifecycle.State["PENDING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["STARTING"],
+                                scheduler.core.model.lifecycle.State["STARTING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["RUNNING"],
+                                scheduler.core.model.lifecycle.State["RUNNING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["STOPPING"],
+                                scheduler.core.model.lifecycle.State["STOPPING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["SUSPENDED"],
+                                scheduler.core.model.lifecycle.State["SUSPENDED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["COMPLETED"],
+                                scheduler.core.model.lifecycle.State["COMPLETED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["FAILED"],
+                                scheduler.core.model.lifecycle.State["FAILED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["CANCELLED"],
+                                scheduler.core.model.lifecycle.State["CANCELLED"],
+                            ),
                         ],
-                        default=scheduler.core.lifecycle.State["PENDING"],
+                        default=scheduler.core.model.lifecycle.State["PENDING"],
                         max_length=10,
                     ),
                 ),
@@ -343,17 +424,44 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            (scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["HELD"]),
-                            (scheduler.core.lifecycle.State["PENDING"], scheduler.core.lifecycle.State["PENDING"]),
-                            (scheduler.core.lifecycle.State["STARTING"], scheduler.core.lifecycle.State["STARTING"]),
-                            (scheduler.core.lifecycle.State["RUNNING"], scheduler.core.lifecycle.State["RUNNING"]),
-                            (scheduler.core.lifecycle.State["STOPPING"], scheduler.core.lifecycle.State["STOPPING"]),
-                            (scheduler.core.lifecycle.State["SUSPENDED"], scheduler.core.lifecycle.State["SUSPENDED"]),
-                            (scheduler.core.lifecycle.State["COMPLETED"], scheduler.core.lifecycle.State["COMPLETED"]),
-                            (scheduler.core.lifecycle.State["FAILED"], scheduler.core.lifecycle.State["FAILED"]),
-                            (scheduler.core.lifecycle.State["CANCELLED"], scheduler.core.lifecycle.State["CANCELLED"]),
+                            (
+                                scheduler.core.model.lifecycle.State["HELD"],
+                                scheduler.core.model.lifecycle.State["HELD"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["PENDING"],
+                                scheduler.core.model.lifecycle.State["PENDING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["STARTING"],
+                                scheduler.core.model.lifecycle.State["STARTING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["RUNNING"],
+                                scheduler.core.model.lifecycle.State["RUNNING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["STOPPING"],
+                                scheduler.core.model.lifecycle.State["STOPPING"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["SUSPENDED"],
+                                scheduler.core.model.lifecycle.State["SUSPENDED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["COMPLETED"],
+                                scheduler.core.model.lifecycle.State["COMPLETED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["FAILED"],
+                                scheduler.core.model.lifecycle.State["FAILED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.State["CANCELLED"],
+                                scheduler.core.model.lifecycle.State["CANCELLED"],
+                            ),
                         ],
-                        default=scheduler.core.lifecycle.State["PENDING"],
+                        default=scheduler.core.model.lifecycle.State["PENDING"],
                         max_length=10,
                     ),
                 ),
@@ -362,46 +470,73 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         choices=[
-                            (scheduler.core.lifecycle.Cause["EXIT_CODE"], scheduler.core.lifecycle.Cause["EXIT_CODE"]),
-                            (scheduler.core.lifecycle.Cause["SIGNAL"], scheduler.core.lifecycle.Cause["SIGNAL"]),
-                            (scheduler.core.lifecycle.Cause["TIMEOUT"], scheduler.core.lifecycle.Cause["TIMEOUT"]),
                             (
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                                scheduler.core.lifecycle.Cause["OUT_OF_MEMORY"],
-                            ),
-                            (scheduler.core.lifecycle.Cause["PREEMPTED"], scheduler.core.lifecycle.Cause["PREEMPTED"]),
-                            (scheduler.core.lifecycle.Cause["RESIZE"], scheduler.core.lifecycle.Cause["RESIZE"]),
-                            (scheduler.core.lifecycle.Cause["MOVE"], scheduler.core.lifecycle.Cause["MOVE"]),
-                            (scheduler.core.lifecycle.Cause["CANCELLED"], scheduler.core.lifecycle.Cause["CANCELLED"]),
-                            (scheduler.core.lifecycle.Cause["DEADLINE"], scheduler.core.lifecycle.Cause["DEADLINE"]),
-                            (scheduler.core.lifecycle.Cause["NODE_FAIL"], scheduler.core.lifecycle.Cause["NODE_FAIL"]),
-                            (
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
-                                scheduler.core.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
+                                scheduler.core.model.lifecycle.Cause["EXIT_CODE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
-                                scheduler.core.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
+                                scheduler.core.model.lifecycle.Cause["SIGNAL"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
-                                scheduler.core.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
+                                scheduler.core.model.lifecycle.Cause["TIMEOUT"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
-                                scheduler.core.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
+                                scheduler.core.model.lifecycle.Cause["OUT_OF_MEMORY"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
-                                scheduler.core.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
+                                scheduler.core.model.lifecycle.Cause["PREEMPTED"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
-                                scheduler.core.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
+                                scheduler.core.model.lifecycle.Cause["RESIZE"],
                             ),
                             (
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
-                                scheduler.core.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                                scheduler.core.model.lifecycle.Cause["MOVE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                                scheduler.core.model.lifecycle.Cause["CANCELLED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                                scheduler.core.model.lifecycle.Cause["DEADLINE"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                                scheduler.core.model.lifecycle.Cause["NODE_FAIL"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                                scheduler.core.model.lifecycle.Cause["NODE_REBOOT"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                                scheduler.core.model.lifecycle.Cause["DEVICE_ERROR"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                                scheduler.core.model.lifecycle.Cause["SUPERVISOR_LOST"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                                scheduler.core.model.lifecycle.Cause["LAUNCH_FAILED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                                scheduler.core.model.lifecycle.Cause["LEASE_EXPIRED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                                scheduler.core.model.lifecycle.Cause["CHECKPOINTED"],
+                            ),
+                            (
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
+                                scheduler.core.model.lifecycle.Cause["DEPENDENCY"],
                             ),
                         ],
                         max_length=20,
@@ -496,15 +631,15 @@ class Migration(migrations.Migration):
                     (
                         "state__in",
                         [
-                            scheduler.core.lifecycle.State["HELD"],
-                            scheduler.core.lifecycle.State["PENDING"],
-                            scheduler.core.lifecycle.State["STARTING"],
-                            scheduler.core.lifecycle.State["RUNNING"],
-                            scheduler.core.lifecycle.State["STOPPING"],
-                            scheduler.core.lifecycle.State["SUSPENDED"],
-                            scheduler.core.lifecycle.State["COMPLETED"],
-                            scheduler.core.lifecycle.State["FAILED"],
-                            scheduler.core.lifecycle.State["CANCELLED"],
+                            scheduler.core.model.lifecycle.State["HELD"],
+                            scheduler.core.model.lifecycle.State["PENDING"],
+                            scheduler.core.model.lifecycle.State["STARTING"],
+                            scheduler.core.model.lifecycle.State["RUNNING"],
+                            scheduler.core.model.lifecycle.State["STOPPING"],
+                            scheduler.core.model.lifecycle.State["SUSPENDED"],
+                            scheduler.core.model.lifecycle.State["COMPLETED"],
+                            scheduler.core.model.lifecycle.State["FAILED"],
+                            scheduler.core.model.lifecycle.State["CANCELLED"],
                         ],
                     )
                 ),
@@ -558,9 +693,9 @@ class Migration(migrations.Migration):
                     (
                         "state__in",
                         [
-                            scheduler.core.lifecycle.State["CANCELLED"],
-                            scheduler.core.lifecycle.State["COMPLETED"],
-                            scheduler.core.lifecycle.State["FAILED"],
+                            scheduler.core.model.lifecycle.State["CANCELLED"],
+                            scheduler.core.model.lifecycle.State["COMPLETED"],
+                            scheduler.core.model.lifecycle.State["FAILED"],
                         ],
                     ),
                     _negated=True,
@@ -573,7 +708,10 @@ class Migration(migrations.Migration):
             model_name="stage",
             index=models.Index(
                 condition=models.Q(
-                    ("state__in", [scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["PENDING"]])
+                    (
+                        "state__in",
+                        [scheduler.core.model.lifecycle.State["HELD"], scheduler.core.model.lifecycle.State["PENDING"]],
+                    )
                 ),
                 fields=["id"],
                 name="stage_waiting",
@@ -594,15 +732,15 @@ class Migration(migrations.Migration):
                     (
                         "state__in",
                         [
-                            scheduler.core.lifecycle.State["HELD"],
-                            scheduler.core.lifecycle.State["PENDING"],
-                            scheduler.core.lifecycle.State["STARTING"],
-                            scheduler.core.lifecycle.State["RUNNING"],
-                            scheduler.core.lifecycle.State["STOPPING"],
-                            scheduler.core.lifecycle.State["SUSPENDED"],
-                            scheduler.core.lifecycle.State["COMPLETED"],
-                            scheduler.core.lifecycle.State["FAILED"],
-                            scheduler.core.lifecycle.State["CANCELLED"],
+                            scheduler.core.model.lifecycle.State["HELD"],
+                            scheduler.core.model.lifecycle.State["PENDING"],
+                            scheduler.core.model.lifecycle.State["STARTING"],
+                            scheduler.core.model.lifecycle.State["RUNNING"],
+                            scheduler.core.model.lifecycle.State["STOPPING"],
+                            scheduler.core.model.lifecycle.State["SUSPENDED"],
+                            scheduler.core.model.lifecycle.State["COMPLETED"],
+                            scheduler.core.model.lifecycle.State["FAILED"],
+                            scheduler.core.model.lifecycle.State["CANCELLED"],
                         ],
                     )
                 ),

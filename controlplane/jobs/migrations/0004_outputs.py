@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import scheduler.core.lifecycle
+import scheduler.core.model.lifecycle
 
 
 class Migration(migrations.Migration):
@@ -31,7 +31,10 @@ class Migration(migrations.Migration):
             index=models.Index(
                 condition=models.Q(
                     ("request__has_key", "inputs"),
-                    ("state__in", [scheduler.core.lifecycle.State["HELD"], scheduler.core.lifecycle.State["PENDING"]]),
+                    (
+                        "state__in",
+                        [scheduler.core.model.lifecycle.State["HELD"], scheduler.core.model.lifecycle.State["PENDING"]],
+                    ),
                 ),
                 fields=["id"],
                 name="stage_reads",

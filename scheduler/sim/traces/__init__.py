@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 from scheduler.sim.traces import families, generic, history, philly, slurm, swf
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, Row, Table, TraceError, opened, read_table

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from scheduler.core.types import SCALING
+from scheduler.core.model.types import SCALING
 
 
 @dataclass(frozen=True, slots=True)

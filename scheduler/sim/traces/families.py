@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Final
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, TraceError, read_table
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal
 
-from scheduler.core.sentences import _
-from scheduler.core.types import SCALING
+from scheduler.core.model.sentences import _
+from scheduler.core.model.types import SCALING
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table
 

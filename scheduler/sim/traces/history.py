@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table

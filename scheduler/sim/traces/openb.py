@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.lifecycle import NodeState
-from scheduler.core.sentences import _
-from scheduler.core.types import Alternative, Ask, Device, Node
+from scheduler.core.model.lifecycle import NodeState
+from scheduler.core.model.sentences import _
+from scheduler.core.model.types import Alternative, Ask, Device, Node
 from scheduler.sim.traces.table import Column, TraceError, read_table
 
 MIB: Final = 2**20

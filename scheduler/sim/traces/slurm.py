@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 from scheduler.sim.traces.arrival import Arrival, Trace
 from scheduler.sim.traces.generic import WIDEST, YEARS_S
 from scheduler.sim.traces.table import Column, Row, TraceError, read_table

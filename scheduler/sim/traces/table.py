@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO, cast
 
-from scheduler.core.sentences import _
+from scheduler.core.model.sentences import _
 
 Fields = tuple[int, Mapping[str, str]]
 

@@ -1,0 +1,1 @@
+"""Why a stage waits, when it will start, what would help."""

@@ -1,0 +1,62 @@
+"""The range in which a stage that waits is said to start, from what became of those that were said before.
+
+The timetable tells one moment: when the stage starts if everything ahead of it goes as predicted. Half of what runs
+ends sooner than that and half later, so a moment is no announcement. The range around it stretches from so much of the
+wait to so much of it as eight of ten waits like it turned out to take; where too few are known it is wide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from scheduler.core.model.lateness import Kin, everybody
+from scheduler.core.model.types import Expected, Promise, Stage, Turnout
+
+# Of a wait that was thought to be so short nobody can tell shares.
+LEAST_S: Final = 60.0
+HORIZONS: Final = (("minutes", 300.0), ("hour", 3_600.0), ("hours", 86_400.0))
+# What is taken of a pool of which little is known: from a tenth of the wait to twice as long.
+LOW: Final = 0.1
+HIGH: Final = 2.0
+# A range is of use that is no wider than so many times the wait, or than this.
+WIDEST: Final = 4.0
+WIDE_S: Final = 1_800.0
+# No range is narrower: nothing is known to the second.
+NARROWEST_S: Final = 30.0
+
+BASIS: Final = "from what runs and waits ahead"
+SUSPECT: Final = "unknown: starts like this one came too unevenly"
+
+
+def horizon(wait_s: float) -> str:
+    """Waits that are alike: what starts in a moment differs from what starts tomorrow, by more than its length."""
+    return next((name for name, most_s in HORIZONS if wait_s < most_s), "days")
+
+
+def announced(known: Mapping[Kin, Turnout], stage: Stage, at: float, since: float, late_at: float) -> Expected:
+    """The range around ``at``, as was thought at ``since``. Until enough is known it ends at ``late_at`` at least."""
+    wait_s = max(at - since, LEAST_S)
+    everyone, past = known.get(everybody(stage.pool), Turnout()), known.get((stage.pool, horizon(wait_s)), Turnout())
+    if past.low is None or past.high is None:
+        low_at, high_at = since + LOW * (at - since), max(late_at, since + HIGH * wait_s)
+    else:
+        low_at, high_at = since + past.low * wait_s, since + past.high * wait_s
+    low_at = max(min(low_at, at), since)
+    high_at = max(high_at, at, low_at + NARROWEST_S)
+    useful = high_at - low_at <= max(WIDEST * wait_s, WIDE_S)
+    return Expected(
+        low_at,
+        high_at,
+        BASIS if useful else SUSPECT,
+        at=at,
+        since=since,
+        known=useful,
+        held=everyone.held,
+        seen=everyone.seen,
+    )
+
+
+def of_promise(known: Mapping[Kin, Turnout], stage: Stage, promise: Promise) -> Expected:
+    """The range in which a stage that was promised a start is said to start, as it was thought when that was made."""
+    return announced(known, stage, promise.start_at, promise.made_at, promise.late_at)

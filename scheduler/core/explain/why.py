@@ -1,0 +1,421 @@
+"""Puts a finished cycle into words: why each stage that waits does, when it may expect to start, and why here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import numpy as np
+
+from scheduler.core.explain.announced import announced, of_promise
+from scheduler.core.explain.names import name_of
+from scheduler.core.matching.gate import admitted, gate, is_closed, is_gated
+from scheduler.core.model.clauses import Said, clause, say, spoken
+from scheduler.core.model.reasons import ranked
+from scheduler.core.model.times import clock, span
+from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
+from scheduler.core.planning.order import Queue
+from scheduler.core.resources.match import grant
+from scheduler.core.world.pending import Column
+from scheduler.core.world.request_class import Shape, Way, asks_text, kept_out
+from scheduler.core.world.view import Booking, Option, Outcome, View
+
+Funnel = tuple[tuple[str, int], ...]
+# How many of the nodes that fit are asked whose promise stands in the way.
+LOOK = 32
+
+
+def conclude(view: View, queue: Queue) -> Plan:
+    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits.
+
+    Of those at which the walk did not have to look, one of each group is put into words for all of it.
+    """
+    capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
+    alike: dict[object, Alike] = {}
+    ahead: dict[str, int] = {}
+    starts, outcomes, booked = view.starts, view.outcomes, view.booked
+    passed_over, gated = _passed_over(view, queue.slots), _gated(view, queue.slots)
+    groups = view.line.group[queue.slots].tolist()
+    waits = []
+    for stage, group, passed, may_be_gated in zip(queue, groups, passed_over, gated, strict=True):
+        name = stage.id
+        if name in starts:
+            continue
+        before = ahead.get(stage.pool, 0)
+        outcome = outcomes.get(name)
+        if outcome is None and name not in booked and not (may_be_gated and is_gated(view, stage)):
+            key = (group, passed)
+            known = alike.get(key)
+            if known is None:
+                known = alike[key] = Alike(_wait(view, _unseen(view, stage, 1), capacity, passed=passed))
+            waits.append(known.of(name, before))
+            ahead[stage.pool] = before + 1
+            continue
+        outcome = outcome or _unseen(view, stage, before)
+        if outcome.searched or behind(outcome):
+            ahead[stage.pool] = max(before, outcome.ahead) + 1
+        waits.append(_wait(view, outcome, capacity, passed=passed))
+    return Plan(
+        _starts(view),
+        tuple(view.preempts),
+        tuple(waits),
+        _replanned(view),
+        wake_at(view),
+        resizes=tuple(view.resizes),
+        moves=tuple(view.moves),
+    )
+
+
+def _passed_over(view: View, slots: Column) -> list[bool]:
+    """Of each in the queue whether a younger one of its class is ahead because its project used less than its share."""
+    line = view.line
+    owed = np.array([view.share(name) <= 1.0 for name in line.projects], dtype=np.bool_)[line.project[slots]]
+    submitted_at = line.submitted_at[slots]
+    rank = line.priority[slots] * max(len(line.pools), 1) + line.pool[slots]
+    passed = np.zeros(len(slots), dtype=np.bool_)
+    for one in np.unique(rank).tolist():
+        at = np.flatnonzero(rank == one)
+        newest = np.maximum.accumulate(np.where(owed[at], submitted_at[at], 0.0))
+        passed[at] = ~owed[at] & (submitted_at[at] < newest)
+    return passed.tolist()
+
+
+def _gated(view: View, slots: Column) -> list[bool]:
+    """Of each in the queue whether something but what is free may keep it back."""
+    line = view.line
+    closed = [name in view.pools and is_closed(view.pools[name]) for name in line.pools]
+    found = line.is_gated[slots] | np.array(closed, dtype=np.bool_)[line.pool[slots]]
+    return found.tolist()  # type: ignore[no-any-return]
+
+
+class Alike:
+    """What is true of all of a group at which the walk did not have to look, but for their places in the queue."""
+
+    def __init__(self, one: Wait) -> None:
+        codes = [reason.code for reason in one.reasons]
+        at = codes.index("PriorityBehind") if "PriorityBehind" in codes else len(codes)
+        self._head, self._tail = one.reasons[:at], one.reasons[at + 1 :]
+        self._is_behind, self._all, self._funnel = at < len(codes), one.reasons, one.funnel
+
+    def of(self, stage: str, ahead: int) -> Wait:
+        """The same of another stage, that has so many ahead."""
+        if not self._is_behind:
+            return Wait(stage, self._all, None, None, self._funnel)
+        behind = (Reason("PriorityBehind", {"ahead": ahead}),) if ahead else ()
+        return Wait(stage, (*self._head, *behind, *self._tail) or self._all, None, None, self._funnel)
+
+
+def changes(view: View) -> Plan:
+    """The plan of the cycle with only those waiting stages whose entry in the timetable is not the one on record."""
+    names = set()
+    for name, booking in view.booked.items():
+        known = view.waiting[name].promise
+        if booking.promise is not known and booking.promise != known:
+            names.add(name)
+    names |= {name for name in view.lifted if name not in view.booked and name not in view.starts}
+    waits = tuple(
+        Wait(name, (Reason("PendingEvaluation"),), planned=view.booked[name].promise if name in view.booked else None)
+        for name in sorted(names)
+    )
+    return Plan(
+        _starts(view),
+        tuple(view.preempts),
+        waits,
+        _replanned(view),
+        wake_at(view),
+        resizes=tuple(view.resizes),
+        moves=tuple(view.moves),
+    )
+
+
+def _starts(view: View) -> tuple[Start, ...]:
+    """What begins in pools that do not take turns, in the order in which it was decided."""
+    begun = ((view.waiting[name], option) for name, option in view.starts.items())
+    return tuple(_start(view, stage, option) for stage, option in begun if not view.takes_turns(stage.pool))
+
+
+def _start(view: View, stage: Stage, option: Option) -> Start:
+    size = len(option.placement.nodes)
+    p50_s, p90_s = (view.length_s(stage, option.way, quantile, size) for quantile in ("p50", "p90"))
+    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known)
+    said = why_here(view, stage, option)
+    return Start(stage.id, option.placement, say(said), lasts, said)
+
+
+def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
+    """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
+    outcome = Outcome(stage, ahead=ahead, shape=view.shape(stage), kept=stage.id in view.booked)
+    earliest = gate(view, outcome)
+    assert outcome.shape is not None, "it was just set"
+    if outcome.shape.impossible:
+        outcome.reasons.append(outcome.shape.impossible)
+    elif earliest is not None:
+        ways = outcome.shape.ways if earliest > view.now else admitted(view, outcome, outcome.shape)
+        outcome.searched = bool(ways)
+        profile = view.profile(stage.pool)
+        outcome.refused = any(
+            way.refuses(view.length_s(stage, way, profile.plan_with), view.worst_s(stage, way) if way.barred else 0.0)
+            for way in ways
+        )
+    return outcome
+
+
+def _wait(
+    view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
+) -> Wait:
+    """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
+    stage, shape = outcome.stage, outcome.shape
+    keeps = view.profile(stage.pool).timetable == "keep"
+    reasons = outcome.reasons
+    funnel: Funnel = shape.funnel if shape else ()
+    if outcome.searched and shape and not shape.impossible:
+        if id(shape) not in capacity:
+            capacity[id(shape)] = _capacity(view, shape)
+        full, funnel, fitting = capacity[id(shape)]
+        if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
+            full = full if fitting < shape.nodes else _though_free(view, outcome, full)
+            yielded = _yielded(view, stage)
+            reasons = [*reasons, *yielded, *(_by_timetable(view, outcome) if keeps else ()), *full]
+            if passed and outcome.ahead:
+                reasons.append(Reason("FairShareDeferred", {"project": stage.project}))
+            if outcome.ahead:
+                reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
+            if outcome.refused and fitting >= shape.nodes:
+                funnel = (*funnel, ("without delaying a promise", 0))
+    if not reasons:
+        reasons = [Reason("PendingEvaluation")]
+    expected, planned = outcome.expected, _promised(view, stage)
+    if planned:
+        expected = expects(view, view.booked[stage.id])
+    # What was added after the gates is in order already.
+    return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
+
+
+def _yielded(view: View, stage: Stage) -> tuple[Reason, ...]:
+    """That a promise to the stage was not kept, because another project is owed more."""
+    booking = view.booked.get(stage.id)
+    project = booking.promise.yielded_to if booking else stage.promise and view.yielded.get(stage.id)
+    return (Reason("PromiseYielded", {"project": project}),) if project else ()
+
+
+def _promised(view: View, stage: Stage) -> Promise | None:
+    booking = view.booked.get(stage.id)
+    return booking.promise if booking else None
+
+
+def _capacity(view: View, shape: Shape) -> tuple[tuple[Reason, ...], Funnel, int]:
+    """What is free for a shape now that the cycle is over: the reason, the funnel, and on how many nodes it fits."""
+    fitting: set[int] = set()
+    best: tuple[int, tuple[Reason, ...]] | None = None
+    most = 0
+    profile = view.profile(shape.pool)
+    for way in shape.ways:
+        view.refresh(way, profile)
+        fitting.update(way.places.nodes[way.fits].tolist())
+        most = max(most, way.count)
+        if way.count < shape.nodes and (best is None or way.count > best[0]):
+            best = (way.count, (_shortage(view, shape, way),))
+    if shape.within and best and most < shape.nodes and (spread := _spread(shape)) >= shape.nodes:
+        numbers = {"domain": shape.within, "free": spread, "most": most, "needed": shape.nodes}
+        best = (most, (Reason("TopologyUnsatisfied", numbers),))
+    if shape.asked and best and most < shape.nodes:
+        barred = kept_out(shape.asked, most, lambda other: _fitting(view, other))
+        best = (most, (*((barred,) if barred else ()), *best[1]))
+    return best[1] if best else (), (*shape.funnel, ("with enough free", len(fitting))), most
+
+
+def _fitting(view: View, stage: Stage) -> int:
+    """On how many nodes a stage would fit now by its best way."""
+    counts = [0]
+    for way in view.shape(stage).ways:
+        view.refresh(way, view.profile(stage.pool))
+        counts.append(way.count)
+    return max(counts)
+
+
+def _spread(shape: Shape) -> int:
+    """On how many nodes of one sort the shape fits now, across domains."""
+    counts: dict[tuple[int, int], int] = {}
+    for way in shape.ways:
+        sort = (way.alternative.index, way.sort)
+        counts[sort] = counts.get(sort, 0) + way.count
+    return max(counts.values(), default=0)
+
+
+def _shortage(view: View, shape: Shape, way: Way) -> Reason:
+    """Why too few nodes of ``way`` have enough free: too little in all, or enough in the wrong places."""
+    asks = way.alternative.asks
+    named = asks_text([way.alternative], shape.nodes)
+    for ask, rows in zip(asks, way.rows, strict=True):
+        milli = np.maximum(view.ledger.milli[rows], 0)
+        memory = np.maximum(view.ledger.memory[rows], 0)
+        counts = ((view.ledger.milli[rows] >= ask.milli) & (view.ledger.memory[rows] >= ask.memory_bytes)).sum(axis=1)
+        if (counts >= ask.count).sum() >= shape.nodes:
+            continue
+        total, largest, whole = int(milli.sum()), int(milli.max(initial=0)), int(counts.sum())
+        if ask.kind == "cpu":
+            if total >= ask.milli * ask.count * shape.nodes and largest < ask.milli:
+                numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
+                return Reason("Fragmented", {**numbers, **spoken(kind=(clause("Cores"),))})
+            most = clause("CoresAndMemory", cores=f"{largest / 1000:.4g}", memory_bytes=int(memory.max(initial=0)))
+            return Reason("CapacityInsufficient", {"asks": named, **spoken(free=(most,)), "kind": "cpu"})
+        if ask.milli < 1000 and whole < ask.count * shape.nodes <= total // ask.milli:
+            needed = clause("OnOneDevice", share=f"{ask.milli / 1000:.4g}")
+            numbers = {"free": f"{total / 1000:.4g}", "kind": ask.kind}
+            return Reason("Fragmented", {**numbers, **spoken(needed=(needed,))})
+        if whole >= ask.count * shape.nodes:
+            return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
+        free = f"{int(counts.max(initial=0))} {ask.kind}"
+        return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": ask.kind})
+    # Each ask alone is met on enough nodes, but not all on the same.
+    scattered = spoken(free=(clause("NotOnOneNode"),))
+    return Reason("CapacityInsufficient", {"asks": named, **scattered, "kind": asks[0].kind})
+
+
+def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
+    """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
+    shape, booking = outcome.shape, view.booked.get(outcome.stage.id)
+    if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
+        return ()
+    if outcome.refused:
+        return (_closed(view, outcome) or _reserved(view, outcome),)
+    if booking and shape and any(way.count >= shape.nodes for way in shape.ways):
+        at, barred = booking.option.start_at, _closed(view, outcome)
+        return (*full, *((barred,) if barred else ()), Reason("PlannedLater", {"time": clock(at), "at": at}))
+    return full or (_reserved(view, outcome),)
+
+
+def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
+    """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
+    planned = _promised(view, outcome.stage)
+    if not planned:
+        return ()
+    at = planned.start_at
+    if at > view.now:
+        return (Reason("PlannedLater", {"time": clock(at), "at": at}),)
+    return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": outcome.busy}),)
+
+
+def _closed(view: View, outcome: Outcome) -> Reason | None:
+    """The maintenance that keeps the stage from a node on which it would fit."""
+    stage, shape = outcome.stage, outcome.shape
+    if not view.closed or shape is None:
+        return None
+    for way in shape.ways:
+        worst = view.worst_s(stage, way)
+        for i in np.flatnonzero(way.fits)[:LOOK].tolist():
+            window = view.closing((way.places[i].node.id,), view.now, view.now + worst)
+            if window:
+                at = window.start_at
+                numbers = {"time": clock(at), "at": at, "until": window.end_at, "fits_s": max(0, int(at - view.now))}
+                return Reason("MaintenanceWindow", {**numbers, "lasts": span(worst), "lasts_s": round(worst, 3)})
+    return None
+
+
+def _reserved(view: View, outcome: Outcome) -> Reason:
+    """Whose promise stands in the way, and how short the stage would have to be to go first."""
+    stage, shape = outcome.stage, outcome.shape
+    profile = view.profile(stage.pool)
+    promised: list[str] = []
+    room_s = 0.0
+    for way in shape.ways if shape else ():
+        length = view.length_s(stage, way, profile.plan_with)
+        for line in islice(way.best_first(), LOOK):
+            grants = grant(way.alternative.asks, way.places[line], view.ledger)
+            if grants is None:
+                continue
+            for owner in view.table.in_the_way(grants, view.now, view.now + length):
+                if owner not in promised and owner != stage.id:
+                    promised.append(owner)
+            room_s = max(room_s, view.table.room_s(grants, view.now))
+        if promised:
+            break
+    numbers = {"fits_s": int(room_s)}
+    names = ", ".join(name_of(view, owner) for owner in promised[:3])
+    if not promised:
+        return Reason("ReservedForHigher", {**spoken(promised=(clause("Others"),)), **numbers})
+    if len(promised) > 3:
+        more = clause("NamesAndMore", names=names, more=len(promised) - 3)
+        return Reason("ReservedForHigher", {**spoken(promised=(more,)), **numbers})
+    return Reason("ReservedForHigher", {"promised": names, **numbers})
+
+
+def why_here(view: View, stage: Stage, option: Option) -> Said:
+    """What it got, against what, and how long it will probably run."""
+    grants = option.placement.grants[0]
+    counts: dict[str, int] = {}
+    for one in grants:
+        device = view.ledger.devices[one.device]
+        if device.kind != "cpu" or len(grants) == 1:
+            counts[device.model or device.kind] = counts.get(device.model or device.kind, 0) + 1
+    got = ", ".join(f"{count} x {model}" if count > 1 else model for model, count in sorted(counts.items()))
+    names = [view.nodes[node].name for node in option.placement.nodes]
+    if len(names) == 1:
+        said = [clause("Here", devices=got, node=names[0])]
+    else:
+        few = ", ".join(names[:3]) + "..." * (len(names) > 3)
+        said = [clause("HereEach", devices=got, count=len(names), nodes=few)]
+    if option.among > len(names):
+        said.append(clause("BestFit", among=option.among))
+    if stage.id in view.guaranteed:
+        said.append(clause("WaitedLong", waited_s=round(view.now - stage.eligible_at)))
+    if stage.most_nodes:
+        said.append(clause("SizeWithin", size=len(names), least=stage.nodes, most=stage.most_nodes))
+    if stage.estimate.known:
+        said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
+    else:
+        said.append(clause("RunTimeUnknown"))
+    if others := len(view.shape(stage).ways) - 1:
+        said.append(clause("OtherWays", others=others))
+    return tuple(said)
+
+
+def guess(view: View, stage: Stage, option: Option) -> Expected:
+    """The range in which the stage may expect to start, before it is promised."""
+    late = view.table.late(option.grants, option.start_at, view.now)
+    return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
+
+
+def expects(view: View, booking: Booking) -> Expected:
+    """The range in which a stage with an entry may expect to start, from when it was promised; from now on where its
+    entry is beyond the end of what was promised."""
+    promise, option, known = booking.promise, booking.option, view.snapshot.announced
+    if option.start_at > promise.late_at:
+        return announced(known, booking.stage, option.start_at, view.now, option.start_at)
+    return of_promise(known, booking.stage, promise)
+
+
+def preempting(view: View, victims: Iterable[Running]) -> Reason:
+    """The stages that make room, and how long they may still take."""
+    victims = sorted(victims, key=lambda one: one.number)
+    left = max((one.stop_by_at or view.now + one.grace_s) - view.now for one in victims)
+    names = ", ".join(f"#{one.number} {one.name}" for one in victims)
+    return Reason("WaitingForPreemption", {"victims": names, "count": len(victims), "seconds": int(max(0.0, left))})
+
+
+def behind(outcome: Outcome) -> bool:
+    """Whether only the order of the queue keeps the stage back."""
+    return bool(outcome.reasons) and all(reason.code == "PriorityBehind" for reason in outcome.reasons)
+
+
+def wake_at(view: View) -> float | None:
+    """The next moment at which the same world may be planned otherwise."""
+    times = [booking.promise.start_at for booking in view.booked.values()]
+    if view.gated:
+        gated = [view.waiting[name] for name in view.gated if name in view.waiting]
+        times += [at for stage in gated for at in (stage.begin_at, stage.retry_at) if at is not None]
+    if not times and view.waiting and any(view.profile(pool).timetable == "repair" for pool in view.pools):
+        end = view.next_end()
+        times = [end] if end is not None else []
+    unsafe_at = view.holders.next_unsafe(view.now) if view.waiting else None
+    if unsafe_at is not None:
+        times.append(unsafe_at)
+    return min((at for at in (*times, *view.wakes) if at > view.now), default=None)
+
+
+def _replanned(view: View) -> str:
+    if not view.broken:
+        return ""
+    names = [f"#{stage.number} {stage.name}" for stage in view.broken[:3]]
+    more = f" and {len(view.broken) - 3} more" if len(view.broken) > 3 else ""
+    return f"the promises of {', '.join(names)}{more} could not be kept"

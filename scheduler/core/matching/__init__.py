@@ -1,0 +1,1 @@
+"""Which request may run on which devices and nodes, and how well."""

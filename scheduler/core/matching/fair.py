@@ -1,0 +1,83 @@
+"""What a stage can have of the machines, as those policies see it that share them out by a program."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from scheduler.core.model.types import Stage
+from scheduler.core.resources import speed
+from scheduler.core.resources.fleet import Fleet
+from scheduler.core.resources.service import width
+
+if TYPE_CHECKING:
+    from scheduler.core.world.request_class import Shape
+    from scheduler.core.world.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stage and its ways: the device model of each, how fast it is there, and how many such devices there are.
+
+    ``usual`` is its throughput with an equal part of everything, in the same unit as ``speeds``.
+    """
+
+    stage: Stage
+    width: float
+    models: tuple[str, ...]
+    speeds: tuple[float, ...]
+    sizes: tuple[float, ...]
+
+    @property
+    def usual(self) -> float:
+        whole = sum(self.sizes)
+        return sum(rate * size for rate, size in zip(self.speeds, self.sizes, strict=True)) / whole
+
+
+def parts(stages: Iterable[Stage], view: View) -> list[Part]:
+    """The ways of each stage; left out is one that fits nowhere or of which nobody knows what it asked for."""
+    found = []
+    for stage in stages:
+        if not stage.alternatives or not (shape := view.shape(stage)).ways:
+            continue
+        found.append(Part(stage, width(stage), *_ways(shape, view.fleet)))
+    return found
+
+
+@lru_cache(maxsize=64)  # few, for each holds on to a fleet that may be gone
+def _ways(shape: Shape, fleet: Fleet) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
+    models, sizes = [], []
+    for way in shape.ways:
+        at = speed.deciding(way.alternative.asks)
+        devices = way.rows[at][way.rows[at] >= 0]
+        models.append(fleet.devices[int(devices[0])].model)
+        sizes.append(float(fleet.capacity[devices].sum()) / 1000)
+    return tuple(models), tuple(way.speed for way in shape.ways), tuple(sizes)
+
+
+_CAPACITY: WeakKeyDictionary[Fleet, dict[tuple[str, str], float]] = WeakKeyDictionary()
+
+
+def capacity(view: View, pool: str, kind: str) -> float:
+    """How many devices of a kind (cores for *cpu*) a pool has; summed up once, for a fleet is never altered."""
+    known = _CAPACITY.setdefault(view.fleet, {})
+    if (pool, kind) not in known:
+        nodes = [node for node in view.fleet.nodes if pool in node.pools]
+        milli = sum(device.capacity_milli for node in nodes for device in node.devices if device.kind == kind)
+        known[pool, kind] = milli / 1000
+    return known[pool, kind]
+
+
+def shuffled(models: Iterable[str], now: float, round_s: float, seed: int) -> list[str]:
+    """The models in the order of this round; the same for the same round, in whatever order they are named.
+
+    All orders are equally frequent. Sorting by a checksum of round and model would not do: checksums of words that
+    differ in their last letters only differ by a constant, and some orders would hardly ever come.
+    """
+    order = sorted(models)
+    random.Random(f"{seed} {int(now // round_s)}").shuffle(order)
+    return order

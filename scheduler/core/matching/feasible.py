@@ -1,0 +1,41 @@
+"""Whether a stage could ever run on what there is, whatever is in use and whichever nodes are down right now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.core.model.types import Node, Reason, Snapshot, Stage
+from scheduler.core.resources.match import candidate, is_avoided
+from scheduler.core.world.request_class import asks_text, kept_out
+
+
+def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
+    """Why the stage could never run with the devices that the pool has, or ``None`` if it could.
+
+    Used at submission, so that nobody waits for what does not exist.
+    """
+    inside = [node for node in snapshot.nodes if stage.pool in node.pools]
+    able = _able(stage, inside)
+    if able < stage.nodes and (reason := kept_out(stage, able, lambda other: _able(other, inside))):
+        return reason
+    asks = asks_text(stage.alternatives, stage.nodes)
+    if able == 0:
+        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+    if able < stage.nodes:
+        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": able, "needed": stage.nodes})
+    return None
+
+
+def _able(stage: Stage, inside: Iterable[Node]) -> int:
+    """On how many nodes its best alternative matches, of those that it may go to."""
+    allowed = [
+        node
+        for node in inside
+        if (not stage.pinned or node.id in stage.pinned)
+        and (not stage.site or node.labels.get("site") == stage.site)
+        and not is_avoided(node, stage.avoid)
+    ]
+    return max(
+        (sum(candidate(way, node, healthy=False) is not None for node in allowed) for way in stage.alternatives),
+        default=0,
+    )

@@ -1,0 +1,103 @@
+"""What keeps a stage from starting whatever is free: its own state, what it needs, the clock, and who may have what."""
+
+from __future__ import annotations
+
+from scheduler.core.explain import names as words
+from scheduler.core.model import times
+from scheduler.core.model.clauses import clause, spoken
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import Pool, Reason, Stage
+from scheduler.core.world.request_class import Shape, Way
+from scheduler.core.world.view import Outcome, View
+
+
+def is_gated(view: View, stage: Stage) -> bool:
+    """Whether the stage may not start now, whatever is free."""
+    return bool(
+        stage.unmet
+        or stage.state is State.HELD
+        or stage.blocked_by
+        or (stage.begin_at is not None and stage.begin_at > view.now)
+        or (stage.retry_at is not None and stage.retry_at > view.now)
+        or (stage.pool in view.pools and view.pools[stage.pool].stopped_by)
+        or fault(view, stage)
+    )
+
+
+def is_closed(pool: Pool) -> bool:
+    """Whether the pool itself may keep stages from starting, whatever is free."""
+    return bool(pool.stopped_by) or pool.max_limit_s is not None
+
+
+def fault(view: View, stage: Stage) -> Reason | None:
+    """What is wrong with the stage itself, so that it cannot run as it stands whatever is free."""
+    pool = view.pools.get(stage.pool)
+    if pool and pool.max_limit_s is not None and (stage.time_limit_s or 0.0) > pool.max_limit_s:
+        above = clause("TimeLimitAbove", asked_s=stage.time_limit_s, most_s=pool.max_limit_s, pool=pool.name)
+        return Reason("InvalidSpec", {**spoken(detail=(above,)), "most_s": pool.max_limit_s})
+    if stage.bundle_missing:
+        return Reason("BundleUnavailable", {"detail": stage.bundle_missing})
+    if stage.image_missing:
+        return Reason("ImageUnavailable", {"detail": stage.image_missing})
+    return None
+
+
+def gate(view: View, outcome: Outcome) -> float | None:
+    """The earliest time at which the stage may start whatever is free; ``None`` where nobody knows. Notes why."""
+    stage, now, reasons = outcome.stage, view.now, outcome.reasons
+    earliest: float | None = now
+    if stage.state is State.HELD:
+        reasons.append(Reason("Held", {"who": stage.held_by or stage.user}))
+        earliest = None
+    if stage.blocked_by:
+        reasons.append(Reason("DependencyNeverSatisfied", {"stage": words.short_name_of(view, stage.blocked_by)}))
+        earliest = None
+    elif stage.unmet:
+        names = [words.short_name_of(view, need) for need in stage.unmet]
+        reasons.append(Reason("DependencyPending", {"stages": ", ".join(names)}))
+        ends = [view.finish.get(need) for need in stage.unmet]
+        known = [end for end in ends if end is not None]
+        earliest = max(earliest, *known) if earliest is not None and len(known) == len(ends) else None
+    if stage.begin_at is not None and stage.begin_at > now:
+        reasons.append(Reason("BeginTime", {"time": times.clock(stage.begin_at), "at": stage.begin_at}))
+        earliest = None if earliest is None else max(earliest, stage.begin_at)
+    if stage.retry_at is not None and stage.retry_at > now:
+        numbers = {"attempt": stage.attempts + 1, "of": max(stage.max_attempts, stage.attempts + 1)}
+        reasons.append(Reason("BackoffAfterFailure", {**numbers, "seconds": int(stage.retry_at - now + 0.999)}))
+        earliest = None if earliest is None else max(earliest, stage.retry_at)
+    wrong = fault(view, stage)
+    if wrong:
+        reasons.append(wrong)
+        earliest = None
+    if stage.pool in view.pools and view.pools[stage.pool].stopped_by:
+        reasons.append(Reason("PoolStopped", {"pool": stage.pool, "who": view.pools[stage.pool].stopped_by}))
+        earliest = None
+    return earliest
+
+
+def admitted(view: View, outcome: Outcome, shape: Shape) -> list[Way]:
+    """The ways that no policy forbids, whatever is free. Notes why the others are.
+
+    What is refused stays refused for the rest of the cycle: what a project holds and who is ahead only grows in it.
+    """
+    policies = view.profile(shape.pool).admits
+    if not policies:
+        return shape.ways
+    key = view.group(outcome.stage)
+    known = view.refusals.get(key)
+    if known is not None:
+        outcome.reasons += known
+        return []
+    ways: list[Way] = []
+    refused: list[Reason] = []
+    for way in shape.ways:
+        found = (policy.admit(outcome.stage, way, view) for policy in policies)
+        reason = next((one for one in found if one), None)
+        if reason is None:
+            ways.append(way)
+        elif reason not in refused:
+            refused.append(reason)
+    if not ways:
+        view.refusals[key] = refused
+        outcome.reasons += refused
+    return ways

@@ -1,0 +1,153 @@
+"""Where a stage may run, now or later: the search for options, and taking the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+import numpy as np
+
+from scheduler.core.explain import why as explain
+from scheduler.core.model.types import Grant, Placement, Stage
+from scheduler.core.resources import topology
+from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.reservation import Option, Outcome
+from scheduler.core.world.view import View
+
+# Entries that would move by less than this stay where they are: people read them.
+STILL_S = 1.0
+
+
+def search(
+    view: View, outcome: Outcome, ways: list[Way], earliest: float, before: float = float("inf")
+) -> Option | None:
+    """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
+    stage, profile = outcome.stage, view.profile(outcome.stage.pool)
+    room = view.room(stage.pool, stage.priority, profile)
+    lengths = [view.length_s(stage, way, profile.plan_with) for way in ways]
+    found: list[Option | None] = [None] * len(ways)
+    if earliest <= view.now:
+        found = [now_slot(view, outcome, way, length) for way, length in zip(ways, lengths, strict=True)]
+    if room or any(found):  # it may be worth waiting for a faster way, but only where there is something to choose
+        found = [
+            option or later_slot(view, stage, way, length, earliest, before)
+            for option, way, length in zip(found, ways, lengths, strict=True)
+        ]
+    options = [option for option in found if option is not None]
+    if len(options) > 1:
+        for policy in profile.chooses:
+            return policy.choose(stage, options, view)  # type: ignore[no-any-return]
+    return min(options, key=lambda one: one.start_at, default=None)
+
+
+def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
+    """Begin the stage where it fits at this moment, by the first way that does."""
+    quantile = view.profile(outcome.stage.pool).plan_with
+    found = (now_slot(view, outcome, way, view.length_s(outcome.stage, way, quantile)) for way in ways)
+    option = next((one for one in found if one), None)
+    if option is not None:
+        view.start(outcome.stage, option)
+    return option is not None
+
+
+def now_slot(
+    view: View, outcome: Outcome, way: Way, length: float, among: Iterable[int] | None = None
+) -> Option | None:
+    """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
+    stage, profile = outcome.stage, view.profile(outcome.stage.pool)
+    worst = view.worst_s(stage, way) if view.closed else 0.0
+    if way.refuses(length, worst):
+        outcome.refused = True
+        return None
+    view.refresh(way, profile)
+    if way.count < stage.nodes:
+        return None
+    until = view.now + length
+    passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
+    barred = unfit = False
+    for line in way.best_first(among, partial(preference, view, stage, way)):
+        if view.closed and view.closing((way.places.id_of(line),), view.now, max(until, view.now + worst)):
+            barred = True  # asked first: it costs less than to look for devices
+            continue
+        place = way.places[line]
+        grants = grant(way.alternative.asks, place, view.ledger)
+        if grants is None:
+            continue
+        if all(policy.fits(stage, grants, until, view) for policy in profile.fits):
+            passed.append((place, grants))
+            if stage.nodes == 1:
+                break
+        else:
+            unfit = True
+    chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes, stage.within)
+    if chosen is None:
+        outcome.refused = True
+        if among is None and barred:
+            way.bar(length if unfit else 0.0, worst)
+        elif among is None:
+            way.refused_s = length
+        return None
+    placement = Placement(
+        way.alternative.index, tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
+    )
+    best = way.score[[way.places.line_of(view.fleet.node_row[node]) for node in placement.nodes]].max()
+    return Option(way, view.now, until, placement, way.count, float(best))
+
+
+def preference(view: View, stage: Stage, way: Way, lines: Rows) -> Rates | None:
+    """What the places have for this very stage, on top of their score; ``None`` where all are equal to it."""
+    own: Rates | None = None
+    for policy, weight in view.profile(stage.pool).prefers:
+        found = policy.prefer(stage, way, lines, view)
+        if found is not None:
+            own = weight * found if own is None else own + weight * found
+    return None if own is None else np.round(own, 6)
+
+
+def later_slot(
+    view: View, stage: Stage, way: Way, length: float, earliest: float, before: float = float("inf")
+) -> Option | None:
+    """The first place in the timetable that no entry before it holds."""
+    not_before = max([earliest, *(start for known, start in way.floor if known <= length)])
+    found = view.table.earliest(way, stage.nodes, length, not_before, before)
+    if found is None:
+        return None
+    start = found[0]
+    if earliest <= view.now:
+        way.floor = [(known, at) for known, at in way.floor if known < length or at > start] + [(length, start)]
+    return clear_option(view, stage, later_option(way, start, length, found[1]), before)
+
+
+def clear_option(
+    view: View, stage: Stage, option: Option, before: float = float("inf"), among: list[int] | None = None
+) -> Option | None:
+    """The option, or the first after it in which the stage is done before any maintenance in the bad case too."""
+    if not view.may_meet(stage, option):
+        return option
+    way, worst = option.way, view.worst_s(stage, option.way)
+    found = view.table.earliest(way, stage.nodes, worst, option.start_at, before, among)
+    return later_option(way, found[0], option.end_at - option.start_at, found[1]) if found else None
+
+
+def later_option(way: Way, start: float, length: float, chosen: list[tuple[Candidate, tuple[Grant, ...]]]) -> Option:
+    placement = Placement(
+        way.alternative.index, tuple(place.node.id for place, _ in chosen), tuple(grants for _, grants in chosen)
+    )
+    return Option(way, start, start + length, placement)
+
+
+def take(view: View, outcome: Outcome, option: Option) -> None:
+    """Start it if its time is now and it is free; else enter it, as far as the profile plans ahead."""
+    stage, profile = outcome.stage, view.profile(outcome.stage.pool)
+    if option.start_at <= view.now and not outcome.reasons and view.ledger.has(option.grants):
+        view.start(stage, option)
+        return
+    outcome.expected = explain.guess(view, stage, option)
+    if view.room(stage.pool, stage.priority, profile) and option.start_at <= view.now + profile.horizon_s:
+        old = stage.promise
+        if old and option.start_at > old.late_at + STILL_S:
+            view.broken.append(stage)
+            old = None
+        view.reserve(stage, option, old)

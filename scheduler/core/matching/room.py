@@ -1,0 +1,221 @@
+"""What is free on nodes, as policies that place look at it: one line per place, before and after a request is met.
+
+All shares are thousandths of a device or of a core. Devices that a node does not have count as having nothing free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core.model.types import Node
+from scheduler.core.resources import topology
+from scheduler.core.resources.fleet import Fleet, Rates, Rows
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import View
+
+# What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
+# none that is not free.
+_ABROAD, _APART, _WARNED, _NOT_FREE = np.int64(2**40), np.int64(2**45), np.int64(2**50), np.int64(2**60)
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The accelerators of some places, a column each, and all cores of their nodes together; now (``free``, ``cores``)
+    and once the request is met (``left``, ``cores_left``)."""
+
+    free: Rows
+    left: Rows
+    cores: Rows
+    cores_left: Rows
+
+    @property
+    def used(self) -> Rows:
+        """How much of the accelerators the request takes at each place."""
+        used: Rows = (self.free - self.left).sum(axis=1)
+        return used
+
+
+class Columns:
+    """Facts about the devices of a fleet, for policies that place; :meth:`follow` keeps them true.
+
+    ``kinds`` are the kinds of devices there are. ``numa`` and ``group`` are the NUMA node and the link group of each
+    device row (-1 where it is not known), ``warned`` whether it warns; the last value of each stands for "no such
+    device". Of each node row, ``gbps`` is what its link carries (Gbit/s; 0 where that is not known), ``load`` its load,
+    and ``troubled`` whether it has a device that ails, or more to do than it can.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet, self._followed = fleet, len(fleet.changes)
+        self.kinds: tuple[str, ...] = tuple(sorted(set(fleet.kinds.values())))
+        numas = [-1 if device.numa is None else device.numa for device in fleet.devices]
+        self.numa: Rows = np.array([*numas, -1], dtype=np.int64)
+        groups = [-1 if device.group is None else device.group for device in fleet.devices]
+        self.group: Rows = np.array([*groups, -1], dtype=np.int64)
+        self.warned = np.array([*(device.warned for device in fleet.devices), False], dtype=np.bool_)
+        self.gbps: Rates = np.array([topology.bandwidth(node) for node in fleet.nodes], dtype=np.float64)
+        self.load: Rates = np.array([node.load for node in fleet.nodes], dtype=np.float64)
+        self.troubled = np.array([_is_troubled(node) for node in fleet.nodes], dtype=np.bool_)
+        self._by_kind: dict[str, Rows] = {}
+        self._cached: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def follow(self) -> None:
+        """Look again at the nodes that changed since the last time."""
+        fleet, begin = self._fleet, self._followed
+        if len(fleet.changes) == begin:
+            return
+        self._followed = len(fleet.changes)
+        more = len(fleet.devices) + 1 - len(self.numa)
+        if more:
+            self.numa, self.warned = np.append(self.numa, [-1] * more), np.append(self.warned, [False] * more)
+            self.group = np.append(self.group, [-1] * more)
+        if news := len(fleet.nodes) - len(self.gbps):
+            self.gbps, self.load = np.append(self.gbps, [0.0] * news), np.append(self.load, [0.0] * news)
+            self.troubled = np.append(self.troubled, [False] * news)
+        nodes = sorted(set(fleet.changes[begin:]))
+        for node in nodes:
+            for row in fleet.rows_at(node):
+                device = fleet.devices[row]
+                self.numa[row] = -1 if device.numa is None else device.numa
+                self.group[row] = -1 if device.group is None else device.group
+                self.warned[row] = device.warned
+            here = fleet.nodes[node]
+            self.gbps[node], self.load[node] = topology.bandwidth(here), here.load
+            self.troubled[node] = _is_troubled(here)
+        self.kinds = tuple(sorted(set(fleet.kinds.values())))
+        for digest, known in self._cached.items():
+            if len(known) < len(fleet.nodes):
+                known = self._cached[digest] = np.append(known, [False] * (len(fleet.nodes) - len(known)))
+            known[nodes] = [digest in fleet.nodes[node].cached for node in nodes]
+        for kind, rows in self._by_kind.items():
+            lines = [self._line(kind, node) for node in nodes]
+            width = max(rows.shape[1], *(len(line) for line in lines))
+            wider = np.full((len(fleet.nodes), width), -1, dtype=np.int64)
+            wider[: len(rows), : rows.shape[1]] = rows
+            wider[nodes] = [line + [-1] * (width - len(line)) for line in lines]
+            self._by_kind[kind] = wider
+
+    def has(self, digest: str) -> npt.NDArray[np.bool_]:
+        """On which node rows something already lies."""
+        known = self._cached.get(digest)
+        if known is None:
+            if len(self._cached) >= _REMEMBERED:
+                self._cached.clear()
+            found = [digest in node.cached for node in self._fleet.nodes]
+            known = self._cached[digest] = np.array(found, dtype=np.bool_)
+        return known
+
+    def of(self, kind: str) -> Rows:
+        """The device rows of one kind on every node; -1 fills up."""
+        known = self._by_kind.get(kind)
+        if known is None:
+            lines = [self._line(kind, node) for node in range(len(self._fleet.nodes))]
+            widest = max((len(line) for line in lines), default=0)
+            known = np.array([line + [-1] * (widest - len(line)) for line in lines], dtype=np.int64)
+            known = self._by_kind[kind] = known.reshape(len(lines), widest)
+        return known
+
+    def _line(self, kind: str, node: int) -> list[int]:
+        rows, devices = self._fleet.rows_of[node].tolist(), self._fleet.devices
+        return [row for row in rows if row >= 0 and devices[row].kind == kind]
+
+    def size(self, kind: str) -> Rows:
+        """How much all devices of one kind have, node by node, when nobody uses them."""
+        at = self.of(kind)
+        size: Rows = np.where(at >= 0, np.append(self._fleet.capacity, 0)[at], 0).sum(axis=1)
+        return size
+
+
+def _is_troubled(node: Node) -> bool:
+    return node.load > 1.0 or any(device.ails for device in node.devices)
+
+
+_COLUMNS: WeakKeyDictionary[Fleet, Columns] = WeakKeyDictionary()
+
+
+def columns(fleet: Fleet) -> Columns:
+    """The columns of a fleet, worked out once and kept true."""
+    known = _COLUMNS.get(fleet)
+    if known is None:
+        known = _COLUMNS[fleet] = Columns(fleet)
+    known.follow()
+    return known
+
+
+def free(view: View, nodes: Rows, kind: str) -> Rows:
+    """What is free of each device of ``kind`` on these node rows."""
+    found: Rows = np.maximum(view.ledger.milli[columns(view.ledger.fleet).of(kind)[nodes]], 0)
+    return found
+
+
+def room(way: Way, rows: Rows, view: View, kind: str) -> Room:
+    """The places ``rows`` of ``way``, at which it fits, before and after its request was met.
+
+    Which devices of ``kind`` would be taken is what the engine would do.
+    """
+    nodes = way.places.nodes[rows]
+    own = columns(view.ledger.fleet).of(kind)[nodes]
+    before = np.maximum(view.ledger.milli[own], 0)
+    after = before.copy()
+    for i, ask in enumerate(way.alternative.asks):
+        if ask.kind == kind and kind != "cpu":
+            chosen, share = taken(way, i, rows, view)
+            if ask.count == 1:
+                after -= (own == chosen) * share
+            else:
+                after -= ((own[:, :, None] == chosen[:, None, :]) * share[:, None, :]).sum(axis=2)
+    cores = free(view, nodes, "cpu").sum(axis=1)
+    asked = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == "cpu")
+    return Room(before, np.maximum(after, 0), cores, np.maximum(cores - asked, 0))
+
+
+def taken(way: Way, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
+    """Which device rows the engine would take for the ask number ``ask`` at each place, and how much of each: the same
+    choice as :func:`scheduler.core.resources.match.grant` makes, for many places at once."""
+    asked = way.alternative.asks[ask]
+    at, need = way.rows[ask][rows], way.needs[ask][rows]
+    facts = columns(view.ledger.fleet)
+    milli = view.ledger.milli[at]
+    fits = (milli >= need) & (view.ledger.memory[at] >= asked.memory_bytes)
+    spare = np.where(fits, milli + np.where(facts.warned[at], _WARNED, 0), _NOT_FREE)
+    if asked.count == 1:
+        tightest = np.arange(len(rows)), spare.argmin(axis=1)
+        return at[tightest][:, None], need[tightest][:, None]
+    sound = fits & ~facts.warned[at]
+    group = _smallest(np.where(sound, facts.group[at], -1), asked.count)
+    is_apart = (facts.group[at] != group) & (group >= 0)
+    numa = _smallest(np.where(sound & ~is_apart, facts.numa[at], -1), asked.count)
+    spare += np.where(fits & is_apart, _APART, 0)
+    spare += np.where(fits & (facts.numa[at] != numa) & (numa >= 0), _ABROAD, 0)
+    order = spare.argsort(axis=1, kind="stable")[:, : asked.count]
+    return np.take_along_axis(at, order, axis=1), np.take_along_axis(need, order, axis=1)
+
+
+def _smallest(places: Rows, count: int) -> Rows:
+    """Line by line, of the places (0 and above) that come ``count`` times or more the one that comes least often, the
+    lowest of equals; -1 where there is none. The answer has one column."""
+    home, fewest = np.full((len(places), 1), -1), np.full((len(places), 1), _NOT_FREE)
+    for code in np.unique(places[places >= 0]).tolist():
+        size = (places == code).sum(axis=1, keepdims=True)
+        better = (size >= count) & (size < fewest)
+        home[better], fewest[better] = code, size[better]
+    return home
+
+
+def asked_kinds(way: Way) -> tuple[str, ...]:
+    """The kinds of accelerators that a request names, in order."""
+    return _without_cpu(ask.kind for ask in way.alternative.asks)
+
+
+def accelerators(view: View) -> tuple[str, ...]:
+    """The kinds of accelerators there are, in order."""
+    return _without_cpu(columns(view.ledger.fleet).kinds)
+
+
+def _without_cpu(kinds: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({kind for kind in kinds if kind != "cpu"}))

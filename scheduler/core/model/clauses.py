@@ -1,0 +1,119 @@
+"""What the engine says to people, as clauses: a code and named values, from which any language makes its sentence.
+
+A sentence is its clauses one after the other; each brings the punctuation that joins it to the one before. Codes and
+the names of their values are stable: people's scripts read them. Values are plain JSON, and what measures something
+tells its unit by its name: ``_s`` are seconds, ``_bytes`` are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduler.core.model.times import span
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    code: str
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+Said = tuple[Clause, ...]
+
+
+def _(template: str) -> str:
+    """Marks a template for the translators, whose tools look for this name."""
+    return template
+
+
+TEMPLATES: Final[Mapping[str, str]] = {
+    # Why a stage runs where it does.
+    "Here": _("{devices} on {node}"),
+    "HereEach": _("{devices} on each of {count} nodes ({nodes})"),
+    "BestFit": _(", the best fit of {among} nodes"),
+    "SizeWithin": _(", {size} of {least} to {most} nodes"),
+    "WaitedLong": _(", guaranteed after waiting for {waited_s}"),
+    "RunsFor": _("; predicted to run {lasts_s}"),
+    "RunTimeUnknown": _("; how long it will run is unknown"),
+    "OtherWays": _("; {others} other ways would end later"),
+    "TurnHere": _("its turn has come, on {nodes}"),
+    # Why a running stage stops, to go on elsewhere or with another number of nodes.
+    "MakesRoom": _("makes room for {stage}"),
+    "NodeIdle": _("{nodes} is idle"),
+    "NodesIdle": _("{nodes} are idle"),
+    "NodeDrains": _("{nodes} drains"),
+    "NodesDrain": _("{nodes} drain"),
+    "DeviceWarns": _("{devices} warns"),
+    "DevicesWarn": _("{devices} warn"),
+    "DeviceUnhealthy": _("{devices} is unhealthy"),
+    "DevicesUnhealthy": _("{devices} are unhealthy"),
+    "NodeHot": _("{nodes} has more to do than it can"),
+    "NodesHot": _("{nodes} have more to do than they can"),
+    "TurnElsewhere": _("its turn goes on elsewhere"),
+    # What follows the end of an attempt.
+    "Cancelled": _("cancelled"),
+    "QueuedAgain": _("{cause}: queued again"),
+    "QueuedAsNodeLost": _("{cause}: queued again as on_node_lost says"),
+    "Hopeless": _("{cause}: another attempt could not end otherwise"),
+    "NotRetried": _("{cause} is not among the causes that it retries on"),
+    "LastAttempt": _("{cause}: attempt {attempt} of {of} was the last"),
+    "NextAttempt": _("{cause}: attempt {attempt} of {of} follows"),
+    # What stands in a reason for waiting and is more than a number or a name.
+    "TimeLimitAbove": _("its time limit of {asked_s} is above the {most_s} that pool {pool} allows"),
+    "NoEngine": _("no node of pool {pool} with {asks} has a container engine"),
+    "EngineOn": _("only {able} of {ready} nodes of pool {pool} with {asks} has a container engine"),
+    "EnginesOn": _("only {able} of {ready} nodes of pool {pool} with {asks} have a container engine"),
+    "CoresAndMemory": _("{cores} cores and {memory_bytes}"),
+    "NotOnOneNode": _("not all of it on one node"),
+    "OnOneDevice": _("{share} on one device"),
+    "Cores": _("cores"),
+    "NamesAndMore": _("{names} and {more} more"),
+    "Others": _("others"),
+}
+
+
+def clause(code: str, /, **params: object) -> Clause:
+    return Clause(code, params)
+
+
+def several(count: int, one: str, more: str) -> str:
+    """The code for one or the code for several."""
+    return one if count == 1 else more
+
+
+def spoken(**said: Said) -> dict[str, object]:
+    """Values of a reason in words, each under its name in English and under ``<name>_said`` in clauses."""
+    found: dict[str, object] = {}
+    for name, clauses in said.items():
+        found[name] = say(clauses)
+        found[f"{name}_said"] = plain(clauses)
+    return found
+
+
+def plain(said: Said) -> list[dict[str, object]]:
+    """The clauses as plain JSON."""
+    return [{"code": each.code, "params": dict(each.params)} for each in said]
+
+
+def shown(name: str, value: object) -> str:
+    """A value in an English sentence."""
+    if not isinstance(value, int | float):
+        return str(value)
+    if name.endswith("_s"):
+        return span(value)
+    return f"{value / 2**30:.4g} GiB" if name.endswith("_bytes") else str(value)
+
+
+def say(
+    said: Iterable[Clause],
+    templates: Mapping[str, str] = TEMPLATES,
+    show: Callable[[str, object], str] = shown,
+) -> str:
+    """The clauses in one English sentence. ``show`` writes a value, by the name that it has."""
+    pieces = (
+        templates[each.code].format_map({name: show(name, value) for name, value in each.params.items()})
+        for each in said
+    )
+    return "".join(pieces).lstrip(",; ")

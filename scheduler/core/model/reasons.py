@@ -1,0 +1,85 @@
+"""The catalogue of reasons for waiting. The order is the precedence: the first that holds is the primary one.
+
+Codes are stable: people's scripts read them. ``sentence`` renders English; the face translates by code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.core.model.types import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    code: str
+    template: str
+    acts: str
+
+
+CATALOGUE: Final[tuple[Entry, ...]] = (
+    Entry("Held", "on hold by {who}", "user or admin"),
+    Entry("DependencyNeverSatisfied", "stage {stage} did not complete, and this one needs it", "user"),
+    Entry("DependencyPending", "waits for {stages}", "nobody"),
+    Entry("BeginTime", "not before {time}", "nobody"),
+    Entry("BackoffAfterFailure", "attempt {attempt} of {of} may start in {seconds} s", "nobody"),
+    Entry("InvalidSpec", "cannot run as written: {detail}", "user"),
+    Entry("SetAside", "it cannot be planned as the record has it, and is set aside; administrators see why", "admin"),
+    Entry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
+    Entry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
+    Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
+    Entry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
+    Entry("DataResidency", "its data may not leave {site}", "user or admin"),
+    Entry("NodesAvoided", "avoids {avoided}; of the other nodes {nodes} would do, and it needs {needed}", "user"),
+    Entry("ExceedsQuotaMax", "asks {asked} {kind}; the hard limit of project {project} is {limit}", "lead or admin"),
+    Entry("QuotaExhausted", "project {project} holds {held} of {nominal} {kind} and may borrow {borrow} more", "lead"),
+    Entry("UserLimit", "{user} already runs {running} of {limit} stages", "nobody"),
+    Entry("PoolStopped", "pool {pool} is stopped by {who}", "admin"),
+    Entry("MaintenanceWindow", "may run for {lasts} and would overlap the maintenance at {time}", "user"),
+    Entry("NodesUnavailable", "{nodes} matching nodes are down, draining or out of contact", "admin"),
+    Entry("WaitingForPreemption", "{victims} make room; up to {seconds} s left", "nobody"),
+    Entry("PromiseYielded", "its earlier start was given to project {project}, which is owed more", "nobody"),
+    Entry("PlannedDeviceBusy", "its time was {time}, but {devices} of its devices are still busy", "nobody"),
+    Entry("PlannedLater", "the timetable lets it start at {time}", "nobody"),
+    Entry("TopologyUnsatisfied", "enough is free, but not inside one {domain}", "user"),
+    Entry("Fragmented", "{free} {kind} are free, but no node has the {needed} it needs", "user"),
+    Entry("CapacityInsufficient", "needs {asks}; the largest free share of a node is {free}", "nobody"),
+    Entry("ReservedForHigher", "what is free is promised to {promised} and would be late", "user"),
+    Entry("FairShareDeferred", "project {project} is above its fair share", "nobody"),
+    Entry("PriorityBehind", "{ahead} stages are ahead", "nobody"),
+    Entry("PendingEvaluation", "not yet looked at", "nobody"),
+)
+RANK: Final[Mapping[str, int]] = {entry.code: rank for rank, entry in enumerate(CATALOGUE)}
+_BY_CODE: Final = {entry.code: entry for entry in CATALOGUE}
+
+
+_SINGULAR: Final = {
+    "stages are": "stage is",
+    "matching nodes are": "matching node is",
+    "cores": "core",
+    "stages": "stage",
+    "nodes": "node",
+}
+_ONE: Final = re.compile(rf"(?<![\d.])1 ({'|'.join(_SINGULAR)})\b")
+
+
+class _Missing(dict[str, object]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def sentence(reason: Reason) -> str:
+    """The reason in one English sentence, with its numbers."""
+    text = _BY_CODE[reason.code].template.format_map(_Missing(reason.params))
+    return _ONE.sub(lambda found: found[0].replace(found[1], _SINGULAR[found[1]]), text)
+
+
+def ranked(reasons: list[Reason]) -> tuple[Reason, ...]:
+    """The reasons in order of precedence, one per code."""
+    first: dict[str, Reason] = {}
+    for reason in reasons:
+        first.setdefault(reason.code, reason)
+    return tuple(sorted(first.values(), key=lambda reason: RANK[reason.code]))

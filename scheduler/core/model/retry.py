@@ -1,0 +1,94 @@
+"""What the end of an attempt means for its stage: queue it again, give up, or cancel. A pure table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from scheduler.core.model.clauses import Said, clause, say
+from scheduler.core.model.lifecycle import Cause, Event
+
+
+class Outcome(StrEnum):
+    REQUEUE = "requeue"
+    GIVE_UP = "give_up"
+    CANCEL = "cancel"
+
+
+EVENT: Final = {Outcome.REQUEUE: Event.REQUEUE, Outcome.GIVE_UP: Event.FAIL, Outcome.CANCEL: Event.CANCEL}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``backoff_s`` is how long a queued stage must wait first; ``said`` is why, for its history. Only where ``counts``
+    does the attempt use up one of the retries."""
+
+    outcome: Outcome
+    backoff_s: float = 0.0
+    said: Said = ()
+    counts: bool = True
+
+    @property
+    def why(self) -> str:
+        """A sentence for the history of the stage."""
+        return say(self.said)
+
+    @property
+    def event(self) -> Event:
+        """The event of the lifecycle table that follows."""
+        return EVENT[self.outcome]
+
+
+# The stage did nothing wrong: it always goes back, and it costs none of its retries.
+NO_FAULT: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.CHECKPOINTED})
+# Told to stop so that it goes on later or elsewhere: its state is worth saving first.
+GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED}
+NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})
+# No second attempt could end otherwise.
+HOPELESS: Final = frozenset({Cause.DEADLINE, Cause.DEPENDENCY})
+RETRYABLE: Final = frozenset(Cause) - NO_FAULT - HOPELESS - {Cause.CANCELLED}
+ON_NODE_LOST: Final = ("wait", "requeue", "requeue_fast")
+
+
+def decide(
+    cause: Cause | str,
+    attempts: int,
+    max_attempts: int,
+    retry_on: Collection[str] = (),
+    *,
+    preemptions: int = 0,
+    on_node_lost: str = "wait",
+    backoff_s: float = 10.0,
+    backoff_limit_s: float = 600.0,
+) -> Verdict:
+    """What follows the end of attempt number ``attempts`` (from 1) of at most ``max_attempts``.
+
+    ``retry_on`` holds causes in lower case (``node_fail``, ``exit_code``). ``on_node_lost`` *requeue* and
+    *requeue_fast* answer a lost node without any retry left or named. The backoff doubles with each failed attempt up
+    to ``backoff_limit_s``; a preempted stage waits longer each time it was preempted, up to five minutes, so that it is
+    not thrown out again at once. Raises ``ValueError`` for a cause that does not exist.
+    """
+    try:
+        cause = Cause(str(cause).upper())
+    except ValueError:
+        known = ", ".join(sorted(Cause))
+        raise ValueError(f"{cause!r} is not a cause; it must be one of {known}") from None
+    if cause is Cause.CANCELLED:
+        return Verdict(Outcome.CANCEL, said=(clause("Cancelled"),), counts=False)
+    if cause in NO_FAULT:
+        wait_s = min(300.0, 5.0 * 2 ** max(0, preemptions - 1)) if cause is Cause.PREEMPTED and preemptions else 0.0
+        return Verdict(Outcome.REQUEUE, wait_s, (clause("QueuedAgain", cause=str(cause)),), counts=False)
+    if cause in HOPELESS:
+        return Verdict(Outcome.GIVE_UP, said=(clause("Hopeless", cause=str(cause)),))
+    if cause in NODE_LOST and on_node_lost in ("requeue", "requeue_fast"):
+        return Verdict(Outcome.REQUEUE, 0.0, (clause("QueuedAsNodeLost", cause=str(cause)),), counts=False)
+    if str(cause).lower() not in {word.lower() for word in retry_on}:
+        return Verdict(Outcome.GIVE_UP, said=(clause("NotRetried", cause=str(cause)),))
+    if attempts >= max_attempts:
+        last = clause("LastAttempt", cause=str(cause), attempt=attempts, of=max_attempts)
+        return Verdict(Outcome.GIVE_UP, said=(last,))
+    wait_s = min(backoff_limit_s, backoff_s * 2 ** max(0, attempts - 1))
+    following = clause("NextAttempt", cause=str(cause), attempt=attempts + 1, of=max_attempts)
+    return Verdict(Outcome.REQUEUE, wait_s, (following,))

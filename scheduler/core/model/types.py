@@ -1,0 +1,570 @@
+"""What the engine sees and what it answers: a Snapshot goes in, a Plan comes out. All of it is frozen data.
+
+Times are seconds since the epoch as floats and end in ``_at``; spans end in ``_s``; shares are integers in thousandths
+of a device (``_milli``); memory is in bytes. Nothing here knows Django, a clock or a die.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import ClassVar, Final
+
+from scheduler.core.model.clauses import Said
+from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
+from scheduler.core.model.partitions import Part
+
+# A stage is taken to run as many times faster as it has times the nodes, to this power, until it is measured: twice the
+# nodes make a data-parallel training about 1.8 times as fast.
+SCALING: Final = 0.85
+# How long a stage takes to start again, until it has been seen to.
+RESTART_S: Final = 5.0
+
+
+class Mode(StrEnum):
+    """How a device is given out: whole, or as shares that run at once (their sum is at most its capacity)."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One schedulable unit. A CPU device is one NUMA node with cores x 1000 milli; any other has 1000 milli.
+
+    ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it until
+    ``fenced_until`` (:mod:`scheduler.core.model.fences`). A ``warned`` device works, but something about it warns: pending
+    row remaps, rising corrected errors, a link below its width.
+    ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
+    who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
+    parts are granted and nothing else.
+
+    Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
+    HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link. ``busy`` is its mean utilisation of
+    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured.
+    """
+
+    id: str
+    node: str
+    kind: str
+    vendor: str
+    model: str
+    index: int
+    memory_bytes: int
+    capacity_milli: int = 1000
+    mode: Mode = Mode.SHARED
+    health: Health = Health.OK
+    numa: int | None = None
+    features: Mapping[str, float] = field(default_factory=dict)
+    fenced_for: str | None = None
+    warned: bool = False
+    partitions: str = ""
+    made: tuple[Part, ...] | None = None
+    whole: bool = True
+    fenced_until: float | None = None
+    group: int | None = None
+    busy: float | None = None
+
+    @property
+    def ails(self) -> bool:
+        """Whether who runs on it should go on elsewhere: it warns, or it is found unhealthy and takes nobody new."""
+        return self.warned or self.health is Health.UNHEALTHY
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine with an agent. ``pools`` are the names of the pools it belongs to.
+
+    ``cached`` are the digests of what already lies on it (bundles, data, checkpoints), in order. ``labels`` name the
+    domains it stands in: ``rack``, ``switch``, ``nvlink-domain``, ``site``. One not ``awake`` sleeps to save power, and
+    one that has no container engine ``runs_images`` not. ``fetch_gbps`` is how fast inputs came to it of late, in
+    Gbit/s; ``None`` before any did. ``load`` says how much of what it can do it has to do: 0 idle, 1 full, beyond that
+    tasks queue for cores or stand still for disks or memory; in steps of an eighth.
+    """
+
+    id: str
+    name: str
+    state: NodeState
+    pools: tuple[str, ...]
+    devices: tuple[Device, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cached: tuple[str, ...] = ()
+    awake: bool = True
+    runs_images: bool = True
+    fetch_gbps: float | None = None
+    load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one node must give: ``count`` devices that match, ``milli`` and ``memory_bytes`` of each.
+
+    Empty ``vendor`` or ``model`` match any; ``model`` matches by case-insensitive substring ("H100" fits "NVIDIA H100
+    80GB HBM3"). ``partition`` asks for a part of each device by the name of its profile ("3g.40gb"), or for the
+    *smallest* that has ``milli`` and ``memory_bytes``.
+    """
+
+    kind: str
+    count: int = 1
+    milli: int = 1000
+    memory_bytes: int = 0
+    vendor: str = ""
+    model: str = ""
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to run a stage: the asks of each node, all of which the same node must meet. ``index`` is its place in
+    the job file; ``image`` names the container image that it runs in, where it does."""
+
+    index: int
+    asks: tuple[Ask, ...]
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long a stage runs on a device of speed 1: half of such stages end by ``p50_s``, nine of ten by ``p90_s``.
+
+    Where it is ``declared`` nobody measured anything: a person said it, and it then holds for the fastest device that
+    is open to the stage, not for one of speed 1. ``reliability`` is the share of such stages of late that did end by
+    their P90; ``None`` where none has. Where it is not ``known`` it is something to plan with and nothing to show.
+    """
+
+    p50_s: float
+    p90_s: float
+    basis: str = "declared limits"
+    declared: bool = False
+    reliability: float | None = None
+    known: bool = True
+
+    def without(self, done_s: float) -> Estimate:
+        """What is left once so many seconds of the work are done and kept."""
+        if done_s <= 0.0:
+            return self
+        return replace(self, p50_s=max(self.p50_s - done_s, 1.0), p90_s=max(self.p90_s - done_s, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A share of one device, or a partition of it."""
+
+    device: str
+    milli: int
+    memory_bytes: int
+    part: Part | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a stage runs: one tuple of grants per rank, in rank order; each rank is one node."""
+
+    alternative: int
+    nodes: tuple[str, ...]
+    grants: tuple[tuple[Grant, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A timetable entry that was shown to people. ``late_at`` is the end of the promised range. ``yielded_to`` names
+    the project that an earlier one was given to, because it was owed more."""
+
+    stage: str
+    start_at: float
+    end_at: float
+    late_at: float
+    placement: Placement
+    made_at: float
+    yielded_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage that waits. ``unmet`` names the stages it needs that have not completed; ``blocked_by`` the one among
+    them that can never complete. ``pinned`` restricts it to those nodes (its data lie there), ``avoid`` excludes nodes,
+    by name or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the
+    project.
+
+    ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
+    ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
+    where its data must stay. ``within`` is the sort of domain
+    (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
+
+    ``attained_device_s`` is the service that it received in earlier attempts (devices times seconds), ``received_s``
+    how long it ran on each model. ``truth_s`` is what is really left of its work on a device of speed 1: nobody knows
+    it but a simulated world, for policies that are marked as oracles. ``stopped_at`` is the end of its last attempt.
+
+    An elastic stage runs on ``nodes`` to ``most_nodes`` nodes; 0 there means that it has one size only. Its estimate is
+    for the least; on ``n`` times the nodes it is ``n ** scaling`` times as fast.
+    """
+
+    id: str
+    job: str
+    number: int
+    name: str
+    project: str
+    user: str
+    pool: str
+    kind: str
+    priority: int
+    submitted_at: float
+    eligible_at: float
+    alternatives: tuple[Alternative, ...]
+    estimate: Estimate
+    state: State = State.PENDING
+    nodes: int = 1
+    priority_class: str = "medium"
+    precision: str = ""
+    preemptible: bool = True
+    time_limit_s: float | None = None
+    begin_at: float | None = None
+    retry_at: float | None = None
+    attempts: int = 0
+    max_attempts: int = 1
+    unmet: tuple[str, ...] = ()
+    blocked_by: str | None = None
+    pinned: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    held_by: str = ""
+    promise: Promise | None = None
+    inputs: tuple[str, ...] = ()
+    site: str = ""
+    within: str = ""
+    within_required: bool = False
+    bundle_missing: str = ""
+    image_missing: str = ""
+    attained_device_s: float = 0.0
+    received_s: tuple[tuple[str, float], ...] = ()
+    truth_s: float | None = None
+    deadline_at: float | None = None
+    stopped_at: float | None = None
+    most_nodes: int = 0
+    scaling: float = SCALING
+    input_bytes: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A stage that holds devices: starting, running, stopping or suspended.
+
+    ``progress`` is the share of its work that is done, where it reports it. ``evicted_for`` names the stage for which
+    it was told to stop, if for another. ``min_runtime_s`` protects it from eviction for that long after its start.
+    ``restart_s`` is how long it will take from the next time that it is given devices until it runs.
+
+    ``eligible_at`` is since when it could have run.
+
+    For profiles that rotate: ``submitted_at`` and ``alternatives`` are those of the stage (without alternatives it
+    cannot be placed anew), ``attained_device_s``, ``received_s`` and ``truth_s`` mean what they mean there, as of
+    ``counted_at`` (the start where that is ``None``). One that ``saves_on_stop`` loses no work when it is told to stop.
+    ``in_circle`` tells that it was stopped for others that were stopped for it.
+
+    An elastic stage may go on with ``least_nodes`` to ``most_nodes`` nodes (0: it may not), all among those to which it
+    is ``pinned`` if any are named. ``avoid``, ``site`` and ``within`` hold for it as they did when it waited. While it
+    stops in order to, its first ``keeps`` ranks stay its own.
+    Its estimate is for the size that it has. ``gave_back_at`` are the times at which it
+    gave nodes back to others.
+    """
+
+    id: str
+    job: str
+    number: int
+    name: str
+    project: str
+    user: str
+    pool: str
+    kind: str
+    priority: int
+    state: State
+    attempt: str
+    placement: Placement
+    started_at: float
+    estimate: Estimate
+    priority_class: str = "medium"
+    precision: str = ""
+    preemptible: bool = True
+    time_limit_s: float | None = None
+    checkpoint_at: float | None = None
+    checkpoints: bool = False
+    progress: float | None = None
+    evicted_for: str | None = None
+    stop_by_at: float | None = None
+    preemptions: int = 0
+    min_runtime_s: float = 0.0
+    restart_s: float = RESTART_S
+    grace_s: float = 30.0
+    submitted_at: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
+    attained_device_s: float = 0.0
+    received_s: tuple[tuple[str, float], ...] = ()
+    truth_s: float | None = None
+    deadline_at: float | None = None
+    counted_at: float | None = None
+    saves_on_stop: bool = False
+    in_circle: bool = False
+    least_nodes: int = 0
+    most_nodes: int = 0
+    pinned: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    site: str = ""
+    within: str = ""
+    within_required: bool = False
+    keeps: int = 0
+    scaling: float = SCALING
+    gave_back_at: tuple[float, ...] = ()
+    eligible_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A project's right to devices of a kind, and of a ``model`` where one is named (part of its name, in any case), in
+    thousandths of a device; ``None`` means without limit. A ``normalised`` one counts devices by what they are worth
+    beside an A100 (:mod:`scheduler.core.resources.charges`). What the projects of one cohort do not use of rights to the same can
+    be borrowed by the others of it."""
+
+    project: str
+    kind: str
+    nominal_milli: int | None = None
+    borrowing_limit_milli: int | None = None
+    lending_limit_milli: int | None = None
+    cohort: str = ""
+    model: str = ""
+    normalised: bool = False
+
+    def covers(self, kind: str, model: str) -> bool:
+        """Whether devices of this sort count."""
+        return kind == self.kind and self.model.lower() in model.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A tenant. ``used_device_s`` is its decayed use, for fair share against ``weight``."""
+
+    id: str
+    weight: float = 1.0
+    used_device_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A usual request: ``count`` devices of ``kind``, ``milli`` of each, and ``cores_milli`` of CPU; without devices it
+    asks for CPU only. ``share`` (0 to 1) is how often it comes among all requests."""
+
+    kind: str
+    count: int
+    milli: int
+    cores_milli: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A named set of nodes with its own profile. A stopped pool starts nothing. ``typical`` is what is usually asked of
+    it, for policies that keep room for that; it changes seldom. No stage may have a longer limit than ``max_limit_s``,
+    and no user more than ``user_limit`` stages running at once."""
+
+    name: str
+    profile: str = "hybrid"
+    stopped_by: str = ""
+    default_limit_s: float = 86_400.0
+    typical: tuple[Typical, ...] = ()
+    max_limit_s: float | None = None
+    user_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A time in which these nodes do not serve: nothing starts there that would not be done before ``start_at``."""
+
+    id: str
+    nodes: tuple[str, ...]
+    start_at: float
+    end_at: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turnout:
+    """What became of announced starts that are alike. Eight of ten waits were between ``low`` and ``high`` times as
+    long as was thought; ``None`` where too few are known. ``held`` of the ``seen`` ranges that people were shown came
+    true."""
+
+    low: float | None = None
+    high: float | None = None
+    held: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
+
+    ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
+    (:mod:`scheduler.core.model.lateness`); without it a promise rests on the durations of what runs before it alone.
+    ``announced`` says in the same way what became of the starts that were announced (:mod:`scheduler.core.explain.announced`).
+
+    ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
+    ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
+    cycle before, or where nobody knows (``None``), any node may be one.
+    """
+
+    nodes: tuple[Node, ...]
+    waiting: tuple[Stage, ...] = ()
+    running: tuple[Running, ...] = ()
+    projects: tuple[Project, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    pools: tuple[Pool, ...] = (Pool("default"),)
+    speeds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    maintenance: tuple[Maintenance, ...] = ()
+    lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    announced: Mapping[tuple[str, str], Turnout] = field(default_factory=dict)
+    given_back: tuple[str, ...] | None = None
+    stirred: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What changed between two snapshots of one store, so that nobody has to compare them: by id the stage or node as
+    it is now, ``None`` for one that is gone. ``serial`` counts the snapshots of a store; these are the news since the
+    one before it."""
+
+    serial: int
+    waiting: Mapping[str, Stage | None] = field(default_factory=dict)
+    running: Mapping[str, Running | None] = field(default_factory=dict)
+    nodes: Mapping[str, Node | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One cause of waiting. ``code`` is from the catalogue in ``scheduler.core.model.reasons``; ``params`` carry the numbers
+    that its sentence shows and are plain JSON."""
+
+    code: str
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """When a stage will probably start, as a range, and what that rests on. ``at`` is when it would start if everything
+    went as predicted, and ``since`` when that was thought. Where the range is too wide to be useful it is not
+    ``known``, and shown to nobody. ``held`` of the ``seen`` ranges of this pool before it came true."""
+
+    low_at: float
+    high_at: float
+    basis: str
+    at: float = 0.0
+    since: float = 0.0
+    known: bool = True
+    held: int = 0
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin ``stage`` now at ``placement``; ``why`` says in one sentence why there, ``said`` in clauses. ``lasts`` is
+    how long it will probably run in this very place."""
+
+    stage: str
+    placement: Placement
+    why: str
+    lasts: Estimate = Estimate(1.0, 1.0)
+    said: Said = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Stop ``victim`` (a running stage) for ``stage``; prices are in weighted device-seconds. ``devices`` are kept for
+    ``stage`` when it has given them back."""
+
+    cause: ClassVar[Cause] = Cause.PREEMPTED
+    why: ClassVar[str] = ""
+    said: ClassVar[Said] = ()
+
+    victim: str
+    stage: str
+    price: float
+    gain: float
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Stop a running stage that has ``was`` nodes and let it go on with ``size``, for ``stage`` (for its own sake where
+    that is empty). ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    device-seconds. ``devices`` are those that it gives back and that are kept for ``stage``."""
+
+    cause: ClassVar[Cause] = Cause.RESIZE
+
+    victim: str
+    was: int
+    size: int
+    why: str
+    price: float
+    gain: float
+    stage: str = ""
+    devices: tuple[str, ...] = ()
+    said: Said = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Stop a running stage, for its own sake, and let it go on at ``placement`` or, if that is taken by then, wherever
+    it fits. ``why`` says it in a few words, ``said`` in clauses; ``price`` and ``gain`` are in weighted
+    device-seconds."""
+
+    cause: ClassVar[Cause] = Cause.MOVE
+    stage: ClassVar[str] = ""
+    devices: ClassVar[tuple[str, ...]] = ()
+
+    victim: str
+    placement: Placement
+    why: str
+    price: float
+    gain: float
+    said: Said = ()
+
+
+# Whoever is told to stop: for whom, at what price, and what is kept for whom.
+Stop = Preempt | Resize | Move
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """``stage`` does not start now. ``reasons`` are in order of precedence: the first is the primary one.
+
+    ``funnel`` is how many nodes were left after each filter. ``planned`` is its timetable entry, where it has one.
+    """
+
+    stage: str
+    reasons: tuple[Reason, ...]
+    expected: Expected | None = None
+    planned: Promise | None = None
+    funnel: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one cycle: each waiting stage is in it exactly once, in ``starts`` or in ``waits``.
+
+    ``replanned`` tells that the timetable was recomputed, and why. ``wake_at`` is the next time at which the same world
+    may give another plan: an entry falls due, a backoff ends, a prediction is overrun.
+
+    ``swaps`` are starts on devices that the victims of this very plan still hold; their stages are among ``waits`` or
+    among the victims too. Who can stop a stage at once may begin them in the same breath; everybody else passes them
+    over: a later plan starts those stages when the devices are free.
+    """
+
+    starts: tuple[Start, ...] = ()
+    preempts: tuple[Preempt, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    replanned: str = ""
+    wake_at: float | None = None
+    swaps: tuple[Start, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def stops(self) -> tuple[Stop, ...]:
+        """All who are told to stop, whether or not they go on elsewhere at once."""
+        return (*self.preempts, *self.resizes, *self.moves)

@@ -1,0 +1,1 @@
+"""What a cycle decides: order, placement, repair, eviction, resizes, moves, time sharing."""

@@ -1,0 +1,191 @@
+"""Consolidation: which running stages would have to move so that one that waits fits, and what that would cost.
+
+Capacity that is scattered over nodes helps no stage that needs it on one. This finds, for stages at the head of the
+queue that fit nowhere although enough is free in all, a cheapest small set of running stages that could go on elsewhere
+at once and whose leaving makes the place. It is advice: nothing of it is done unless a person says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from scheduler.core.matching.gate import admitted, gate
+from scheduler.core.matching.placement import now_slot
+from scheduler.core.model.clauses import clause, say
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Grant, Move, Placement, Running, Snapshot, Stage
+from scheduler.core.planning import engine
+from scheduler.core.planning.evacuate import another_place
+from scheduler.core.planning.resize import is_movable
+from scheduler.core.resources import price
+from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Outcome, View, grants_of
+
+# So many stages of the queue are thought about, and so many of the most promising places for each rank.
+STAGES, PLACES = 16, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """With ``moves`` the stage would start at ``placement``. ``price`` is what they lose, ``gain`` what the stage wins
+    by not waiting for ``wait_s``, both in weighted device-seconds."""
+
+    stage: str
+    placement: Placement
+    moves: tuple[Move, ...]
+    price: float
+    gain: float
+    wait_s: float
+
+    @property
+    def is_worth(self) -> bool:
+        return self.gain > self.price
+
+
+def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> tuple[Advice, ...]:
+    """What could be consolidated, in the order of the queue. Pure; each advice stands for itself and holds if it is
+    followed alone."""
+    view = View(world, profiles, now)
+    queue = engine.decide(view)
+    waits = [stage for stage in queue if stage.id not in view.starts and stage.id not in view.owners]
+    scattered = ((stage, ways) for stage in waits if (ways := _scattered(view, stage)))
+    found = [_for_one(view, stage, ways) for stage, ways in islice(scattered, STAGES)]
+    return tuple(one for one in found if one is not None)
+
+
+def _scattered(view: View, stage: Stage) -> list[Way]:
+    """The ways in which the stage waits for nothing but a place that moving others could make."""
+    outcome = Outcome(stage)
+    earliest, shape = gate(view, outcome), view.shape(stage)
+    if earliest is None or earliest > view.now or shape.impossible:
+        return []
+    return [way for way in admitted(view, outcome, shape) if _fits_in_all(view, stage, way)]
+
+
+def _fits_in_all(view: View, stage: Stage, way: Way) -> bool:
+    """Whether what is free on all places together would do for each ask."""
+    for i, ask in enumerate(way.alternative.asks):
+        free = view.ledger.milli[way.rows[i]].clip(min=0).sum()
+        if free < ask.count * ask.milli * stage.nodes:
+            return False
+    return True
+
+
+def _for_one(view: View, stage: Stage, ways: Sequence[Way]) -> Advice | None:
+    """The cheapest advice for a stage over these ways."""
+    entry = view.booked.get(stage.id)
+    if entry is not None:  # it would not stand in its own way
+        view.unbook(stage.id)
+    try:
+        horizon_s = view.profile(stage.pool).horizon_s
+        wait_s = min(entry.option.start_at - view.now, horizon_s) if entry is not None else horizon_s
+        found = [one for way in ways if (one := _make_place(view, stage, way, wait_s)) is not None]
+    finally:
+        if entry is not None:
+            view.reserve(stage, entry.option, entry.promise, keeps=True)
+    return min(found, key=lambda one: (one.price, len(one.moves)), default=None)
+
+
+def _make_place(view: View, stage: Stage, way: Way, wait_s: float) -> Advice | None:
+    """Move others until every rank has its node; the ledger is as before afterwards."""
+    mark = view.ledger.checkpoint()
+    try:
+        ranks: list[tuple[str, tuple[Grant, ...]]] = []
+        moves: list[Move] = []
+        moved: set[str] = set()
+        for place in _cheapest_first(view, stage, way):
+            made = _empty(view, stage, way, place, moved)
+            if made is None:
+                continue
+            own, more = made
+            ranks.append((place.node.id, own))
+            moves += more
+            moved |= {one.victim for one in more}
+            if len(ranks) == stage.nodes:
+                break
+        else:
+            return None
+    finally:
+        view.ledger.rollback(mark)
+    if not moves:
+        return None  # a place is free: something else keeps the stage from it
+    delay_s = max(view.running[one.victim].grace_s for one in moves)
+    devices = price.breadth(way.alternative, stage.nodes)
+    return Advice(
+        stage.id,
+        Placement(way.alternative.index, tuple(node for node, _ in ranks), tuple(own for _, own in ranks)),
+        tuple(moves),
+        round(sum(one.price for one in moves), 6),
+        round(price.gain(stage.priority, devices, wait_s, delay_s), 6),
+        round(wait_s, 3),
+    )
+
+
+def _cheapest_first(view: View, stage: Stage, way: Way) -> list[Candidate]:
+    """Of the places with the most that is free of what the first ask is for, those that can be made, each by itself."""
+    free = view.ledger.milli[way.rows[0]].clip(min=0).sum(axis=1)
+    order = sorted(range(len(way.places)), key=lambda i: (-int(free[i]), way.places[i].node.name))
+    found: list[tuple[float, int, Candidate]] = []
+    for i in order[: PLACES * stage.nodes]:
+        mark = view.ledger.checkpoint()
+        made = _empty(view, stage, way, way.places[i], set())
+        view.ledger.rollback(mark)
+        if made is not None:
+            found.append((sum(one.price for one in made[1]), i, way.places[i]))
+    return [place for _, _, place in sorted(found, key=lambda one: one[:2])]
+
+
+def _empty(
+    view: View, stage: Stage, way: Way, place: Candidate, moved: set[str]
+) -> tuple[tuple[Grant, ...], list[Move]] | None:
+    """What the stage gets on this node and who moves away for it; both are entered. ``None``, and nothing is entered,
+    where that cannot be done."""
+    mark = view.ledger.checkpoint()
+    leaving: list[Running] = []
+    for one in (None, *_movable(view, place, moved)):
+        if one is not None:
+            view.ledger.release(grants_of(one))
+            leaving.append(one)
+        own = grant(way.alternative.asks, place, view.ledger)
+        if own is None:
+            continue
+        view.ledger.claim(own)
+        moves = _elsewhere(view, stage, _needed(view, leaving))
+        if moves is not None:
+            return own, moves
+        break
+    view.ledger.rollback(mark)
+    return None
+
+
+def _movable(view: View, place: Candidate, moved: set[str]) -> list[Running]:
+    """Those who hold something of this node and may be moved, the cheapest first."""
+    here = [one for one in view.running.values() if place.node.id in one.placement.nodes and one.id not in moved]
+    free = [one for one in here if one.alternatives and is_movable(one, view)]
+    return sorted(free, key=lambda one: (price.price(one, view.now), one.id))
+
+
+def _needed(view: View, leaving: Sequence[Running]) -> list[Running]:
+    """Those of ``leaving`` without whom the place would not be made; the others get back what they held."""
+    needed = list(leaving)
+    for one in sorted(leaving, key=lambda each: (-price.price(each, view.now), each.id)):
+        if view.ledger.has(grants_of(one)):
+            view.ledger.claim(grants_of(one))
+            needed.remove(one)
+    return needed
+
+
+def _elsewhere(view: View, stage: Stage, leaving: Sequence[Running]) -> list[Move] | None:
+    """A new place for each of these, beside each other; ``None`` where one has none."""
+    moves: list[Move] = []
+    for one in leaving:
+        option = another_place(view, one, now_slot)
+        if option is None:
+            return None
+        view.ledger.claim(option.grants)
+        said = (clause("MakesRoom", stage=f"#{stage.number} {stage.name}"),)
+        moves.append(Move(one.id, option.placement, say(said), round(price.price(one, view.now), 6), 0.0, said))
+    return moves

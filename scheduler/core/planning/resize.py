@@ -1,0 +1,258 @@
+"""Live sizes of elastic stages: as wide as idle nodes allow, and away from nodes that drain.
+
+It works when everybody who waits has had their turn, so it gives out only what nobody else can use now and what no
+entry of the timetable would miss. A stage that starts is widened at once; one that runs is told to stop and go on with
+another number of nodes where a policy finds that worth its price. Who gives nodes back to a stage that waits is chosen
+by the policy ``elastic``, before anybody is stopped altogether.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from scheduler.core.model.clauses import clause, say, several
+from scheduler.core.model.lifecycle import NodeState, State
+from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
+from scheduler.core.resources import elastic, price
+from scheduler.core.resources.elastic import Curve, Elastic, Sizing
+from scheduler.core.resources.service import as_waiting
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, Outcome, View, grants_of
+
+Finds = Callable[[View, Outcome, Way, float, Iterable[int]], Option | None]
+
+LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
+# Below this scaling a node more is as good as idle, and is left to whoever comes next.
+LEAST_SCALING: Final = 0.2
+# Weights do not ask for the curve.
+ANY: Final = Curve({1: 1.0})
+
+
+def stretch(view: View, finds: Finds) -> None:
+    """Widen what starts in this cycle, and resize what runs. ``finds`` is the engine's search for a place now, among
+    the given places of a way."""
+    if any(view.waiting[name].most_nodes for name in view.starts):
+        _widen(view, finds)
+    if view.elastic:
+        _resize(view, finds)
+
+
+def left_s(one: Running, view: View) -> float:
+    """For how long a running stage will probably go on as it is."""
+    return view.predicted_end(one, view.profile(one.pool).plan_with) - view.now
+
+
+def is_movable(one: Running, view: View) -> bool:
+    """Whether a running stage may be told to go on with another number of nodes."""
+    return (
+        one.state is State.RUNNING
+        and one.preemptible
+        and one.evicted_for is None
+        and one.id not in view.doomed
+        and all(one.id != each.victim for each in view.resizes)
+        and view.now - one.started_at >= one.min_runtime_s
+        and not any(policy.protects(one, view) for policy in view.profile(one.pool).protects)
+    )
+
+
+def _widen(view: View, finds: Finds) -> None:
+    """Give the starts of this cycle more nodes, one at a time to whom it is worth most."""
+    line: list[tuple[float, str]] = []
+    for name, option in view.starts.items():
+        _offer(line, view, view.waiting[name], option)
+    while line:
+        stage = view.waiting[heapq.heappop(line)[1]]
+        option = view.starts[stage.id]
+        found = _one_more(view, stage, option.way, option.placement.nodes, option.grants, finds)
+        if found is not None:
+            view.widen(stage, _joined(view, stage, option, found), found.grants)
+            _offer(line, view, stage, view.starts[stage.id])
+
+
+def _offer(line: list[tuple[float, str]], view: View, stage: Stage, option: Option) -> None:
+    size = len(option.placement.nodes)
+    if size < stage.most_nodes and stage.scaling >= LEAST_SCALING:
+        length = view.length_s(stage, option.way, view.profile(stage.pool).plan_with)
+        heapq.heappush(line, (-_worth(stage, stage.nodes, size, length), stage.id))
+
+
+def _worth(stage: Stage | Running, least: int, size: int, left: float) -> float:
+    """What one node more is worth to a stage of this size (see :mod:`scheduler.core.resources.elastic`)."""
+    more = elastic.faster(least, size + 1, stage.scaling) - elastic.faster(least, size, stage.scaling)
+    one = Elastic(stage.id, ANY, weight=price.weight(stage.priority), left_s=left)
+    return round(more * elastic.weight(one, Sizing()), 12)
+
+
+def _joined(view: View, stage: Stage, option: Option, more: Option) -> Option:
+    """The option with the nodes of the other as its last ranks."""
+    one, other = option.placement, more.placement
+    placement = Placement(one.alternative, one.nodes + other.nodes, one.grants + other.grants)
+    length = view.length_s(stage, option.way, view.profile(stage.pool).plan_with, len(placement.nodes))
+    return replace(option, end_at=view.now + length, placement=placement)
+
+
+def _one_more(
+    view: View, stage: Stage, way: Way, used: tuple[str, ...], held: tuple[Grant, ...], finds: Finds
+) -> Option | None:
+    """A place for one rank more on a node that is not ``used``, if the stage may have it and it fits there now."""
+    size, profile = len(used) + 1, view.profile(stage.pool)
+    if size > stage.most_nodes:
+        return None
+    view.refresh(way, profile)
+    rows = {view.fleet.node_row[name] for name in used if name in view.fleet.node_row}
+    among = [line for line in np.flatnonzero(way.fits).tolist() if int(way.places.nodes[line]) not in rows]
+    if not among or not _admits(view, replace(stage, nodes=size), way, held):
+        return None
+    length = view.length_s(stage, way, profile.plan_with, size)
+    # What the walk has learned holds for all ranks at once, not for one more.
+    refused_s, way.refused_s = way.refused_s, float("inf")
+    barred, way.barred = way.barred, []
+    try:
+        return finds(view, Outcome(replace(stage, nodes=1)), way, length, among)
+    finally:
+        way.refused_s, way.barred = refused_s, barred
+
+
+def _admits(view: View, stage: Stage, way: Way, held: tuple[Grant, ...]) -> bool:
+    """Whether no policy forbids the stage at this size; what it holds already is not counted twice."""
+    policies = view.profile(stage.pool).admits
+    if not policies:
+        return True
+    with _without(view, stage, held):
+        return all(policy.admit(stage, way, view) is None for policy in policies)
+
+
+@contextmanager
+def _without(view: View, stage: Stage, held: tuple[Grant, ...]) -> Iterator[None]:
+    """The view as if the stage neither ran nor started."""
+    starts, running, counted = view.starts, view.running.pop(stage.id, None), view.held.copy()
+    view.starts = {name: option for name, option in starts.items() if name != stage.id}
+    view.held.count(stage.project, held, view.ledger.devices, -1)
+    try:
+        yield
+    finally:
+        view.starts, view.held = starts, counted
+        if running is not None:
+            view.running[stage.id] = running
+
+
+def _resize(view: View, finds: Finds) -> None:
+    """Let running stages leave nodes that drain, and grow into what is idle where that is worth its price. They take it
+    when they start again: the ledger shows it free afterwards, as it is."""
+    mark = view.ledger.checkpoint()
+    line: list[tuple[float, str]] = []
+    seen: dict[object, list[Way]] = {}
+    for name in sorted(view.elastic):
+        one = view.running[name]
+        policies = view.profile(one.pool).resizes
+        if not policies or not is_movable(one, view):
+            continue
+        drains = _draining(view, one)
+        if drains is None:
+            continue  # nobody knows how it is there
+        settled_at = policies[0].settled_at(one, view)
+        if view.waiting and len(one.placement.nodes) > one.least_nodes:
+            view.wake(one.started_at + policies[0].settle_s)  # from then on it gives back to its own class
+        if drains or (settled_at <= view.now and _has_room(view, one, seen)):
+            size = len(one.placement.nodes)
+            heapq.heappush(line, (-_worth(one, one.least_nodes, size, left_s(one, view)), name))
+        else:
+            view.wake(settled_at)
+    while line:
+        one = view.running[heapq.heappop(line)[1]]
+        drains = _draining(view, one)
+        if drains or _has_room(view, one, seen):
+            _resize_one(view, one, drains or (), view.profile(one.pool).resizes[0], finds)
+    view.ledger.rollback(mark)
+
+
+def _draining(view: View, one: Running) -> tuple[str, ...] | None:
+    """Which of its nodes drain; ``None`` where one of them is out of contact."""
+    states = [view.nodes[name].state if name in view.nodes else NodeState.LOST for name in one.placement.nodes]
+    if any(state not in LEAVING and state is not NodeState.READY for state in states):
+        return None
+    return tuple(name for name, state in zip(one.placement.nodes, states, strict=True) if state in LEAVING)
+
+
+def _has_room(view: View, one: Running, seen: dict[object, list[Way]]) -> bool:
+    """Whether it may be wider, and there is a place at all on which a rank of it would fit now. ``seen`` are the ways
+    of those asked about before in this cycle."""
+    if len(one.placement.nodes) >= one.most_nodes:
+        return False
+    where = (one.pool, one.pinned, one.avoid, one.site, one.within, one.within_required)
+    key = (id(one.alternatives), where, one.least_nodes, one.kind, one.precision)
+    ways = seen.get(key)
+    if ways is None:  # stages that ask alike share their alternatives
+        ways = seen[key] = view.shape(_asked(one)).ways
+    profile = view.profile(one.pool)
+    for way in ways:
+        view.refresh(way, profile)
+    return any(way.count for way in ways)
+
+
+def _resize_one(view: View, one: Running, drains: tuple[str, ...], policy: Any, finds: Finds) -> None:
+    if drains and not (one.checkpoints or one.saves_on_stop):
+        view.wake(view.now + policy.settle_s)
+        return  # all its work would be lost: it stays until it has a checkpoint or ends
+    size = len(one.placement.nodes)
+    stays = tuple(name for name in one.placement.nodes if name not in drains)
+    mark = view.ledger.checkpoint()
+    more = _grown(view, one, stays, finds)
+    wide = len(stays) + len(more)
+    if drains:
+        if wide >= one.least_nodes:
+            lost, _ = policy.stakes(one, wide, view)
+            names = ", ".join(view.nodes[name].name for name in drains)
+            said = (clause(several(len(drains), "NodeDrains", "NodesDrain"), nodes=names),)
+            view.resizes.append(Resize(one.id, size, wide, say(said), round(lost, 6), 0.0, said=said))
+            return
+    elif more:
+        lost, won = policy.stakes(one, wide, view)
+        if won > lost:
+            names = ", ".join(view.nodes[name].name for name in more)
+            said = (clause(several(len(more), "NodeIdle", "NodesIdle"), nodes=names),)
+            view.resizes.append(Resize(one.id, size, wide, say(said), round(lost, 6), round(won, 6), said=said))
+            return
+        view.wake(view.now + policy.settle_s)  # a newer checkpoint makes it cheaper, and nobody tells of those
+    view.ledger.rollback(mark)
+
+
+def _asked(one: Running) -> Stage:
+    """A running elastic stage as it would stand in the queue."""
+    stage = as_waiting(one)
+    return replace(stage, nodes=one.least_nodes, most_nodes=one.most_nodes, scaling=one.scaling, pinned=one.pinned)
+
+
+def _grown(view: View, one: Running, stays: tuple[str, ...], finds: Finds) -> tuple[str, ...]:
+    """The nodes that it could have besides those on which it stays; they are claimed."""
+    stage = _asked(one)
+    for way in _ways(view, stage, one, stays):
+        mark = view.ledger.checkpoint()
+        more: list[str] = []
+        held = grants_of(one)
+        while len(stays) + len(more) < one.most_nodes:
+            found = _one_more(view, stage, way, (*stays, *more), held, finds)
+            if found is None:
+                break
+            view.ledger.claim(found.grants)
+            more += found.placement.nodes
+        if len(stays) + len(more) >= one.least_nodes:
+            return tuple(more)
+        view.ledger.rollback(mark)
+    return ()
+
+
+def _ways(view: View, stage: Stage, one: Running, stays: tuple[str, ...]) -> list[Way]:
+    """The way that it follows where it stays; any where it stays nowhere."""
+    ways = view.shape(stage).ways
+    if not stays:
+        return ways
+    row = view.fleet.node_row[stays[0]]
+    own = (way for way in ways if way.alternative.index == one.placement.alternative)
+    return [way for way in own if way.line_of(row) is not None][:1]

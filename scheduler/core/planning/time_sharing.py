@@ -1,0 +1,507 @@
+"""Time sharing: all stages that may hold devices, running or waiting, are lined up anew, and the best of them do.
+
+The whole line is walked once. A running stage stays where it is as long as nobody before it needed its devices; a
+waiting one takes what is free, else it displaces the last of the line, else those before it are packed closer. What
+fits nowhere is passed over. Who was displaced may be placed elsewhere when its turn comes.
+
+Where stages take time to stop, those for whom others were told to come before the line: they begin on what was freed
+for them, which nobody else takes, or wait for the rest of it without displacing anybody else.
+
+Classical time-sharing schedulers (Tiresias, NSDI 2019; Gavel, OSDI 2020; Muri, SIGCOMM 2022) move work free of charge;
+where the profile has a policy that evicts, a move must gain what it costs, and policies may protect running stages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler.core.explain import why as explain
+from scheduler.core.matching.gate import admitted, gate
+from scheduler.core.model.clauses import clause, say
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.types import (
+    Estimate,
+    Grant,
+    Move,
+    Placement,
+    Preempt,
+    Reason,
+    Running,
+    Stage,
+    Start,
+    Stop,
+    Wait,
+)
+from scheduler.core.resources import price, service, speed
+from scheduler.core.resources.match import grant
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.view import Option, Outcome, View, grants_of
+
+Finds = Callable[[View, Outcome, Way, float], Option | None]
+
+MOVABLE = (State.STARTING, State.RUNNING, State.SUSPENDED)
+
+
+def turn(view: View, now_slot: Finds) -> list[Rotation]:
+    """One rotation of every pool in the view that rotates, after the other pools were settled: what these start or keep
+    for somebody is taken. ``now_slot`` finds a place on what is free."""
+    turns = [Rotation(view, pool, now_slot) for pool in sorted(view.pools) if view.takes_turns(pool)]
+    for one in turns:
+        one.run()
+    return turns
+
+
+@dataclass(slots=True)
+class Seat:
+    """Where a stage of the line ends up: in the place where it runs (``option`` is ``None``) or in a new one."""
+
+    stage: Stage
+    running: Running | None
+    option: Option | None = None
+
+
+@dataclass(slots=True)
+class Change:
+    """One way to make room: the new place, who must leave altogether, and whom it would move elsewhere."""
+
+    option: Option
+    leave: list[Running]
+    move: list[tuple[Seat, Option]] = field(default_factory=list)
+
+
+class Rotation:
+    """One pass over the line of one pool. While it lasts the ledger shows: what is free, less what was taken since."""
+
+    def __init__(self, view: View, pool: str, now_slot: Finds) -> None:
+        self.view, self.pool, self.profile, self._now_slot = view, pool, view.profile(pool), now_slot
+        self.starts: list[Start] = []
+        self.swaps: list[Start] = []
+        self.preempts: list[Preempt] = []
+        self.moves: list[Move] = []
+        self._seats: dict[str, Seat] = {}
+        self._gone: dict[str, Stage] = {}
+        self._prices: dict[str, tuple[float, float]] = {}
+        self._outcomes: dict[str, Outcome] = {}
+        stops: list[Stop] = [*view.preempts, *view.resizes, *view.moves]
+        told = {one.victim for one in stops}
+        mine = [one for one in view.running.values() if one.pool == pool and one.id not in told]
+        self._movable = {one.id: one for one in mine if self._may_move(one)}
+        self._asked = {one.id: service.as_waiting(one) for one in self._movable.values()}
+        self._line: list[Stage] = []
+        self._awaiting: set[str] = set()
+        # Those that run and have not had their turn, in the order of the line; and by the way in which they stand.
+        self._lower: dict[str, Running] = {}
+        self._in: dict[int, list[Running]] = {}
+        self._widths = {one.id: price.width(one) for one in self._movable.values()}
+
+    def run(self) -> None:
+        """Walk the line and note what follows."""
+        stages = [one for one in self.view.waiting.values() if one.pool == self.pool]
+        stages = [one for one in stages if self._open(one)]
+        self._line = self._ordered([*stages, *self._asked.values()])
+        rank = {stage.id: i for i, stage in enumerate(self._line)}
+        self._lower = {one.id: one for one in sorted(self._movable.values(), key=lambda one: rank[one.id])}
+        mark, held = self.view.ledger.checkpoint(), self.view.held.copy()
+        self._keep_promises()
+        for stage, ways in self._pairs():
+            if stage.id not in self._seats and stage.id not in self._awaiting:
+                self._seat(stage, ways)
+        self.view.ledger.rollback(mark)
+        self.view.held = held
+        self._note()
+
+    def _keep_promises(self) -> None:
+        """Seat those for whom others were stopped, as far as these are gone, and keep the rest of it from others."""
+        view = self.view
+        for stage in self._line if view.owners else ():
+            if stage.id not in view.owners or stage.id in self._movable:
+                continue
+            outcome = self._outcomes[stage.id]
+            assert outcome.shape is not None, "it was set when the stage was looked at"
+            found = (self._now(stage, way) for way in admitted(view, outcome, outcome.shape))
+            change = next((one for one in found if one is not None), None)
+            if change is not None:
+                self._make(stage, None, change)
+            elif stage.id in view.evicting:
+                outcome.reasons.append(explain.preempting(view, view.evicting[stage.id]))
+                self._awaiting.add(stage.id)
+        view.close_fences()
+
+    # -- the line ---------------------------------------------------------------------------------------------------
+
+    def _may_move(self, one: Running) -> bool:
+        rounds = self.profile.rotates
+        if isinstance(rounds, (int, float)) and one.started_at >= math.floor(self.view.now / rounds) * rounds:
+            return False
+        return (
+            one.preemptible
+            and one.state in MOVABLE
+            and one.evicted_for is None
+            and self.view.now - one.started_at >= one.min_runtime_s
+            and not any(policy.protects(one, self.view) for policy in self.profile.protects)
+        )
+
+    def _open(self, stage: Stage) -> bool:
+        """Whether it may start now at all; notes why not."""
+        outcome = self._outcomes[stage.id] = Outcome(stage)
+        earliest = gate(self.view, outcome)
+        outcome.shape = shape = self.view.shape(stage)
+        if shape.impossible:
+            outcome.reasons.append(shape.impossible)
+            return False
+        return earliest is not None and earliest <= self.view.now
+
+    def _ordered(self, stages: list[Stage]) -> list[Stage]:
+        ranks = {}
+        for stage in stages:
+            score = sum(weight * policy.order(stage, self.view) for policy, weight in self.profile.orders)
+            ranks[stage.id] = (-round(score, 6), stage.submitted_at, stage.number, stage.id)
+        return sorted(stages, key=lambda stage: ranks[stage.id])
+
+    def _pairs(self) -> Iterator[tuple[Stage, list[Way] | None]]:
+        """The line, each stage with the ways that it may take at that point; ``None`` means any.
+
+        Where a policy allots, the most urgent pair of stage and way comes first, and the line itself comes after, so
+        that nothing stays free which somebody can use.
+        """
+        for policy in self.profile.allots:
+            allotted = policy.allot(self._line, self.view)
+            known = {stage.id: (i, stage) for i, stage in enumerate(self._line)}
+            pairs = sorted(allotted, key=lambda pair: (-round(allotted[pair], 6), known[pair[0]][0], pair[1]))
+            for name, index in pairs:
+                if name not in self._seats:
+                    stage = known[name][1]
+                    yield stage, [self.view.shape(stage).ways[index]]
+        for stage in self._line:
+            yield stage, None
+
+    # -- one stage --------------------------------------------------------------------------------------------------
+
+    def _seat(self, stage: Stage, only: list[Way] | None) -> None:
+        """Give the stage a place in one of the ways, if there is one for it."""
+        running = self._movable.get(stage.id)
+        if running is not None and running.id not in self._gone:
+            own = self._own(running)
+            stays = only is None or own in only
+            elsewhere = self._better(stage, own) if only is None else [way for way in only if way is not own]
+            if not (elsewhere and self._leave_for(stage, running, elsewhere)) and stays:
+                del self._lower[running.id]
+                self._seats[stage.id] = Seat(stage, running)
+            return
+        if running is not None and not running.alternatives:
+            return  # displaced, and nobody knows where else it could run
+        outcome = self._outcomes.setdefault(stage.id, Outcome(stage, shape=self.view.shape(stage)))
+        assert outcome.shape is not None, "it was set when the stage was looked at"
+        ways = outcome.shape.ways
+        if running is None:
+            outcome.reasons.clear()
+            ways = admitted(self.view, outcome, outcome.shape)
+        if only is not None:
+            ways = [way for way in ways if way in only]
+        if ways and (change := self._best(stage, ways)):
+            self._make(stage, running, change)
+        elif only is None:
+            self.view.ahead[self.pool] = self.view.ahead.get(self.pool, 0) + 1
+
+    def _own(self, running: Running) -> Way | None:
+        """The way that a running stage follows."""
+        row = self.view.fleet.node_row.get(running.placement.nodes[0])
+        if row is None or not running.alternatives:
+            return None
+        for way in self.view.shape(self._asked[running.id]).ways:
+            if way.alternative.index == running.placement.alternative and way.line_of(row) is not None:
+                return way
+        return None
+
+    def _better(self, stage: Stage, own: Way | None) -> list[Way]:
+        """The ways in which a running stage would be faster than in its own, where the profile chooses among ways."""
+        if own is None or not self.profile.chooses:
+            return []
+        return sorted((way for way in self.view.shape(stage).ways if way.speed > own.speed), key=lambda way: -way.speed)
+
+    def _leave_for(self, stage: Stage, running: Running, ways: list[Way]) -> bool:
+        """Move a running stage to one of ``ways``; whether there was room and it was worth it."""
+        ways = [way for way in ways if self._is_enough(stage, way)]
+        if not ways:
+            return False
+        ledger = self.view.ledger
+        mark = ledger.checkpoint()
+        ledger.release(grants_of(running))
+        for way in ways:
+            behind = self._behind(way)
+            behind = behind[behind.index(running) + 1 :] if running in behind else behind
+            change = self._now(stage, way) or self._displace(stage, way, behind)
+            if change is not None and self._is_worth(stage, [running, *change.leave], change.option):
+                del self._lower[running.id]
+                self._gone[running.id] = stage
+                self._count(running.project, grants_of(running), -1)
+                self._make(stage, running, change)
+                return True
+        ledger.rollback(mark)
+        return False
+
+    def _best(self, stage: Stage, ways: list[Way]) -> Change | None:
+        """The best way to seat a stage that holds nothing."""
+        changes = []
+        for way in ways:
+            change = self._now(stage, way)
+            if change is None and self._is_enough(stage, way):
+                change = self._displace(stage, way, self._behind(way)) or self._pack(stage, way)
+            if change is not None and self._is_worth(stage, self._stopped(change), change.option):
+                changes.append(change)
+        if len(changes) > 1:
+            for policy in self.profile.chooses:
+                option = policy.choose(stage, [change.option for change in changes], self.view)
+                return next(change for change in changes if change.option is option)
+        return changes[0] if changes else None
+
+    def _now(self, stage: Stage, way: Way) -> Change | None:
+        """Room on what is free."""
+        way.forget()
+        length = self.view.length_s(stage, way, self.profile.plan_with)
+        option = self._now_slot(self.view, Outcome(stage, shape=self.view.shape(stage)), way, length)
+        return Change(option, []) if option else None
+
+    def _behind(self, way: Way) -> list[Running]:
+        """Those in the places of a way that have not had their turn, in the order of the line."""
+        known = self._in.get(id(way))
+        if known is None:
+            row = self.view.fleet.node_row
+            known = self._in[id(way)] = [
+                one
+                for one in self._lower.values()
+                if any(way.line_of(row[node]) is not None for node in one.placement.nodes if node in row)
+            ]
+        known = self._in[id(way)] = [one for one in known if one.id in self._lower]
+        return known
+
+    def _displace(self, stage: Stage, way: Way, lower: list[Running]) -> Change | None:
+        """Room on what the last of the line hold; as few of them as will do, the very last first."""
+        ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
+        released: list[Running] = []
+        found = None
+        for one in reversed(lower):
+            ledger.release(grants_of(one))
+            released.append(one)
+            found = self._now(stage, way)
+            if found is not None:
+                break
+        if found is not None:
+            ledger.claim(found.option.grants)
+            for one in reversed(released):
+                if ledger.has(grants_of(one)):
+                    ledger.claim(grants_of(one))
+                else:
+                    found.leave.append(one)
+        ledger.rollback(mark)
+        return found
+
+    def _pack(self, stage: Stage, way: Way) -> Change | None:
+        """Room by placing all before it anew, in their order; those whose nodes stay the same keep their devices."""
+        ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
+        seats = [seat for seat in self._seats.values() if seat.running is None or seat.running.alternatives]
+        try:
+            for one in self._lower.values():
+                ledger.release(grants_of(one))
+            for seat in seats:
+                ledger.release(self._held(seat))
+            if not seats:
+                return None
+            released = ledger.checkpoint()
+            nodes: list[tuple[Seat, Option]] = []
+            for seat in seats:
+                own = self._way(seat)
+                found = self._now(seat.stage, own) if own is not None else None
+                if found is None:
+                    return None
+                ledger.claim(found.option.grants)
+                nodes.append((seat, found.option))
+            last = self._now(stage, way)
+            if last is None:
+                return None
+            ledger.rollback(released)
+            stay = [seat for seat, option in nodes if sorted(self._nodes(seat)) == sorted(option.placement.nodes)]
+            for seat in stay:
+                ledger.occupy(self._held(seat))  # as it does in fact, though a device of it may be gone
+            move = []
+            for seat, option in [(seat, option) for seat, option in nodes if seat not in stay]:
+                placed = self._on(seat.stage, option)
+                if placed is None:
+                    return None
+                ledger.claim(placed.grants)
+                move.append((seat, placed))
+            placed = self._on(stage, last.option)
+            if placed is None:
+                return None
+            ledger.claim(placed.grants)
+            leave = []
+            for one in self._lower.values():
+                if ledger.has(grants_of(one)):
+                    ledger.claim(grants_of(one))
+                else:
+                    leave.append(one)
+            return Change(placed, leave, move)
+        finally:
+            ledger.rollback(mark)
+
+    def _is_enough(self, stage: Stage, way: Way) -> bool:
+        """Whether what is free and what the rest of the line holds would do, if it lay in the right places."""
+        at = speed.deciding(way.alternative.asks)
+        ask = way.alternative.asks[at]
+        free = int(np.maximum(self.view.ledger.milli[way.rows[at]], 0).sum())
+        held = sum(self._widths[one.id] for one in self._behind(way))
+        return free + 1000 * held >= ask.count * ask.milli * stage.nodes
+
+    def _on(self, stage: Stage, option: Option) -> Option | None:
+        """The same option with devices that are free now on its very nodes."""
+        ranks: list[tuple[Grant, ...]] = []
+        for node in option.placement.nodes:
+            line = option.way.line_of(self.view.fleet.node_row[node])
+            assert line is not None, "an option stands on the places of its way"
+            grants = grant(option.way.alternative.asks, option.way.places[line], self.view.ledger)
+            if grants is None:
+                return None
+            ranks.append(grants)
+        placement = Placement(option.placement.alternative, option.placement.nodes, tuple(ranks))
+        return Option(option.way, option.start_at, option.end_at, placement, option.among)
+
+    def _way(self, seat: Seat) -> Way | None:
+        """The way that it follows, or the first that it could; ``None`` where it can run nowhere any more."""
+        if seat.option is not None:
+            return seat.option.way
+        assert seat.running is not None, "a seat is old or new"
+        own = self._own(seat.running)
+        return own if own is not None else next(iter(self.view.shape(seat.stage).ways), None)
+
+    def _held(self, seat: Seat) -> tuple[Grant, ...]:
+        if seat.option is not None:
+            return seat.option.grants
+        assert seat.running is not None, "a seat is old or new"
+        return grants_of(seat.running)
+
+    def _nodes(self, seat: Seat) -> tuple[str, ...]:
+        if seat.option is not None:
+            return seat.option.placement.nodes
+        assert seat.running is not None, "a seat is old or new"
+        return seat.running.placement.nodes
+
+    # -- what it costs ----------------------------------------------------------------------------------------------
+
+    def _stopped(self, change: Change) -> list[Running]:
+        return [*change.leave, *(seat.running for seat, _ in change.move if seat.running and seat.option is None)]
+
+    def _is_worth(self, stage: Stage, stopped: list[Running], option: Option) -> bool:
+        """Whether stopping these gains what it costs; always so where the profile evicts nobody at a price."""
+        if not stopped or not self.profile.evicts:
+            return True
+        view = self.view
+        factor = getattr(self.profile.evicts[0], "factor", 1.0)
+        cost = sum(price.price(one, view.now) for one in stopped)
+        wait_s = min(max(view.finish.get(one.id, view.now) for one in stopped) - view.now, self.profile.horizon_s)
+        devices = price.breadth(option.way.alternative, stage.nodes)
+        gain = price.gain(stage.priority, devices, wait_s, max(one.grace_s for one in stopped))
+        if gain < factor * cost:
+            return False
+        self._prices.update((one.id, (price.price(one, view.now), gain)) for one in stopped)
+        return True
+
+    # -- what follows -----------------------------------------------------------------------------------------------
+
+    def _make(self, stage: Stage, running: Running | None, change: Change) -> None:
+        """Take the place, with all that this means for others."""
+        ledger = self.view.ledger
+        for seat, _ in change.move:
+            ledger.release(self._held(seat))
+        for one in change.leave:
+            ledger.release(grants_of(one))
+            self._count(one.project, grants_of(one), -1)
+            del self._lower[one.id]
+            self._gone[one.id] = stage
+        for seat, option in change.move:
+            if seat.running is not None and seat.option is None:
+                self._gone[seat.running.id] = stage
+            ledger.claim(option.grants)
+            seat.option = option
+        ledger.claim(change.option.grants)
+        self._count(stage.project, change.option.grants, 1)
+        self._seats[stage.id] = Seat(stage, running, change.option)
+
+    def _count(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
+        """Keep what projects hold true while the line is walked, for those who admit."""
+        self.view.held.count(project, grants, self.view.ledger.devices, sign)
+
+    def _note(self) -> None:
+        """Turn the seats into starts, swaps, preempts and moves."""
+        for stage in self._line:
+            seat = self._seats.get(stage.id)
+            if seat is None or seat.option is None:
+                continue
+            start = self._start(seat.stage, seat.option)
+            if seat.running is None and self.view.ledger.has(seat.option.grants):
+                self.starts.append(start)
+                self.view.start(stage, seat.option)
+            else:
+                self.swaps.append(start)
+        placed = {one.stage: one.placement for one in self.swaps}
+        places = {name: {grant.device for rank in one.grants for grant in rank} for name, one in placed.items()}
+        for name, stage in sorted(self._gone.items()):
+            victim = self._movable[name]
+            held = {one.device for one in grants_of(victim)}
+            cost, gain = (round(one, 6) for one in self._prices.get(name, (0.0, 0.0)))
+            if stage.id == name:
+                said = (clause("TurnElsewhere"),)
+                self.moves.append(Move(name, placed[name], say(said), cost, gain, said))
+                continue
+            fenced = sorted(held & places.get(stage.id, set()))
+            accelerators = [one for one in fenced if self.view.ledger.devices[one].kind != "cpu"]
+            self.preempts.append(Preempt(name, stage.id, cost, gain, tuple(accelerators)))
+
+    def _start(self, stage: Stage, option: Option) -> Start:
+        view = self.view
+        lasts = Estimate(
+            view.length_s(stage, option.way, "p50"), view.length_s(stage, option.way, "p90"), stage.estimate.basis
+        )
+        names = ", ".join(view.nodes[node].name for node in option.placement.nodes)
+        said = (clause("TurnHere", nodes=names),)
+        return Start(stage.id, option.placement, say(said), lasts, said)
+
+    def waits(self) -> list[Wait]:
+        """Those who do not start on what is free now, each with its reasons."""
+        started = {one.stage for one in self.starts}
+        victims: dict[str, list[Running]] = {}
+        for one in self.preempts:
+            victims.setdefault(one.stage, []).append(self._movable[one.victim])
+        rank = {stage.id: i for i, stage in enumerate(self._line)}
+        found = []
+        for stage in sorted(self.view.waiting.values(), key=lambda one: (rank.get(one.id, len(rank)), one.id)):
+            if stage.pool != self.pool or stage.id in started:
+                continue
+            reasons = list(self._outcomes[stage.id].reasons)
+            if stage.id in victims:
+                reasons.append(explain.preempting(self.view, victims[stage.id]))
+            if stage.id in rank and (rank[stage.id] or not reasons):
+                ahead = {"ahead": rank[stage.id]}
+                reasons.append(Reason("PriorityBehind", ahead) if ahead["ahead"] else Reason("PendingEvaluation"))
+            shape = self._outcomes[stage.id].shape
+            found.append(Wait(stage.id, tuple(reasons), funnel=shape.funnel if shape else ()))
+        return found
+
+    def wake_at(self) -> float | None:
+        """When to look again although nothing happens: a round ends, an order turns, a wait is over."""
+        now, times = self.view.now, []
+        if isinstance(self.profile.rotates, (int, float)) and self._line:
+            times.append((math.floor(now / self.profile.rotates) + 1) * self.profile.rotates)
+        for stage in self._line:
+            seat = self._seats.get(stage.id)
+            if seat is not None:
+                times += [at for policy in self.profile.turns if (at := policy.turns_at(stage, self.view)) is not None]
+        for stage in self.view.waiting.values():
+            times += [at for at in (stage.begin_at, stage.retry_at) if at is not None]
+        unsafe_at = self.view.holders.next_unsafe(now) if self.view.waiting else None
+        if unsafe_at is not None:
+            times.append(unsafe_at)
+        return min((at for at in times if at > now), default=None)

@@ -1,0 +1,117 @@
+"""The search for victims: which running stages cost least without which a stage would fit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.core.model.types import Placement, Running, Stage
+from scheduler.core.resources.fleet import Rates
+from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.resources.speed import deciding
+from scheduler.core.world.pending import Column
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.reservation import grants_of
+from scheduler.core.world.view import View
+
+
+def cheapest(
+    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+) -> tuple[Placement, tuple[Running, ...]] | None:
+    """A placement for all ranks and the victims that it needs, none of which could be left out; the world is as before
+    afterwards.
+
+    ``slots`` (of the holders) are those who may be stopped and ``costs`` what each costs, in any unit. Of all places
+    the ``look`` most promising for each rank are looked at closely, and none that surely costs more than ``most``.
+    """
+    mark = view.ledger.checkpoint()
+    try:
+        return _choose(stage, way, slots, costs, most, look, view)
+    finally:
+        view.ledger.rollback(mark)
+
+
+def _choose(
+    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+) -> tuple[Placement, tuple[Running, ...]] | None:
+    sets, cost = [], dict[str, float]()
+    for line, some in _promising(stage, way, slots, costs, most, look, view):
+        place = way.places[line]
+        cost.update((view.holders.stages[slots[i]].id, float(costs[i])) for i in some)
+        needed = _least(way, place, _stoppable(slots[some], cost, view), cost, view)
+        if needed is not None:
+            sets.append((sum(cost[one.id] for one in needed), place.node.name, place, needed))
+    if len(sets) < stage.nodes:
+        return None
+    sets.sort(key=lambda one: one[:2])
+    chosen = sets[: stage.nodes]
+    victims = {one.id: one for _, _, _, needed in chosen for one in needed}
+    if not victims:
+        return None  # it fits without: something else holds it back, and stopping others would not help
+    for victim in victims.values():
+        view.ledger.release(grants_of(victim))
+    ranks = [grant(way.alternative.asks, place, view.ledger) for _, _, place, _ in chosen]
+    nodes = tuple(place.node.id for _, _, place, _ in chosen)
+    if any(rank is None for rank in ranks):
+        return None
+    placement = Placement(way.alternative.index, nodes, tuple(rank for rank in ranks if rank is not None))
+    return placement, tuple(victims[key] for key in sorted(victims))
+
+
+def _promising(
+    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+) -> list[tuple[int, Column]]:
+    """The places on which the asks may fit for the least cost, each with those of ``slots`` (by position) who could be
+    stopped there.
+
+    A place is judged by what freeing the missing devices would cost at the price of its cheapest holder: no set of
+    victims there can be cheaper. Places on which that alone exceeds ``most`` are left out.
+    """
+    holders, nodes = view.holders, way.places.nodes
+    view.refresh(way, view.profile(stage.pool))
+    at, count = deciding(way.alternative.asks), len(view.fleet.nodes)
+    ask = way.alternative.asks[at]
+    gives = np.bincount(holders.node[slots], holders.gives[slots], count)
+    rate = np.full(count, np.inf)
+    np.minimum.at(rate, holders.node[slots], costs / np.maximum(holders.gives[slots], 1.0))
+    free = np.maximum(view.ledger.milli[way.rows[at]], 0).sum(axis=1)
+    missing = np.maximum(ask.count * ask.milli - free, 1.0)
+    bound = np.where(way.fits, 0.0, np.where(gives[nodes] > 0, missing * rate[nodes], np.inf))
+    bound[~way.fits & (free + gives[nodes] < ask.count * ask.milli)] = np.inf
+    lines = np.flatnonzero(bound <= most)
+    lines = lines[np.argsort(bound[lines], kind="stable")][: look * stage.nodes]
+    return [(line, np.flatnonzero(holders.node[slots] == nodes[line])) for line in sorted(lines.tolist())]
+
+
+def _stoppable(slots: Column, cost: dict[str, float], view: View) -> list[Running]:
+    """These running stages, the least important and cheapest first."""
+    stages: list[Running] = view.holders.stages[slots].tolist()
+    guards = {one.pool: view.profile(one.pool).protects for one in stages}
+    free = [one for one in stages if not any(policy.protects(one, view) for policy in guards[one.pool])]
+    return sorted(free, key=lambda one: (one.priority, cost[one.id], one.id))
+
+
+def _least(
+    way: Way, place: Candidate, running: list[Running], cost: dict[str, float], view: View
+) -> list[Running] | None:
+    """The fewest, least important stages of one node without which the asks fit; ``None`` where none would do."""
+    asks = way.alternative.asks
+    if grant(asks, place, view.ledger) is not None:
+        return []
+    mark = view.ledger.checkpoint()
+    stopped: list[Running] = []
+    for one in running:
+        view.ledger.release(grants_of(one))
+        stopped.append(one)
+        if grant(asks, place, view.ledger) is not None:
+            break
+    else:
+        view.ledger.rollback(mark)
+        return None
+    for one in sorted(stopped, key=lambda one: (-one.priority, -cost[one.id], one.id)):
+        view.ledger.occupy(grants_of(one))
+        if grant(asks, place, view.ledger) is not None:
+            stopped.remove(one)  # it fits with this one still there
+        else:
+            view.ledger.release(grants_of(one))
+    view.ledger.rollback(mark)
+    return stopped

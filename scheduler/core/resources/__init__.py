@@ -1,0 +1,1 @@
+"""What there is, what of it is free, and until when; what using it is worth."""

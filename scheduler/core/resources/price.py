@@ -1,0 +1,86 @@
+"""What an eviction costs and what it gains, both in weighted device-seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from scheduler.core.model.types import Alternative, Grant, Running, Stage
+
+if TYPE_CHECKING:
+    from scheduler.core.world.view import Booking, View
+
+# Weights are priorities in units of the class "medium".
+UNIT: Final = 500.0
+# Priors, until measured: reading a checkpoint back, and getting through the queue again.
+RESTORE_S: Final = 10.0
+QUEUE_S: Final = 10.0
+
+
+def weight(priority: int) -> float:
+    """How much a second of a stage of this priority counts; never nothing."""
+    return max(priority, 1) / UNIT
+
+
+def price(victim: Running, now: float) -> float:
+    """What is lost when ``victim`` stops now: its work since the last confirmed checkpoint (all of it where there is
+    none, nothing where it saves when it is told to stop), reading that back, and starting again."""
+    saved_at, again_s = at_stake(victim)
+    return weight(victim.priority) * width(victim) * (max(0.0, now - saved_at) + again_s)
+
+
+def at_stake(victim: Running) -> tuple[float, float]:
+    """Since when its work would be lost, and how many seconds it takes to be where it was saved."""
+    saved_at = victim.checkpoint_at if victim.checkpoint_at is not None else victim.started_at
+    restore_s = RESTORE_S if victim.checkpoint_at is not None or victim.saves_on_stop else 0.0
+    since = float("inf") if victim.saves_on_stop else max(saved_at, victim.started_at)
+    return since, restore_s + victim.restart_s + QUEUE_S
+
+
+def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:
+    """What is won when a stage starts after ``delay_s`` (its victims' grace) rather than after ``wait_s``."""
+    return weight(priority) * devices * max(0.0, wait_s - delay_s)
+
+
+def relief(view: View, stage: Stage, above: int, sooner_s: float) -> float:
+    """What is won for those promised behind ``stage`` when that starts ``sooner_s`` before its entry: they may follow
+    by as much, though by no more than it would have held their devices. Who is not of a class ``above`` that of the
+    victims wins nothing, for those come back before it."""
+    followers = [one for one in behind(view, stage) if one.stage.priority > above]
+    if not followers:
+        return 0.0
+    entry = view.booked[stage.id].option
+    most_s = min(sooner_s, entry.end_at - entry.start_at)
+    each = (
+        gain(one.stage.priority, _held(one.option.grants), min(most_s, one.option.start_at - view.now), 0.0)
+        for one in followers
+    )
+    return math.fsum(each)
+
+
+def behind(view: View, stage: Stage) -> list[Booking]:
+    """The entries that follow that of ``stage`` on one of its devices; none where it has no entry."""
+    entry = view.booked.get(stage.id)
+    if entry is None:
+        return []
+    held = {one.device for one in entry.option.grants}
+    return [
+        one
+        for one in view.booked.values()
+        if one.option.start_at >= entry.option.end_at and any(grant.device in held for grant in one.option.grants)
+    ]
+
+
+def width(victim: Running) -> float:
+    """How many devices it holds: accelerators where it has any, else CPU cores. A share counts as a share."""
+    return _held(one for rank in victim.placement.grants for one in rank)
+
+
+def _held(grants: Iterable[Grant]) -> float:
+    return max(sum(one.milli for one in grants) / 1000, 0.01)
+
+
+def breadth(alternative: Alternative, nodes: int) -> float:
+    """How many devices a placement of ``alternative`` would hold, by the same measure."""
+    return max(sum(ask.count * ask.milli for ask in alternative.asks) * nodes / 1000, 0.01)

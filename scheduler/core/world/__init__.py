@@ -1,0 +1,1 @@
+"""The state that one planner keeps between cycles."""

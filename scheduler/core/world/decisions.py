@@ -1,0 +1,267 @@
+"""What a cycle decides: starts, entries of the timetable, evictions and fences; and how that is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from scheduler.core.model import lateness
+from scheduler.core.model.clauses import clause, say
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Grant, Move, Preempt, Promise, Reason, Resize, Running, Snapshot, Stage
+from scheduler.core.ports import Eviction
+from scheduler.core.resources.timetable import ALWAYS
+from scheduler.core.world.occupancy import Occupancy
+from scheduler.core.world.pending import Column
+from scheduler.core.world.reservation import Booking, Option, Outcome, grants_of
+
+if TYPE_CHECKING:
+    from scheduler.core.planning.time_sharing import Rotation
+
+# A promise is a range: it ends as late as promises like it were kept by, before any were with the bad-case ends of what
+# must end before, and is never narrower than this.
+SLACK, LEAST_SLACK_S = 0.05, 60.0
+
+
+class Decisions(Occupancy):
+    """The world with what was decided on it. ``stirred`` are stages with an entry that something kept from starting
+    then and not now, or the other way."""
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        super()._begin(snapshot, profiles)
+        self.booked: dict[str, Booking] = {}
+        # Whose entry was made, moved or taken out since the last look.
+        self._rewritten: set[str] = set()
+        # Whose promise on record could not be entered.
+        self._astray: set[str] = set()
+        # How many entries each pool has, by priority.
+        self.entries: dict[str, dict[int, int]] = {}
+        self._tentative: list[str] = []
+        self._expected: list[tuple[str, tuple[Grant, ...], int]] = []
+        # What the last cycle began, and whom it stopped.
+        self._begun: dict[str, Option] = {}
+        self._undone: dict[str, Running] = {}
+        self._begin_cycle()
+
+    def _begin_cycle(self) -> None:
+        """Nothing is decided yet. What the last cycle decided is undone before."""
+        self._shares = None
+        self.outcomes: dict[str, Outcome] = {}
+        self.starts: dict[str, Option] = {}
+        self.preempts: list[Preempt] = []
+        self.resizes: list[Resize] = []
+        self.moves: list[Move] = []
+        self.wakes: list[float] = []
+        self.turns: list[Rotation] = []
+        self.doomed: set[str] = set()
+        self.ahead: dict[str, int] = {}
+        self.broken: list[Stage] = []
+        self.lifted: set[str] = set()
+        self.stirred: set[str] = set()
+        self.evictable: dict[object, bool] = {}
+        self.refusals: dict[object, list[Reason]] = {}
+        # Device by device, for whom it was freed and until when it is kept.
+        self.fences: dict[str, str] = {}
+        self.fence_ends: dict[str, float] = {}
+        # By who waits for them: those that were told to stop for it.
+        self.evicting: dict[str, list[Running]] = {}
+        self.owners: set[str] = set()
+        # Who is served from the guaranteed part of a pool; those that wait come first in the queue.
+        self.guaranteed: set[str] = set()
+        # Whose promise is looked at again because another project is owed more, with that project.
+        self.yielded: dict[str, str] = {}
+        # Who was entered behind whom of their class.
+        self.followers: dict[str, str] = {}
+        # Who starts sooner if they do.
+        self.owed: set[str] = set()
+        # By pool: slots of the line, and what the project of each will have received before it.
+        self.due: dict[str, tuple[Column, Column]] = {}
+        # By pool: what its projects have received, and will if all that waits runs.
+        self.spoken: dict[str, float] = {}
+
+    # -- starts and entries -----------------------------------------------------------------------------------------
+
+    def start(self, stage: Stage, option: Option) -> None:
+        """Give ``stage`` its devices now."""
+        if stage.id in self.booked:
+            self.free(self.unbook(stage.id).option.grants)
+        self.ledger.claim(option.grants)
+        late = self.now + self.length_s(stage, option.way, "p90")
+        self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
+        self._tentative.append(stage.id)
+        self.starts[stage.id] = option
+        self.finish[stage.id] = option.end_at
+        self.commitments.expect(stage.id, stage.project, self.charge(option.grants), option.end_at)
+        self._shares = None
+        self._count(stage.project, option.grants, 1)
+
+    def widen(self, stage: Stage, option: Option, more: tuple[Grant, ...]) -> None:
+        """Give ``more`` to a stage that starts in this cycle; ``option`` is all that it gets."""
+        self.ledger.claim(more)
+        self.table.drop(stage.id)
+        late = self.now + self.length_s(stage, option.way, "p90", len(option.placement.nodes))
+        self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
+        self.starts[stage.id] = option
+        self.finish[stage.id] = option.end_at
+        self.commitments.expect(stage.id, stage.project, self.charge(option.grants), option.end_at)
+        self._count(stage.project, more, 1)
+
+    def reserve(self, stage: Stage, option: Option, promise: Promise | None = None, *, keeps: bool = False) -> None:
+        """Enter ``option`` into the timetable. ``promise`` is the one that it stands for, a new one is made otherwise;
+        where it ``keeps`` the promise, that is shown as it was, wherever the entry stands."""
+        if promise:
+            late_at = promise.late_at
+        else:
+            slack_s = max(LEAST_SLACK_S, SLACK * (option.start_at - self.now))
+            seen_s = lateness.slack_s(self.snapshot.lateness, stage)
+            if seen_s is None:
+                late_at = max(self.table.late(option.grants, option.start_at, self.now), option.start_at + slack_s)
+            else:
+                late_at = option.start_at + max(seen_s, slack_s)
+        if promise is None or not keeps:
+            promise = Promise(
+                stage=stage.id,
+                start_at=option.start_at,
+                end_at=option.end_at,
+                late_at=max(late_at, option.start_at),
+                placement=option.placement,
+                made_at=promise.made_at if promise else self.now,
+                yielded_to=promise.yielded_to if promise else self.yielded.get(stage.id, ""),
+            )
+        self._book(Booking(stage, promise, option))
+
+    def _book(self, booking: Booking) -> None:
+        stage, option = booking.stage, booking.option
+        late_end = booking.promise.late_at + self.length_s(stage, option.way, "p90")
+        self.table.take(stage.id, option.grants, option.start_at, option.end_at, late_end)
+        self.booked[stage.id] = booking
+        self._rewritten.add(stage.id)
+        self.finish[stage.id] = option.end_at
+        entries = self.entries.setdefault(stage.pool, {})
+        entries[stage.priority] = entries.get(stage.priority, 0) + 1
+
+    def _rebook(self, stage: Stage, promise: Promise) -> None:
+        """Enter a promise of the record, where it still makes sense; the engine sees to the others."""
+        profile = self.profile(stage.pool)
+        shape = self.shape(stage)
+        way = self.way_of(shape, promise)
+        if profile.timetable == "none":
+            return
+        if way is None:  # a device of it cannot be used: perhaps it can be again later
+            self._astray.add(stage.id)
+            self.lifted.add(stage.id)
+            return
+        if promise.start_at <= self.now:
+            self.free(one for rank in promise.placement.grants for one in rank)
+            self.lifted.add(stage.id)
+            return
+        end = promise.start_at + self.length_s(stage, way, profile.plan_with)
+        self._book(Booking(stage, promise, Option(way, promise.start_at, end, promise.placement)))
+
+    def _still_stands(self, booking: Booking, new: Stage | None) -> bool:
+        old = booking.stage
+        return new is not None and (new.promise, new.estimate, new.time_limit_s, new.pool, new.priority) == (
+            booking.promise,
+            old.estimate,
+            old.time_limit_s,
+            old.pool,
+            old.priority,
+        )
+
+    def unbook(self, name: str) -> Booking:
+        """Take an entry out again."""
+        booking = self.booked.pop(name)
+        self._rewritten.add(name)
+        self.table.drop(name)
+        self.finish.pop(name, None)
+        self.entries[booking.stage.pool][booking.stage.priority] -= 1
+        return booking
+
+    def _unbook_for_now(self, name: str) -> None:
+        """Take out the entry of a stage, if it has one; what is on record is entered again later."""
+        if name in self.booked:
+            self.free(self.unbook(name).option.grants)
+
+    # -- evictions and fences ---------------------------------------------------------------------------------------
+
+    def evict(self, stage: Stage, eviction: Eviction) -> None:
+        """Mark the victims and keep what the preemptor needs of the rest; it starts when they are gone."""
+        option = eviction.option
+        fenced = tuple(one.device for one in option.grants if self._is_scarce(one))
+        sizes = eviction.sizes or (0,) * len(eviction.victims)
+        for victim, price, size in zip(eviction.victims, eviction.prices, sizes, strict=True):
+            self._note_victim(victim, size, stage, price, eviction.gain, fenced)
+            self.doomed.add(victim.id)
+            self._expect(victim.project, grants_of(victim), -1)
+            self.holders.leave(victim.id)
+            self._vacate(victim.id)
+            end = self.finish.get(victim.id, option.start_at) if size else option.start_at
+            self._occupy(victim, size, option.start_at, end, end)
+        self._expect(stage.project, option.grants, 1)
+        self.ledger.hold(option.grants)
+        self.reserve(stage, option)
+
+    def _note_victim(
+        self, victim: Running, size: int, stage: Stage, price: float, gain: float, fenced: tuple[str, ...]
+    ) -> None:
+        price, gain = round(price, 6), round(gain, 6)
+        if size:
+            said = (clause("MakesRoom", stage=f"#{stage.number} {stage.name}"),)
+            self.resizes.append(
+                Resize(victim.id, len(victim.placement.nodes), size, say(said), price, gain, stage.id, fenced, said)
+            )
+        else:
+            self.preempts.append(Preempt(victim.id, stage.id, price, gain, fenced))
+
+    def _is_scarce(self, one: Grant) -> bool:
+        """Whether a freed share must be fenced: accelerators always, CPU cores only where too few are free as it is."""
+        milli, memory = self.ledger.free(one.device)
+        return self.ledger.devices[one.device].kind != "cpu" or milli < one.milli or memory < one.memory_bytes
+
+    def keep_for_turns(self) -> list[Grant]:
+        """Take what stands free behind the fences of pools that take turns; gives what must be given back to them."""
+        kept = []
+        for device, owner in sorted(self.fences.items()):
+            if self.takes_turns(self.waiting[owner].pool):
+                milli, memory = self.ledger.free(device)
+                kept.append(Grant(device, max(0, milli), max(0, memory)))
+                self.ledger.close(device)
+        return kept
+
+    def close_fences(self) -> None:
+        """Take from everybody else what stands free behind a fence."""
+        for device, owner in sorted(self.fences.items()):
+            if owner in self.starts:
+                continue
+            milli, memory = self.ledger.free(device)
+            if milli > 0 or memory > 0:
+                self.ledger.close(device)
+                until = self.fence_ends[device]
+                self.table.take(f"fence {device}", [Grant(device, milli, memory)], ALWAYS, until, until)
+                self._tentative.append(f"fence {device}")
+
+    def _expect(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
+        """Count what will be held once an eviction is done, for this cycle."""
+        self._count(project, grants, sign)
+        self._expected.append((project, grants, sign))
+
+    # -- the next cycle ---------------------------------------------------------------------------------------------
+
+    def _undo(self) -> None:
+        """Take back what the last cycle decided."""
+        self.freed = set()
+        self.ledger.rollback(0)
+        for owner in self._tentative:
+            self.table.drop(owner)
+        self._tentative = []
+        for project, grants, sign in self._expected:
+            self._count(project, grants, -sign)
+        self._expected = []
+        self._begun = self.starts
+        for name, option in self.starts.items():
+            self._count(self.waiting[name].project, option.grants, -1)
+            self.commitments.forget(name)
+            self.finish.pop(name, None)
+        for name in self.doomed:
+            self._undone[name] = stage = self.running.pop(name)
+            self._leave(stage)

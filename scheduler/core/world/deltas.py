@@ -1,0 +1,326 @@
+"""What changed since the last look at the world, and whom it concerns.
+
+What has not changed is told by identity: a stage that is the same object is the same stage. What a cycle had decided is
+undone first; the next snapshot says what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+
+from scheduler.core.model import fences
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Maintenance, News, Node, Running, Snapshot, Stage
+from scheduler.core.world import request_class as shapes
+from scheduler.core.world.decisions import Decisions
+from scheduler.core.world.occupancy import GOES_ON
+from scheduler.core.world.request_class import Shape
+from scheduler.core.world.reservation import grants_of
+
+T = TypeVar("T", Stage, Running, Node)
+# Of more newcomers than this the columns of the queue are written as columns.
+FEW = 32
+
+
+@dataclass(slots=True)
+class Again:
+    """Whom it concerns that something is not what it was: ``nodes`` that a request can tell from before, ``pools`` with
+    another profile, ``kinds`` of stages with another speed, and stages that are entered anew; ``stirred`` are those
+    whose entry may move for another reason, and ``is_usual_other`` says that other requests are typical."""
+
+    nodes: set[str] = field(default_factory=set)
+    pools: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    stirred: set[str] = field(default_factory=set)
+    is_usual_other: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.pools or self.kinds or self.is_usual_other)
+
+
+class Deltas(Decisions):
+    """The world as one look after another finds it. A look costs as much as has changed since the one before."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profiles: Profile | Mapping[str, Profile],
+        now: float,
+        news: News | None = None,
+    ) -> None:
+        super().__init__(snapshot, profiles, now)
+        self._is_new = True
+        self.look(snapshot, profiles, now, news)
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        super()._begin(snapshot, profiles)
+        self._serial = -2
+        self.gated: set[str] = set()
+
+    def look(
+        self,
+        snapshot: Snapshot,
+        profiles: Profile | Mapping[str, Profile],
+        now: float,
+        news: News | None = None,
+    ) -> None:
+        """See the world as it is ``now``. With ``news`` of the same store, only what is in them is looked at, if the
+        last look was at the snapshot before."""
+        follows, again = False, Again()
+        nodes: dict[str, Node | None] = {}
+        if self._is_new or now < self.now:
+            self._begin(snapshot, profiles)
+            self._is_new = False
+        else:
+            self._undo()
+            follows = news is not None and news.serial == self._serial + 1
+            if news is not None and follows:
+                nodes = {name: one for name, one in news.nodes.items() if self.nodes.get(name) is not one}
+            elif snapshot.nodes is not self.snapshot.nodes:
+                nodes = _differences(self.nodes, snapshot.nodes)
+            nodes = {name: one for name, one in nodes.items() if self.nodes.get(name) != one}
+            again = self._concerned(snapshot, profiles, nodes)
+        windows = self.snapshot.maintenance
+        self._take_over(snapshot, profiles, now)
+        self._begin_cycle()
+        self.stirred = set(snapshot.stirred) | again.stirred
+        for one in self._shapes.values():
+            one.evictions_refused.clear()
+            for way in one.ways:
+                way.forget()
+        if news is None or not follows:
+            running = _differences(self.running, snapshot.running)
+            waiting = _differences(self.waiting, snapshot.waiting)
+        else:
+            running = {**self._undone, **news.running}
+            waiting = {name: one for name, one in news.waiting.items() if self.waiting.get(name) is not one}
+        self._undone = {}
+        self._serial = news.serial if news is not None else -2
+        begun = self._begun
+        running = {**{name: self.running[name] for name in again.running if name in self.running}, **running}
+        for name in running:
+            if name in self.running:
+                self._leave(self.running.pop(name))
+        again.waiting |= self._see_nodes(nodes, again, windows)
+        waiting = {**{name: self.waiting[name] for name in again.waiting if name in self.waiting}, **waiting}
+        self._see_running(running)
+        for name, option in begun.items():
+            if name not in self.running:
+                self.free(option.grants)
+        self.ledger.settle()
+        self._see_waiting(waiting)
+        self._see_promises()
+        self._see_fences()
+
+    def _see_fences(self) -> None:
+        """Say for whom devices were freed and until when they are kept, and who is being stopped for whom."""
+        self.fences = {
+            device.id: device.fenced_for
+            for node in self._fenced.values()
+            for device in node.devices
+            if device.fenced_for is not None and device.fenced_for in self.waiting
+        }
+        self.fence_ends = {
+            device.id: device.fenced_until or fences.until(self.now, ())
+            for node in self._fenced.values()
+            for device in node.devices
+            if device.id in self.fences
+        }
+        for name in sorted(self._told_to_stop):
+            stage = self.running[name]
+            if stage.evicted_for in self.waiting:
+                self.evicting.setdefault(str(stage.evicted_for), []).append(stage)
+                self._expect(stage.project, grants_of(stage), -1)
+        for name in self.evicting:
+            if name in self.booked:
+                self._expect(self.waiting[name].project, self.booked[name].option.grants, 1)
+        self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
+
+    def _concerned(
+        self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], nodes: Mapping[str, Node | None]
+    ) -> Again:
+        """Whom it concerns that these nodes, the pools, their profiles and the measured speeds are not what they were.
+        What stood on the nodes is taken out of the timetable."""
+        before, found = self.snapshot, Again()
+        names = {one.name for one in snapshot.pools} | {one.name for one in before.pools}
+        if snapshot.pools != before.pools:
+            known, now = {one.name: one for one in before.pools}, {one.name: one for one in snapshot.pools}
+            found.stirred = {
+                name for name, one in self.booked.items() if known.get(one.stage.pool) != now.get(one.stage.pool)
+            }
+            found.is_usual_other = [one.typical for one in before.pools] != [one.typical for one in snapshot.pools]
+        if profiles is not self._profiles and profiles != self._profiles:
+            found.pools = {name for name in names if _profile_of(profiles, name) != _profile_of(self._profiles, name)}
+        if snapshot.speeds != before.speeds:
+            keys = {*snapshot.speeds, *before.speeds}
+            found.kinds = {key[0] for key in keys if snapshot.speeds.get(key) != before.speeds.get(key)}
+        if found.pools or found.kinds:
+            self._speeds.clear()
+            for name, run in self.running.items():
+                if run.pool in found.pools or run.kind in found.kinds:
+                    found.running.add(name)
+            for name, stage in self.waiting.items():
+                if stage.pool in found.pools or stage.kind in found.kinds:
+                    found.waiting.add(name)
+                    self._unbook_for_now(name)
+        for name, one in nodes.items():
+            if one is not None and self.fleet.is_like_before(one):
+                continue
+            found.nodes.add(name)
+            if name not in self.fleet.node_row:
+                found.running |= {other for other, run in self.running.items() if name in run.placement.nodes}
+                continue
+            for owner in self.table.owners(self.fleet.rows_at(self.fleet.node_row[name])):
+                found.running |= {owner, owner.removesuffix(GOES_ON)} & self.running.keys()
+                self._unbook_for_now(owner)
+        return found
+
+    def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
+        """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
+        out before. Gives the waiting stages whose ways to run are not those of before."""
+        if not nodes and not again and self.snapshot.maintenance == windows:
+            return set()
+        rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
+        deep = {row for name in again.nodes if (row := self.fleet.node_row.get(name)) is not None}
+        moved = bool(again.nodes) or self.snapshot.maintenance != windows
+        kits = {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
+        pools = {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        if moved:
+            self._open(windows, anew=self.snapshot.maintenance == windows)
+        for name, node in nodes.items():
+            if node is None:
+                self.fleet.take_out(name)
+                del self.nodes[name]
+                self._fenced.pop(name, None)
+                continue
+            self.fleet.put(node)
+            self.nodes[name] = node
+            rows.append(self.fleet.node_row[name])
+            if name in again.nodes:
+                deep.add(self.fleet.node_row[name])
+            if any(device.fenced_for for device in node.devices):
+                self._fenced[name] = node
+            else:
+                self._fenced.pop(name, None)
+        if deep or again:
+            self._forget_charges()
+        for row in sorted(deep):
+            self.ledger.follow(row)
+            self.table.follow(row)
+        if self.freed is not None:
+            self.freed |= deep
+        if moved:
+            self._close(self.snapshot.maintenance)
+        self.ledger.touched += sorted(set(rows) - deep)
+        kits |= {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
+        pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
+        concerned = {one for one in self._shapes.values() if deep and shapes.is_concerned(one, self.fleet, kits, pools)}
+        others = self._see_shapes(sorted(set(rows)), sorted(deep), again, concerned)
+        kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
+        slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
+        return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
+
+    def _see_shapes(
+        self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[Shape]
+    ) -> set[Shape]:
+        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before,
+        which is of interest to the shapes ``concerned``; gives those whose ways are others now."""
+        others = set()
+        if again.pools:
+            for key in [key for key, one in self._shapes.items() if one.pool not in self.pools]:
+                del self._shapes[key]
+            self._shape_of.clear()
+        for shape in self._shapes.values() if rows or again else ():
+            profile, speeds = self.profile(shape.pool), self.snapshot.speeds
+            if shape.pool in again.pools or shape.sample.kind in again.kinds:
+                shapes.work_out_anew(shape, self.fleet, profile, speeds)
+            elif shape in concerned and shapes.change(shape, self.fleet, profile, speeds, deep):
+                others.add(shape)
+            for way in shape.every:
+                way.places.forget(rows)
+                if again.is_usual_other:
+                    way.judge_anew()
+        for name in [name for name, one in self.booked.items() if self.shape(one.stage) in others]:
+            self.stirred.add(name)
+            self._unbook_for_now(name)
+        return others
+
+    def _see_waiting(self, changes: Mapping[str, Stage | None]) -> None:
+        for name, new in changes.items():
+            if name in self.waiting:
+                self._shape_here.pop(id(self.waiting[name]), None)
+            if new is None and name in self.waiting:
+                del self.waiting[name]
+                self.gated.discard(name)
+            if name in self.line.slot and (new is None or self.takes_turns(new.pool)):
+                self.line.leave(name)
+            if name in self.booked and not self._still_stands(self.booked[name], new):
+                self.free(self.booked[name].option.grants)
+                self.unbook(name)
+        came = [new for new in changes.values() if new is not None]
+        self.waiting.update((stage.id, stage) for stage in came)
+        self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
+        turning = {stage.pool for stage in came}
+        turning = {pool for pool in turning if self.takes_turns(pool)}
+        queued = [stage for stage in came if stage.pool not in turning] if turning else came
+        if len(queued) <= FEW:
+            for stage in queued:
+                group = self.group(stage)
+                self.line.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
+        else:
+            groups = [self.group(stage) for stage in queued]
+            kins = [(group[0], stage.priority) for group, stage in zip(groups, queued, strict=True)]
+            self.line.fill(queued, groups, kins, np.array([self._least_s(stage) for stage in queued]))
+        for stage in came:
+            self._note_waiting(stage)
+
+    def _see_promises(self) -> None:
+        """Let each entry stand as the record has it: what the last cycle decided may not have been written, and where
+        an entry could not be made it is tried again."""
+        astray, self._astray = self._astray, set()
+        for name in sorted((self._rewritten | astray) & self.waiting.keys()):
+            stage, booking = self.waiting[name], self.booked.get(name)
+            if booking is not None:
+                promise = booking.promise
+                is_kept = self.profile(stage.pool).timetable != "none" and promise.start_at == booking.option.start_at
+                if is_kept and stage.promise == promise:
+                    continue
+                self.free(self.unbook(name).option.grants)
+            if stage.promise is not None:
+                self._rebook(stage, stage.promise)
+        self._rewritten = set()
+
+    def _note_waiting(self, stage: Stage) -> None:
+        """Count a stage among those of its sort, and bring its entry up to date."""
+        if stage.begin_at is not None or stage.retry_at is not None:
+            self.gated.add(stage.id)
+        if stage.id in self.booked:
+            old = self.booked[stage.id].stage
+            if (old.unmet, old.begin_at, old.retry_at, old.state) != (
+                stage.unmet,
+                stage.begin_at,
+                stage.retry_at,
+                stage.state,
+            ):
+                self.stirred.add(stage.id)
+            self.booked[stage.id] = replace(self.booked[stage.id], stage=stage)
+        elif stage.promise is not None:
+            self._rebook(stage, stage.promise)
+
+
+def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | None]:
+    """What came, went or became another object, by id; ``None`` for what went."""
+    here = {one.id: one for one in now}
+    found: dict[str, T | None] = {name: None for name in before if name not in here}
+    found.update((name, one) for name, one in here.items() if before.get(name) is not one)
+    return found
+
+
+def _profile_of(profiles: Profile | Mapping[str, Profile], pool: str) -> Profile | None:
+    return profiles if isinstance(profiles, Profile) else profiles.get(pool)

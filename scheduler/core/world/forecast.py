@@ -1,0 +1,107 @@
+"""How long stages run, and when those that run will be done: predictions, corrected by progress and by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler.core.model.lifecycle import State
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Running, Snapshot, Stage
+from scheduler.core.resources import speed
+from scheduler.core.resources.elastic import faster
+from scheduler.core.world.request_class import Way
+from scheduler.core.world.reservation import Option, grants_of
+from scheduler.core.world.shares import Shares
+
+OVERRUN = 1.25
+# What runs is never predicted to be done sooner than this.
+SOON_S = 1e-3
+
+
+class Forecast(Shares):
+    """The world, and what is predicted of its stages. Lengths are in seconds, ends in seconds of the clock."""
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        super()._begin(snapshot, profiles)
+        # By kind of stage, precision, sort of device and partition.
+        self._speeds: dict[tuple[str, str, int, str], float] = {}
+
+    def length_s(self, stage: Stage, way: Way, quantile: str, size: int = 0) -> float:
+        """How long the stage is predicted to run in this way; its time limit is the most. ``size`` is on how many nodes
+        where it is elastic, its least otherwise."""
+        base = stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s
+        length = max(base / (way.speed / way.best if stage.estimate.declared else way.speed), 1.0)
+        length = length / faster(stage.nodes, size, stage.scaling) if size > stage.nodes else length
+        return min(length, stage.time_limit_s) if stage.time_limit_s else length
+
+    def worst_s(self, stage: Stage, way: Way) -> float:
+        """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
+        return self.length_s(stage, way, "p90")
+
+    def _least_s(self, stage: Stage) -> float:
+        """How long it would run in the fastest way of its shape."""
+        fastest = self.shape(stage).fastest
+        return self.length_s(stage, fastest, self.profile(stage.pool).plan_with) if fastest else 0.0
+
+    def may_meet(self, stage: Stage, option: Option) -> bool:
+        """Whether the stage, begun so, would in the bad case still run when a maintenance of its nodes begins."""
+        if not self.closed:
+            return False
+        until = option.start_at + self.worst_s(stage, option.way)
+        return self.closing(option.placement.nodes, option.start_at, until) is not None
+
+    def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:
+        """When a running stage will probably be done, always after now.
+
+        The prediction is the quantile; measured progress corrects it; one that has passed is moved by a quarter as
+        often as needed, so that it stands still in between. The time limit is the last word. ``rate`` is how fast it
+        runs, where that is known already.
+        """
+        if stage.state is State.STOPPING and not stage.keeps:
+            return self._stopped_at(stage)
+        elapsed = max(self.now - stage.started_at, 0.0)
+        rate = self._rate(stage) if rate is None else rate
+        total = (stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s) / rate
+        if stage.progress is not None and stage.progress >= 0.05 and elapsed > 0 and quantile == "p50":
+            total = elapsed / min(stage.progress, 1.0)
+        if total <= elapsed:
+            total = max(stage.estimate.p90_s / rate, 1.0)
+        while total <= elapsed:
+            total *= OVERRUN
+        if stage.time_limit_s is not None:
+            total = min(total, stage.time_limit_s)
+            if total <= elapsed:
+                return self.now + stage.grace_s
+        return max(stage.started_at + total, self.now + SOON_S)
+
+    def _foreseen(self, stage: Running) -> tuple[float, float]:
+        """When it will probably be done, and when at worst."""
+        quantile = self.profile(stage.pool).plan_with
+        rate = self._rate(stage)
+        end = self.predicted_end(stage, quantile, rate)
+        return end, end if quantile == "p90" else max(end, self.predicted_end(stage, "p90", rate))
+
+    def _drifts(self, stage: Running) -> bool:
+        """Whether its predicted end changes with the clock."""
+        ran_out = stage.time_limit_s is not None and self.now - stage.started_at >= stage.time_limit_s
+        return stage.progress is not None or stage.state is State.STOPPING or ran_out
+
+    def _stopped_at(self, stage: Running) -> float:
+        """When a stage that was told to stop has done so."""
+        return max(stage.stop_by_at or self.now + stage.grace_s, self.now + 1.0)
+
+    def _rate(self, stage: Running) -> float:
+        row, sort, kinds = self.fleet.row, self.fleet.sort, self.fleet.kinds
+        held = [one for one in grants_of(stage) if one.device in row]
+        special = [one for one in held if kinds[one.device] != "cpu"] or held
+        sorts = {(sort[row[one.device]], one.part.profile if one.part else "") for one in special}
+        return min((self._speed(stage.kind, stage.precision, *one) for one in sorts), default=1.0)
+
+    def _speed(self, kind: str, precision: str, sort: int, partition: str) -> float:
+        """How fast such stages run on devices of one sort, or on a partition of one."""
+        key = (kind, precision, sort, partition)
+        known = self._speeds.get(key)
+        if known is None:
+            device = self.fleet.devices[self.fleet.sort.index(sort)]
+            known = self._speeds[key] = speed.speed(kind, precision, device, self.snapshot.speeds, partition)
+        return known

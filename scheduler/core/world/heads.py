@@ -1,0 +1,70 @@
+"""The first waiting stages of each project and class, and what they and those behind them ask for.
+
+Projects take turns at the head of the queue. Nobody looks how those at its end would interleave: of each project and
+class (an *owner* of the line) the first few are kept, and from one cycle to the next only those of owners of which
+something changed are looked up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from scheduler.core.world.pending import Column
+
+if TYPE_CHECKING:
+    from scheduler.core.world.view import View
+
+# Together more than a timetable has entries.
+FIRST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Of one owner: slots of the line in their order, what those before each ask for (``along``, device-seconds
+    weighted by worth), and what all of the owner's stages ask for together."""
+
+    slots: Column
+    along: Column
+    whole: float
+
+
+class Heads:
+    """By owner (a code of the line) its head; only those that have stages waiting. ``is_head`` tells whether each slot
+    of the line is in one."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, Head] = {}
+        self.is_head: Column = np.zeros(0, dtype=np.bool_)
+        self._owner: Column = np.zeros(0, dtype=np.int64)
+
+    def see(self, view: View, order: Column, changed: Iterable[int] | None) -> None:
+        """Bring them up to date: ``order`` are all slots as they stand without regard to shares, ``changed`` those that
+        were written or moved since; ``None`` looks at all."""
+        owner = view.line.owner
+        if changed is None or len(self._owner) != len(owner):
+            self.of, self.is_head = {}, np.zeros(len(owner), dtype=np.bool_)
+            together = order[np.argsort(owner[order], kind="stable")]
+            for slots in np.split(together, np.flatnonzero(np.diff(owner[together])) + 1) if len(order) else ():
+                self._put(view, int(owner[slots[0]]), slots)
+        else:
+            at, mine = list(changed), owner[order]
+            codes = {*self._owner[at].tolist(), *owner[at].tolist()}
+            for code in codes:
+                known = self.of.pop(code, None)
+                if known is not None:
+                    self.is_head[known.slots] = False
+            for code in codes:
+                slots = order[mine == code]
+                if len(slots):
+                    self._put(view, code, slots)
+        self._owner = owner.copy()
+
+    def _put(self, view: View, code: int, slots: Column) -> None:
+        first, charges = slots[:FIRST], view.charges(slots)
+        self.is_head[first] = True
+        along = np.cumsum(charges[:FIRST]) - charges[:FIRST]
+        self.of[code] = Head(first, along, float(charges.sum()))

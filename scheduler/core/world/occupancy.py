@@ -1,0 +1,143 @@
+"""What running stages hold and until when: they enter and leave the ledger, the timetable and what projects hold."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Running, Snapshot
+from scheduler.core.resources.timetable import ALWAYS
+from scheduler.core.world.forecast import SOON_S, Forecast
+from scheduler.core.world.reservation import grants_of
+
+# What the first ranks of a stage that gives others back are entered under, after its id.
+GOES_ON = " goes on"
+
+
+class Occupancy(Forecast):
+    """The world with those that run in it; ``finish`` says when each stage, running or promised, will be done."""
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        super()._begin(snapshot, profiles)
+        self.finish: dict[str, float] = {}
+        self.elastic: set[str] = set()
+        self._told_to_stop: set[str] = set()
+        # How many of each priority could be stopped.
+        self._preemptible: dict[int, int] = {}
+        # Whose end moves with the clock, and the ends of the others as a heap.
+        self._drifting: set[str] = set()
+        self._ends: list[tuple[float, str]] = []
+
+    @property
+    def least_priority(self) -> int:
+        """The lowest priority of any stage that could be stopped."""
+        return min((priority for priority, count in self._preemptible.items() if count), default=2**31)
+
+    def next_end(self) -> float | None:
+        """When the first of those that run will probably be done."""
+        while self._ends and self.finish.get(self._ends[0][1]) != self._ends[0][0]:
+            heapq.heappop(self._ends)
+        ends = [self.finish[name] for name in self._drifting if name in self.finish]
+        ends += [end for end, _ in self._ends[:1]]
+        return min((end for end in ends if end > self.now), default=None)
+
+    def _see_running(self, changes: Mapping[str, Running | None]) -> None:
+        """Enter those that run now and are not what they were, and say anew when those will be done that are late."""
+        came = {name: stage for name, stage in sorted(changes.items()) if stage is not None}
+        is_first = not self.running
+        self.running.update(came)
+        if is_first:
+            self._enter_all(list(came.values()))
+        else:
+            for stage in came.values():
+                self._enter(stage)
+        late = set(self._drifting)
+        while self._ends and self._ends[0][0] <= self.now + SOON_S:
+            end, name = heapq.heappop(self._ends)
+            if self.finish.get(name) == end:
+                late.add(name)
+        for name in sorted(late):
+            if name in self.running:
+                self._vacate(name)
+                self._foresee(self.running[name])
+
+    def _enter(self, stage: Running) -> None:
+        grants = grants_of(stage)
+        self.ledger.occupy(grants)
+        self._count(stage.project, grants, 1)
+        self.holders.enter([stage], [self._rate(stage)])
+        self._note(stage)
+        self._foresee(stage)
+
+    def _enter_all(self, stages: Sequence[Running]) -> None:
+        """The same for many, where nobody was entered before."""
+        row = self.fleet.row
+        holds = [tuple((row[one.device], one) for one in grants_of(stage) if one.device in row) for stage in stages]
+        self.ledger.fill([one for held in holds for one in held])
+        self.holders.enter(stages, map(self._rate, stages))
+        for stage, held in zip(stages, holds, strict=True):
+            self._count(stage.project, [one for _, one in held], 1)
+            self._note(stage)
+        foreseen = {stage.id: self._foreseen(stage) for stage in stages}
+        plain = [i for i, stage in enumerate(stages) if not stage.keeps]
+        names = [stages[i].id for i in plain]
+        ends, lates = [foreseen[name][0] for name in names], [foreseen[name][1] for name in names]
+        self.table.fill(names, [holds[i] for i in plain], ends, lates)
+        for stage in stages:
+            end, late = foreseen[stage.id]
+            if stage.keeps:
+                self._occupy(stage, stage.keeps, self._stopped_at(stage), end, late)
+            self._expect_end(stage, end)
+
+    def _note(self, stage: Running) -> None:
+        """Count a running stage among those of its sort."""
+        if stage.preemptible:
+            self._preemptible[stage.priority] = self._preemptible.get(stage.priority, 0) + 1
+        if stage.evicted_for is not None:
+            self._told_to_stop.add(stage.id)
+        if stage.most_nodes > stage.least_nodes:
+            self.elastic.add(stage.id)
+
+    def _foresee(self, stage: Running) -> None:
+        """Write down when it will probably be done."""
+        end, late = self._foreseen(stage)
+        self._occupy(stage, stage.keeps, self._stopped_at(stage) if stage.keeps else end, end, late)
+        self._expect_end(stage, end)
+
+    def _expect_end(self, stage: Running, end: float) -> None:
+        self.finish[stage.id] = end
+        self.commitments.expect(stage.id, stage.project, self.charge(grants_of(stage)), end)
+        if self._drifts(stage):
+            self._drifting.add(stage.id)
+        else:
+            heapq.heappush(self._ends, (end, stage.id))
+
+    def _occupy(self, stage: Running, keeps: int, until: float, end: float, late: float) -> None:
+        """Enter what a running stage holds ``until`` then, and its first ranks, which it ``keeps``, until its end."""
+        ranks = stage.placement.grants
+        given = tuple(one for rank in ranks[keeps:] for one in rank)
+        self.table.take(stage.id, given, ALWAYS, until, late if not keeps else until)
+        if keeps:
+            kept = tuple(one for rank in ranks[:keeps] for one in rank)
+            self.table.take(f"{stage.id}{GOES_ON}", kept, ALWAYS, end, late)
+
+    def _vacate(self, name: str) -> None:
+        """Take out what a running stage was foreseen to hold."""
+        self.table.drop(name)
+        self.table.drop(f"{name}{GOES_ON}")
+
+    def _leave(self, stage: Running) -> None:
+        grants = grants_of(stage)
+        self.ledger.release(grants)
+        self._vacate(stage.id)
+        self.holders.leave(stage.id)
+        self.commitments.forget(stage.id)
+        self._count(stage.project, grants, -1)
+        if stage.preemptible:
+            self._preemptible[stage.priority] -= 1
+        self._told_to_stop.discard(stage.id)
+        self.elastic.discard(stage.id)
+        self._drifting.discard(stage.id)
+        self.finish.pop(stage.id, None)
+        self.free(grants)

@@ -1,0 +1,618 @@
+"""A request against the machines: which of them it could ever run on, worked out once for all stages that ask alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler.core.model.clauses import clause, several, spoken
+from scheduler.core.model.lifecycle import NodeState
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Alternative, Reason, Stage
+from scheduler.core.resources import match, speed
+from scheduler.core.resources.fleet import Alike, Fleet, Rates, Rows
+from scheduler.core.resources.ledger import Ledger
+from scheduler.core.resources.match import Candidate
+
+
+class Places(Sequence[Candidate]):
+    """The nodes of a way in the order of their names. Each is made a candidate when somebody looks at it."""
+
+    def __init__(self, fleet: Fleet, alternative: Alternative, nodes: Rows) -> None:
+        self.nodes = nodes
+        self._fleet, self._alternative = fleet, alternative
+        self._made: dict[int, Candidate] = {}
+        self._line: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, i: int) -> Candidate:  # type: ignore[override]
+        row = int(self.nodes[i])
+        known = self._made.get(row)
+        if known is None:
+            found = match.candidate(self._alternative, self._fleet.nodes[row])
+            assert found is not None, "its class was found to match"
+            known = self._made[row] = found
+        return known
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return (self[i] for i in range(len(self)))
+
+    def id_of(self, i: int) -> str:
+        """The node of a place, without making it a candidate."""
+        return self._fleet.nodes[int(self.nodes[i])].id
+
+    def line_of(self, node_row: int) -> int:
+        """Which place a node is; -1 where it is none."""
+        lines = self._lines()
+        return lines[node_row] if node_row < len(lines) else -1
+
+    def lines_of(self, node_rows: Iterable[int]) -> list[int]:
+        """Which places these nodes are, those of them that are one, ascending."""
+        lines = self._lines()
+        most = len(lines)
+        found = {lines[row] if row < most else -1 for row in node_rows}
+        found.discard(-1)
+        return sorted(found)
+
+    def _lines(self) -> list[int]:
+        """The place of each node row, as far as there were rows when it was made."""
+        if self._line is None:
+            lines = np.full(len(self._fleet.nodes), -1, dtype=np.int64)
+            lines[self.nodes] = np.arange(len(self.nodes))
+            self._line = lines.tolist()
+        return self._line
+
+    def forget(self, node_rows: Iterable[int]) -> None:
+        """Look at these nodes anew."""
+        for row in node_rows:
+            self._made.pop(row, None)
+
+    def put(self, nodes: Rows) -> None:
+        """Be these nodes from now on."""
+        self.nodes, self._line = nodes, None
+
+
+@dataclass(eq=False, slots=True)
+class Way:
+    """An alternative on one group of like nodes, with what has been learned about it.
+
+    ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
+    ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
+    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line
+    per place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
+    ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
+    nothing that runs so long may start now, ``barred`` holds pairs of a length and a length in the bad case that were
+    refused because of a maintenance, ``floor`` pairs of a length and the earliest start that was found for it: all only
+    get worse while one cycle goes on.
+    """
+
+    alternative: Alternative
+    places: Places
+    speed: float
+    rows: tuple[Rows, ...]
+    needs: tuple[Rows, ...]
+    is_disjoint: bool
+    classes: frozenset[int] = frozenset()
+    best: float = 1.0
+    sort: int = 0
+    refused_s: float = float("inf")
+    barred: list[tuple[float, float]] = field(default_factory=list)
+    floor: list[tuple[float, float]] = field(default_factory=list)
+    fits: npt.NDArray[np.bool_] = field(init=False)
+    score: npt.NDArray[np.float64] = field(init=False)
+    count: int = 0
+    _seen: int = -1
+
+    def __post_init__(self) -> None:
+        self.fits = np.zeros(len(self.places), dtype=np.bool_)
+        self.score = np.zeros(len(self.places))
+
+    def forget(self) -> None:
+        """What only held for the cycle that has passed."""
+        self.refused_s = float("inf")
+        if self.barred:
+            self.barred = []
+        if self.floor:
+            self.floor = []
+
+    def refuses(self, length_s: float, worst_s: float) -> bool:
+        """Whether something that lasts so long, or at worst ``worst_s``, was refused already."""
+        if self.refused_s <= length_s:
+            return True
+        return any(length <= length_s and worst <= worst_s for length, worst in self.barred)
+
+    def bar(self, length_s: float, worst_s: float) -> None:
+        """Note that a maintenance keeps out whatever lasts at least so long and, in the bad case, ``worst_s``."""
+        lesser = [(length, worst) for length, worst in self.barred if length < length_s or worst < worst_s]
+        self.barred = [*lesser, (length_s, worst_s)]
+
+    def refresh(self, ledger: Ledger) -> Rows:
+        """Look again at the nodes that changed since the last look; returns the places among them that fit."""
+        changes = len(ledger.touched)
+        if self._seen == changes:
+            return _NONE
+        if self._seen < 0 or changes - self._seen > len(self.places):
+            todo: Rows = np.arange(len(self.places))
+        else:
+            todo = np.array(self.places.lines_of(ledger.touched[self._seen :]), dtype=np.int64)
+        self._seen = changes
+        if not len(todo):
+            return _NONE
+        fits = np.ones(len(todo), dtype=np.bool_)
+        for ask, rows, needs in zip(self.alternative.asks, self.rows, self.needs, strict=True):
+            at = rows[todo]
+            memory = 0 if ask.partition else ask.memory_bytes  # a partition's memory is judged with its place
+            enough = (ledger.milli[at] >= needs[todo]) & (ledger.memory[at] >= memory)
+            fits &= enough.sum(axis=1) >= ask.count
+        if not self.is_disjoint:
+            for k in np.flatnonzero(fits):
+                place = self.places[int(todo[k])]
+                fits[k] = match.grant(self.alternative.asks, place, ledger) is not None
+        self.count += int(fits.sum()) - int(self.fits[todo].sum())
+        self.fits[todo] = fits
+        return todo[fits]
+
+    def best_first(
+        self, among: Iterable[int] | None = None, prefer: Callable[[Rows], Rates | None] | None = None
+    ) -> Iterator[int]:
+        """The places where it fits now, the best score first, then by name; ``prefer`` says what each of them has for
+        one stage on top of its score, ``among`` narrows them."""
+        if among is None:
+            lines = np.flatnonzero(self.fits)
+        else:
+            lines = np.array([i for i in among if self.fits[i]], dtype=np.int64)
+        if len(lines) < 2:
+            yield from lines.tolist()
+            return
+        score = self.score[lines]
+        own = prefer(lines) if prefer is not None else None
+        if own is not None:
+            score = score + own
+        first = int(lines[np.argmax(score)])
+        yield first
+        yield from (line for line in lines[np.argsort(-score, kind="stable")].tolist() if line != first)
+
+    def line_of(self, node_row: int) -> int | None:
+        """Which place a node is, if it is one."""
+        line = self.places.line_of(node_row)
+        return None if line < 0 else line
+
+    def judge_anew(self) -> None:
+        """Look at every place again: what the scores rest on has changed."""
+        self._seen = -1
+
+    def replace_lines(self, gone: Sequence[int], came: Way | None, rank: Rows) -> None:
+        """Take out the lines of the nodes ``gone``, and put in those of the way ``came``, in the order of ``rank``.
+        Whether the latter fit is found out when they are touched."""
+        lines = self.places.lines_of(gone)
+        kept = np.ones(len(self.places), dtype=np.bool_)
+        kept[lines] = False
+        self.count -= int(self.fits[lines].sum())
+        nodes, fits, score = self.places.nodes[kept], self.fits[kept], self.score[kept]
+        rows, needs = [one[kept] for one in self.rows], [one[kept] for one in self.needs]
+        if came is not None:
+            at = np.searchsorted(rank[nodes], rank[came.places.nodes])
+            nodes = np.insert(nodes, at, came.places.nodes)
+            fits, score = np.insert(fits, at, False), np.insert(score, at, 0.0)
+            rows = [_inserted(one, at, new, -1) for one, new in zip(rows, came.rows, strict=True)]
+            needs = [_inserted(one, at, new, 0) for one, new in zip(needs, came.needs, strict=True)]
+        self.places.put(nodes)
+        self.fits, self.score, self.rows, self.needs = fits, score, tuple(rows), tuple(needs)
+
+
+_NONE: Rows = np.zeros(0, dtype=np.int64)
+
+
+def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
+    """The matrix with ``lines`` before the positions ``at``; the narrower of both is filled up."""
+    width = max(matrix.shape[1], lines.shape[1])
+    filled = [
+        np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=filling) if one.shape[1] < width else one
+        for one in (matrix, lines)
+    ]
+    found: Rows = np.insert(filled[0], at, filled[1], axis=0)
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class Shape:
+    """What stages have in common that ask for the same thing in the same place.
+
+    ``sample`` is a stage of this shape. ``ways`` are those on enough nodes for it. ``is_narrow`` says that it may not
+    go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` follows the nodes.
+    """
+
+    pool: str
+    nodes: int
+    alternatives: tuple[Alternative, ...]
+    sample: Stage
+    within: str
+    ways: list[Way] = field(default_factory=list)
+    funnel: tuple[tuple[str, int], ...] = ()
+    impossible: Reason | None = None
+    evictions_refused: set[str] = field(default_factory=set)
+    fastest: Way | None = None
+    # All ways, those on too few nodes too.
+    every: list[Way] = field(default_factory=list)
+    # By kit and alternative: the devices that match each ask (as positions on the node), of whatever health and of
+    # those that work; None where there are too few.
+    _kits: dict[tuple[int, int], tuple[bool, bool, Offsets | None]] = field(default_factory=dict)
+
+    @property
+    def is_narrow(self) -> bool:
+        return bool(self.sample.pinned or self.sample.avoid)
+
+    @property
+    def asked(self) -> Stage | None:
+        """A stage of this shape, where that may not go everywhere: it avoids nodes or may not leave a site."""
+        return self.sample if self.sample.avoid or self.sample.site else None
+
+    def may_meet(self, kit: int) -> bool:
+        """Whether nodes with such devices could run one of the alternatives, as far as is known."""
+        known = [self._kits.get((kit, one.index)) for one in self.alternatives]
+        return any(one is None or one[0] or one[1] or one[2] is not None for one in known)
+
+    def meets(self, alternative: Alternative, one: Alike, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
+        """Whether nodes of a class match the alternative when all their devices work, whether they do but for a
+        container engine, and by which devices they match as they are, ready or not."""
+        known = self._kits.get((one.kit, alternative.index))
+        if known is None:
+            place = match.candidate(alternative, one.sample)
+            bare = alternative.image and match.candidate(replace(alternative, image=""), one.sample)
+            matches = match.candidate(alternative, one.sample, healthy=False) is not None
+            offsets = None
+            if place is not None:
+                begin = int(fleet.first[fleet.node_row[one.sample.id]])
+                offsets = tuple(tuple(sorted(fleet.row[d.id] - begin for d in found)) for found in place.matches)
+            known = self._kits[one.kit, alternative.index] = (matches, bool(bare), offsets)
+        return known
+
+
+Offsets = tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """What one way is made of: an alternative on some classes, with the rows of each and the devices that match."""
+
+    alternative: Alternative
+    sort: int
+    classes: list[tuple[Alike, Rows, Offsets]]
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return frozenset(one.code for one, _, _ in self.classes)
+
+
+def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
+    """The shape of a stage. What holds for one node holds for all of its class, so only one of each is looked at."""
+    within = stage.within if stage.within_required else ""
+    shape = Shape(stage.pool, stage.nodes, stage.alternatives, stage, within)
+    return work_out_anew(shape, fleet, profile, measured)
+
+
+def work_out_anew(shape: Shape, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
+    """The same shape, as if nothing were known of it."""
+    shape.every = [_way(shape.sample, part, fleet, measured) for part in _outline(shape, fleet, profile)]
+    _choose(shape)
+    return shape
+
+
+def is_concerned(shape: Shape, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
+    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a shape."""
+    if shape.is_narrow or shape.sample.site:
+        return True
+    before = shape.funnel[0][1], shape.funnel[1][1]
+    if before != (len(fleet.node_row), fleet.count_in(shape.pool)):
+        return True
+    return shape.pool in pools and any(shape.may_meet(kit) for kit in kits)
+
+
+def change(
+    shape: Shape,
+    fleet: Fleet,
+    profile: Profile,
+    measured: Mapping[tuple[str, str], float],
+    rows: Iterable[int],
+) -> bool:
+    """Follow the nodes in ``rows``, which are others than they were; whether any way is another one, or as fast as it
+    was not. A way stays itself as long as its classes of nodes stay together."""
+    before = [(id(way), way.speed, way.best) for way in shape.ways]
+    changed = list(rows)
+    by_class: dict[int | None, list[int]] = {}
+    for row in changed:
+        by_class.setdefault(fleet.class_of[row], []).append(row)
+    parts = _outline(shape, fleet, profile)
+    homes = _homes(shape, parts)
+    every = []
+    for i, part in enumerate(parts):
+        if len(homes[i]) != 1:
+            every.append(_way(shape.sample, part, fleet, measured))
+            continue
+        way = homes[i][0]
+        new = [
+            (one, found, offsets)
+            for one, lines, offsets in part.classes
+            if one.code in by_class and len(found := lines[np.isin(lines, by_class[one.code])])
+        ]
+        came = _way(shape.sample, replace(part, classes=new), fleet, measured) if new else None
+        if came is not None or way.places.lines_of(changed):
+            way.replace_lines(changed, came, fleet.rank)
+            way.speed = _slowest(shape.sample, part, fleet, measured)
+        way.places.forget(changed)
+        way.classes, way.sort = part.codes, part.sort
+        every.append(way)
+    shape.every = every
+    _choose(shape)
+    return before != [(id(way), way.speed, way.best) for way in shape.ways]
+
+
+def _homes(shape: Shape, parts: Sequence[Part]) -> list[list[Way]]:
+    """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
+    part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
+    homes: list[list[Way]] = [[] for _ in parts]
+    for way in shape.every:
+        found = {part_of.get((way.alternative.index, code), -1) for code in way.classes} - {-1}
+        for i in found:
+            homes[i] += [way] * len(found)
+    return homes
+
+
+def _choose(shape: Shape) -> None:
+    """Tell the ways on enough nodes, and which is the fastest."""
+    shape.ways = [way for way in shape.every if len(way.places) >= shape.nodes]
+    for way in shape.ways:
+        way.best = max(other.speed for other in shape.ways)
+    shape.fastest = max(shape.ways, key=lambda way: way.speed, default=None)
+
+
+def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
+    """What the ways of a shape are made of; tells why there are none, and how many nodes pass each filter."""
+    stage = shape.sample
+    inside = fleet.in_pool(stage.pool)
+    allowed = _narrowed(stage, fleet, inside) if shape.is_narrow or stage.site else None
+    by_kit = {kit: [(i, one, one.nodes) for i, one in classes] for kit, classes in inside.items()}
+    by_kit = by_kit if allowed is None else allowed
+    sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
+    matching = set[int]()
+    ready, bare = dict[int, int](), dict[int, int]()
+    parts: list[Part] = []
+    largest = 0
+    unequipped: Reason | None = None
+    for alternative in stage.alternatives:
+        usable: list[tuple[int, Alike, Rows, Offsets]] = []
+        whole = lacking = 0
+        for kit, classes in by_kit.items():
+            matches, but_for_engine, offsets = shape.meets(alternative, classes[0][1], fleet)
+            if matches:
+                whole += sizes[kit]
+                matching.add(kit)
+            if offsets is None and not but_for_engine:
+                continue
+            here = [one for one in classes if one[1].sample.state is NodeState.READY]
+            if offsets is not None:
+                usable += [(*one, offsets) for one in here]
+            else:
+                bare.update((one.code, len(rows)) for _, one, rows in here)
+                lacking += sum(len(rows) for _, _, rows in here)
+        usable.sort(key=lambda one: one[0])
+        largest = max(largest, whole)
+        able = sum(len(rows) for _, _, rows, _ in usable)
+        if lacking and able < stage.nodes <= able + lacking:
+            unequipped = unequipped or _unequipped(stage, able, able + lacking)
+        mine = _parts(stage, alternative, [one[1:] for one in usable], fleet, profile)
+        ready.update((one.code, len(rows)) for part in mine for one, rows, _ in part.classes)
+        parts += mine
+    possible = any(sum(len(rows) for _, rows, _ in part.classes) >= stage.nodes for part in parts)
+    inside_count = fleet.count_in(stage.pool)
+    allowed_count = sum(sizes.values())
+    matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
+    lacking = sum(count for code, count in bare.items() if code not in ready)
+    shape.funnel = (
+        ("nodes", len(fleet.node_row)),
+        (f"in pool {stage.pool}", inside_count),
+        *((("where its data lie or not avoided", allowed_count),) if allowed_count != inside_count else ()),
+        ("with matching devices", matches_count),
+        *((("with a container engine", matches_count - lacking),) if lacking else ()),
+        ("ready and healthy", ready_count),
+    )
+    shape.impossible = None
+    if not possible:
+        shape.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
+        if largest < stage.nodes:
+            everybody = [one for classes in inside.values() for _, one in classes]
+            barred = kept_out(stage, largest, lambda other: _matching(other, fleet, everybody))
+            shape.impossible = barred or shape.impossible
+    return parts
+
+
+def _narrowed(
+    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, Alike]]]
+) -> dict[int, list[tuple[int, Alike, Rows]]]:
+    """The classes with the nodes to which the stage may go, as far as there are any."""
+    found: dict[int, list[tuple[int, Alike, Rows]]] = {}
+    for kit, classes in inside.items():
+        for i, one in classes:
+            if not stage.site or one.sample.labels.get("site") == stage.site:
+                rows = _allowed(stage, fleet, one.nodes)
+                if len(rows):
+                    found.setdefault(kit, []).append((i, one, rows))
+    return found
+
+
+def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
+    """On how many of the nodes that it may go to the best alternative matches."""
+    counts = [
+        sum(
+            len(_allowed(stage, fleet, one.nodes))
+            for one in inside
+            if (not stage.site or one.sample.labels.get("site") == stage.site)
+            and match.candidate(alternative, one.sample, healthy=False)
+        )
+        for alternative in stage.alternatives
+    ]
+    return max(counts, default=0)
+
+
+def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason | None:
+    """What keeps the stage from enough nodes although there are, if it is nothing but where it may not go.
+
+    ``able`` nodes do now; ``count`` says how many would for a stage that may go to others.
+    """
+    if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
+        numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
+        return Reason("NodesAvoided", numbers)
+    if stage.site and count(replace(stage, avoid=(), site="")) >= stage.nodes:
+        return Reason("DataResidency", {"site": stage.site, "pool": stage.pool, "nodes": able, "needed": stage.nodes})
+    return None
+
+
+def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
+    """Those of the nodes to which a stage is pinned, if it is, and that it does not avoid."""
+    if stage.pinned:
+        pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
+        rows = rows[np.isin(rows, pinned)]
+    if not stage.avoid:
+        return rows
+    kept = [row for row in rows.tolist() if not match.is_avoided(fleet.nodes[row], stage.avoid)]
+    return np.array(kept, dtype=np.int64)
+
+
+def _parts(
+    stage: Stage,
+    alternative: Alternative,
+    usable: list[tuple[Alike, Rows, Offsets]],
+    fleet: Fleet,
+    profile: Profile,
+) -> list[Part]:
+    """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
+    at = speed.deciding(alternative.asks)
+    groups = [list(range(len(usable)))] if usable else []
+    if profile.groups:
+        by_kit: dict[int, list[int]] = {}
+        for i, (one, _, _) in enumerate(usable):
+            by_kit.setdefault(one.kit, []).append(i)
+        first = [usable[members[0]] for members in by_kit.values()]
+        samples = [(fleet.nodes[row], int(fleet.first[row])) for _, rows, _ in first for row in rows[:1].tolist()]
+        devices = [
+            tuple(fleet.devices[begin + i] for i in offsets[at])
+            for (_, begin), (_, _, offsets) in zip(samples, first, strict=True)
+        ]
+        nodes = list(zip([node for node, _ in samples], devices, strict=True))
+        for policy in profile.groups:
+            groups = policy.groups(stage, nodes)
+        members = list(by_kit.values())
+        groups = [sorted(i for kit in group for i in members[kit]) for group in groups]
+    found = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, usable, group)]
+    return [Part(alternative, sort, [usable[i] for i in part]) for sort, part in found]
+
+
+def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group: list[int]) -> list[list[int]]:
+    """The group, or its parts that each lie in one domain where the stage may not leave one. A node that names none is
+    in none."""
+    if not (stage.within and stage.within_required) or stage.nodes == 1:
+        return [group]
+    parts: dict[str, list[int]] = {}
+    for i in group:
+        name = usable[i][0].sample.labels.get(stage.within)
+        if name is not None:
+            parts.setdefault(name, []).append(i)
+    return [parts[name] for name in sorted(parts)]
+
+
+def _way(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> Way:
+    """The way that a part is, of which nothing is known yet."""
+    alternative = part.alternative
+    sizes = [len(rows) for _, rows, _ in part.classes]
+    nodes: Rows = np.concatenate([rows for _, rows, _ in part.classes])
+    order = np.argsort(fleet.rank[nodes], kind="stable")
+    nodes = nodes[order]
+    rows, needs = [], []
+    for i, ask in enumerate(alternative.asks):
+        width = max(len(offsets[i]) for _, _, offsets in part.classes)
+        filled = np.array([[*offsets[i], *([-1] * (width - len(offsets[i])))] for _, _, offsets in part.classes])
+        lines = np.repeat(filled, sizes, axis=0)[order]
+        matrix: Rows = np.where(lines < 0, -1, fleet.first[nodes][:, None] + lines)
+        rows.append(matrix)
+        if ask.partition:
+            begins = [int(fleet.first[int(one[0])]) for _, one, _ in part.classes]
+            shares = [
+                [match.share_of(ask, fleet.devices[begin + at])[0] for at in offsets[i]]
+                for begin, (_, _, offsets) in zip(begins, part.classes, strict=True)
+            ]
+            per_class = np.array([[*line, *([0] * (width - len(line)))] for line in shares])
+            needs.append(np.repeat(per_class, sizes, axis=0)[order])
+            continue
+        exclusive = fleet.is_exclusive[matrix] & (matrix >= 0)
+        needs.append(np.where(exclusive, fleet.capacity[matrix], ask.milli))
+    return Way(
+        alternative,
+        Places(fleet, alternative, nodes),
+        _slowest(stage, part, fleet, measured),
+        tuple(rows),
+        tuple(needs),
+        match.are_disjoint(alternative.asks),
+        part.codes,
+        sort=part.sort,
+    )
+
+
+def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
+    """How fast the stage is on the slowest device of a part."""
+    deciding = speed.deciding(part.alternative.asks)
+    ask = part.alternative.asks[deciding]
+    kits = {one.kit: (int(fleet.first[int(rows[0])]), offsets) for one, rows, offsets in part.classes}
+    devices = [fleet.devices[begin + at] for begin, offsets in kits.values() for at in offsets[deciding]]
+    return min(
+        speed.speed(stage.kind, stage.precision, device, measured, match.partition_of(ask, device))
+        for device in devices
+    )
+
+
+def _impossible(stage: Stage, matching: int, largest: int, unavailable: int) -> Reason:
+    asks = asks_text(stage.alternatives, stage.nodes)
+    if not matching:
+        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+    if largest < stage.nodes:
+        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": largest, "needed": stage.nodes})
+    if unavailable:
+        return Reason("NodesUnavailable", {"nodes": unavailable, "pool": stage.pool})
+    # Enough nodes match, but no sort of device, or no domain, has enough of them.
+    where = f"inside one {stage.within}" if stage.within_required else "of one model"
+    return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": f"{asks} {where}", "needed": stage.nodes})
+
+
+def _unequipped(stage: Stage, able: int, ready: int) -> Reason:
+    """Why an image keeps the stage from ``ready`` nodes that would do without it; ``able`` of them can run it."""
+    asks = asks_text(stage.alternatives, 1)
+    if able:
+        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, asks=asks)
+    else:
+        found = clause("NoEngine", pool=stage.pool, asks=asks)
+    numbers = {"pool": stage.pool, "nodes": able, "needed": stage.nodes}
+    return Reason("ImageUnavailable", {**spoken(detail=(found,)), **numbers})
+
+
+def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
+    """The request in words: ``2 nodes with 8 gpu H100 · 8 cores · 64 GiB, or 1 core``."""
+    ways = []
+    for alternative in alternatives:
+        parts = []
+        for ask in alternative.asks:
+            memory = f" {ask.memory_bytes / 2**30:.4g} GiB" if ask.memory_bytes else ""
+            if ask.kind == "cpu":
+                cores = ask.count * ask.milli / 1000
+                parts.append(f"{cores:.4g} core{'s' * (cores != 1)}{memory}")
+            else:
+                share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
+                share = f" {ask.partition}" if ask.partition else share
+                name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
+                parts.append(f"{ask.count} {name}{share}{memory}")
+        ways.append(" · ".join(parts))
+    text = ", or ".join(ways)
+    return f"{nodes} nodes with {text}" if nodes > 1 else text

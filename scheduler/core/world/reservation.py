@@ -1,0 +1,55 @@
+"""What a stage may get and what it got: an option, its entry in the timetable, and where it stands in a cycle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler.core.model.types import Expected, Grant, Placement, Promise, Reason, Running, Stage
+from scheduler.core.world.request_class import Shape, Way
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to run a stage: when it could start, when it would end, and where; ``among`` is on how many nodes it
+    fitted when this was chosen, ``score`` how good its best place was found."""
+
+    way: Way
+    start_at: float
+    end_at: float
+    placement: Placement
+    among: int = 0
+    score: float = 0.0
+
+    @property
+    def grants(self) -> tuple[Grant, ...]:
+        return tuple(one for rank in self.placement.grants for one in rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """An entry of the timetable: what was promised to a stage, and where it really stands."""
+
+    stage: Stage
+    promise: Promise
+    option: Option
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Where a waiting stage stands: what blocks it, and its entry in the timetable."""
+
+    stage: Stage
+    reasons: list[Reason] = field(default_factory=list)
+    shape: Shape | None = None
+    expected: Expected | None = None
+    kept: bool = False
+    ahead: int = 0
+    busy: int = 0
+    searched: bool = False
+    refused: bool = False
+
+
+def grants_of(stage: Running) -> tuple[Grant, ...]:
+    """What a running stage holds, over all its ranks."""
+    ranks = stage.placement.grants
+    return ranks[0] if len(ranks) == 1 else tuple(one for rank in ranks for one in rank)

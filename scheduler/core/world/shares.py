@@ -1,0 +1,100 @@
+"""What projects have and are charged: the use of fair share, in device-seconds weighted by the worth of the device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.types import Grant, Snapshot, Stage
+from scheduler.core.resources.charges import charge
+from scheduler.core.resources.commitments import Commitments
+from scheduler.core.resources.fleet import Fleet
+from scheduler.core.world.heads import Heads
+from scheduler.core.world.pending import Column
+from scheduler.core.world.request_class import Shape
+from scheduler.core.world.world import World
+
+LEAST_WEIGHT = 1e-6
+
+
+class Shares(World):
+    """The world, and what a project has received of it, will receive, and is owed."""
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        super()._begin(snapshot, profiles)
+        self.commitments = Commitments()
+        # By project, as long as nothing starts.
+        self._shares: dict[str, float] | None = None
+        self._forget_charges()
+
+    def share(self, project: str) -> float:
+        """The project's part of all that was received and is committed, beside its part of all weights: 1 is its fair
+        share."""
+        if self._shares is None:
+            taken = {one.id: self.taken(one.id) for one in self.projects.values()}
+            whole, weights = sum(taken.values()), sum(one.weight for one in self.projects.values())
+            self._shares = {
+                one.id: (taken[one.id] / whole) / (one.weight / weights) if whole > 0 and one.weight > 0 else 0.0
+                for one in self.projects.values()
+            }
+        return self._shares.get(project, 0.0)
+
+    def taken(self, project: str) -> float:
+        """What the project has received, decayed, and will by what it holds: device-seconds weighted by worth."""
+        known = self.projects.get(project)
+        return (known.used_device_s if known else 0.0) + self.commitments.of(project, self.now)
+
+    def weight(self, project: str) -> float:
+        """The weight of a project in fair share; never nothing."""
+        known = self.projects.get(project)
+        return max(known.weight, LEAST_WEIGHT) if known else 1.0
+
+    def charge(self, grants: Iterable[Grant]) -> float:
+        """What a second of these counts in the use of their project."""
+        row, each = self.fleet.row, self.fleet.charge
+        return sum(float(each[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
+
+    def charges(self, slots: Column) -> Column:
+        """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as
+        long as predicted where it is fastest; nothing for one that is held or needs what is not done."""
+        line = self.line
+        self._kin_charges += [_charge_of(shape, self.fleet) for shape, _ in line.kins[len(self._kin_charges) :]]
+        rates = np.array(self._kin_charges)[line.kin[slots]]
+        return np.where(line.is_blocked[slots], 0.0, rates * line.length_s[slots])
+
+    def charge_of(self, stage: Stage) -> float:
+        """What a second of the stage counts in the use of its project, where it is fastest."""
+        return _charge_of(self.shape(stage), self.fleet)
+
+    def size(self, pool: str) -> float:
+        """What a second of all accelerators of a pool counts in the use of projects; of all cores where it has none."""
+        if pool not in self._sizes:
+            alike = [one for some in self.fleet.in_pool(pool).values() for _, one in some]
+            each = [
+                (device.kind, charge(device) * device.capacity_milli * len(one.nodes))
+                for one in alike
+                for device in one.sample.devices
+            ]
+            special = [held for kind, held in each if kind != "cpu"] or [held for _, held in each]
+            self._sizes[pool] = math.fsum(special) / 1000
+        return self._sizes[pool]
+
+    def _forget_charges(self) -> None:
+        """Work out anew what stages and pools count: devices are not what they were."""
+        self.heads = Heads()
+        # By kin of the line, and by pool.
+        self._kin_charges: list[float] = []
+        self._sizes: dict[str, float] = {}
+
+
+def _charge_of(shape: Shape, fleet: Fleet) -> float:
+    """What a second of a stage of this shape counts in the use of its project, where it is fastest."""
+    way = shape.fastest
+    if way is None:
+        return 0.0
+    rows = [int(rows[rows >= 0][0]) for rows in way.rows]
+    each = [fleet.charge[row] * ask.count * ask.milli for ask, row in zip(way.alternative.asks, rows, strict=True)]
+    return float(sum(each)) * shape.nodes / 1000

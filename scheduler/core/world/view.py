@@ -1,0 +1,54 @@
+"""What the engine knows and has decided so far; the engine writes it, policies only read it.
+
+A view may look at one world after another. It is built of layers, each of which knows those before it: ``world``, what
+is; ``shares``, what projects have; ``forecast``, how long stages run; ``occupancy``, what those that run hold and until
+when; ``decisions``, what the cycle decided; and ``deltas``, what changed since the last look.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.core.model.profile import Profile
+from scheduler.core.resources.match import grant
+from scheduler.core.world.deltas import Deltas
+from scheduler.core.world.request_class import Shape, Way, asks_text
+from scheduler.core.world.reservation import Booking, Option, Outcome, grants_of
+
+__all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text", "grants_of"]
+
+
+class View(Deltas):
+    """The world of one cycle, with the questions that the engine asks of its policies, its queue and its timetable."""
+
+    def refresh(self, way: Way, profile: Profile) -> None:
+        """Bring up to date where ``way`` fits now and how well."""
+        fresh = way.refresh(self.ledger)
+        if not len(fresh) or not profile.scores:
+            return
+        score = np.zeros(len(fresh))
+        for policy, weight in profile.scores:
+            if hasattr(policy, "scores"):
+                score += weight * policy.scores(way, fresh, self)
+            else:
+                score += weight * np.array([self._score(policy, way, int(i)) for i in fresh])
+        way.score[fresh] = np.round(score, 6)
+
+    def _score(self, policy: object, way: Way, line: int) -> float:
+        place = way.places[line]
+        grants = grant(way.alternative.asks, place, self.ledger)
+        return 0.0 if grants is None else float(policy.score(place.node, grants, self))  # type: ignore[attr-defined]
+
+    def room(self, pool: str, priority: float, profile: Profile) -> bool:
+        """Whether the timetable of a pool takes one more entry of this importance."""
+        if profile.timetable == "none":
+            return False
+        entries = self.entries.get(pool)
+        if not entries:
+            return True
+        return sum(count for other, count in entries.items() if other >= priority) < profile.depth
+
+    def wake(self, at: float) -> None:
+        """Ask for another look then, if that is yet to come."""
+        if at > self.now:
+            self.wakes.append(at)

@@ -1,0 +1,178 @@
+"""The state that a planner keeps of the world: its nodes, what of them is free, who runs and waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from scheduler.core.model.profile import Profile
+from scheduler.core.model.rights import Rights
+from scheduler.core.model.types import (
+    Grant,
+    Maintenance,
+    Node,
+    Pool,
+    Project,
+    Promise,
+    Quota,
+    Running,
+    Snapshot,
+    Stage,
+)
+from scheduler.core.resources.fleet import Fleet
+from scheduler.core.resources.holdings import Holdings
+from scheduler.core.resources.ledger import Ledger
+from scheduler.core.resources.timetable import Timetable
+from scheduler.core.world import request_class as shapes
+from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.request_class import Shape, Way
+from scheduler.core.world.victim_index import Holders
+
+
+class World:
+    """What is true at ``now``, the only clock: nodes, ledger, timetable, running and waiting stages.
+
+    ``freed`` are the node rows on which something was given back since the last look; ``None`` means that there was no
+    last look.
+    """
+
+    def __init__(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
+        self.snapshot, self._profiles, self.now = snapshot, profiles, now
+        self._quotas: tuple[Quota, ...] = ()
+        self.rights = Rights(())
+        self.pools: dict[str, Pool] = {}
+        self.projects: dict[str, Project] = {}
+
+    def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
+        """Forget everything."""
+        self.snapshot, self._profiles = snapshot, profiles
+        self.nodes: dict[str, Node] = {node.id: node for node in snapshot.nodes}
+        self._fenced = {node.id: node for node in snapshot.nodes if any(one.fenced_for for one in node.devices)}
+        self.fleet = Fleet(snapshot.nodes)
+        self.ledger = Ledger(self.fleet)
+        self.table = Timetable(self.fleet)
+        self._close(snapshot.maintenance)
+        self.line = Line()
+        self.holders = Holders(self.fleet)
+        self.running: dict[str, Running] = {}
+        self.waiting: dict[str, Stage] = {}
+        self.held = Holdings()
+        self.freed: set[int] | None = None
+        if snapshot.given_back is not None:
+            self.freed = {row for name in snapshot.given_back if (row := self.fleet.node_row.get(name)) is not None}
+        self._shapes: dict[object, Shape] = {}
+        self._shape_of: dict[object, tuple[object, Shape]] = {}
+        # Of the very stages that wait, by identity: nobody else can have it while they do.
+        self._shape_here: dict[int, Shape] = {}
+
+    def _take_over(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
+        """Let this be the snapshot, with its pools, projects and quotas; nodes and stages are left to the deltas."""
+        self.snapshot, self.now, self._profiles = snapshot, now, profiles
+        self.pools = {pool.name: pool for pool in snapshot.pools}
+        self.projects = {project.id: project for project in snapshot.projects}
+        if snapshot.quotas is not self._quotas:
+            self._quotas, self.rights = snapshot.quotas, Rights(snapshot.quotas)
+        self._positions: Column | None = None
+
+    # -- pools and the queue ---------------------------------------------------------------------------------------
+
+    def profile(self, pool: str) -> Profile:
+        profiles = self._profiles
+        return profiles if isinstance(profiles, Profile) else profiles[pool]
+
+    def takes_turns(self, pool: str) -> bool:
+        """Whether the stages of a pool share its devices over time."""
+        return self.profile(pool).rotates != "none"
+
+    def positions(self, slots: Column) -> Column:
+        """Where in the queue each slot of the line stands; ``slots`` are those in the queue in order."""
+        if self._positions is None:
+            self._positions = np.zeros(len(self.line.priority), dtype=np.int64)
+            self._positions[slots] = np.arange(len(slots))
+        return self._positions
+
+    # -- requests ---------------------------------------------------------------------------------------------------
+
+    def shape(self, stage: Stage) -> Shape:
+        """The shape of the stage; stages keep their alternatives alive, so that their identity may serve as a key."""
+        mine = self._shape_here.get(id(stage))
+        return mine if mine is not None else self._find_shape(stage)
+
+    def _find_shape(self, stage: Stage) -> Shape:
+        near = (id(stage.alternatives), stage.pool, stage.nodes, stage.kind, stage.precision)
+        if stage.pinned or stage.avoid:
+            near = (*near, stage.pinned, stage.avoid)  # type: ignore[assignment]
+        if stage.site or stage.within:
+            near = (*near, stage.site, stage.within, stage.within_required)  # type: ignore[assignment]
+        known = self._shape_of.get(near)
+        if known is None or known[0] is not stage.alternatives:
+            key = (stage.alternatives, *near[1:])
+            found = self._shapes.get(key)
+            if found is None:
+                profile = self.profile(stage.pool)
+                found = self._shapes[key] = shapes.work_out(stage, self.fleet, profile, self.snapshot.speeds)
+            known = self._shape_of[near] = (stage.alternatives, found)
+        return known[1]
+
+    def group(self, stage: Stage) -> tuple[object, ...]:
+        """What tells a stage from others as far as admission and fit go."""
+        return self.shape(stage), stage.project, stage.user, stage.priority
+
+    def way_of(self, shape: Shape, promise: Promise) -> Way | None:
+        """The way that a promise follows, if all its nodes and devices can still be used."""
+        for way in shape.ways:
+            if way.alternative.index == promise.placement.alternative and len(promise.placement.nodes) == shape.nodes:
+                for node, grants in zip(promise.placement.nodes, promise.placement.grants, strict=True):
+                    row = self.fleet.node_row.get(node)
+                    line = way.line_of(row) if row is not None else None
+                    if line is None:
+                        break
+                    usable = {int(row) for rows in way.rows for row in rows[line]}
+                    if not all(self.fleet.row.get(one.device, -2) in usable for one in grants):
+                        break
+                else:
+                    return way
+        return None
+
+    # -- maintenance, and what is given back ------------------------------------------------------------------------
+
+    def _open(self, windows: Iterable[Maintenance], *, anew: bool) -> None:
+        """Take out the times in which nodes do not serve. Unless they are entered ``anew``, anything may be had earlier
+        on these nodes."""
+        for window in windows:
+            self.table.drop(f"maintenance {window.id}")
+            if self.freed is not None and not anew:
+                rows = (self.fleet.node_row.get(name) for name in window.nodes)
+                self.freed.update(row for row in rows if row is not None)
+
+    def _close(self, windows: Iterable[Maintenance]) -> None:
+        """Enter the times in which nodes do not serve."""
+        self.closed: dict[str, list[Maintenance]] = {}
+        for window in sorted(windows, key=lambda one: (one.start_at, one.id)):
+            nodes = [self.nodes[name] for name in window.nodes if name in self.nodes]
+            for node in nodes:
+                self.closed.setdefault(node.id, []).append(window)
+            grants = [
+                Grant(device.id, device.capacity_milli, device.memory_bytes)
+                for node in nodes
+                for device in node.devices
+            ]
+            self.table.take(f"maintenance {window.id}", grants, window.start_at, window.end_at, window.end_at)
+
+    def closing(self, nodes: Iterable[str], since: float, until: float) -> Maintenance | None:
+        """The first maintenance of one of these nodes that something which runs there in this time would meet."""
+        for node in nodes if self.closed else ():
+            for window in self.closed.get(node, ()):
+                if window.start_at < until and window.end_at > since:
+                    return window
+        return None
+
+    def free(self, grants: Iterable[Grant]) -> None:
+        """Note that these may be had earlier than at the last look."""
+        if self.freed is not None:
+            rows = (self.fleet.row.get(one.device) for one in grants)
+            self.freed.update(self.fleet.owner[row] for row in rows if row is not None)
+
+    def _count(self, project: str, grants: Iterable[Grant], sign: int) -> None:
+        self.held.count(project, grants, self.ledger.devices, sign)
