@@ -225,14 +225,14 @@ class Released(msgspec.Struct, frozen=True, omit_defaults=True):
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a part ended. ``code`` or ``signal`` is set when its process was waited for.
 
-    ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.model.lifecycle.Cause`` that an agent can
-    know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED LEASE_EXPIRED
-    DEVICE_ERROR. ``detail`` says more in an English sentence; ``said`` has the same in clauses of :data:`ENDS`, where
-    it is made of such. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a stop, not a
-    completion. ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of which
-    ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``device_peak_bytes`` is the most
-    memory in use on one of its devices by kind, of those that nobody else used. ``released`` tells of each of its
-    devices, but for CPUs, whether it gave its memory back.
+    ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.model.lifecycle.Cause`` that an
+    agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
+    LEASE_EXPIRED DEVICE_ERROR. ``detail`` says more in an English sentence; ``said`` has the same in clauses of
+    :data:`ENDS`, where it is made of such. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a
+    stop, not a completion. ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of
+    which ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``device_peak_bytes`` is
+    the most memory in use on one of its devices by kind, of those that nobody else used. ``released`` tells of each of
+    its devices, but for CPUs, whether it gave its memory back.
     """
 
     code: Code | None = None

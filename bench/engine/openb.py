@@ -91,7 +91,7 @@ def _profile(key: str, seed: int) -> Profile:
 def arrange(machines: Sequence[Node], pods: Sequence[openb.Pod], seed: int) -> Snapshot:
     """The world of one run: every pod that will come, in its order, and machines with nothing on them."""
     dice = np.random.default_rng(seed)
-    ways = {pod: pod.alternatives() for pod in {replace(pod, name="") for pod in pods}}
+    alternatives = {pod: pod.alternatives() for pod in {replace(pod, name="") for pod in pods}}
     capacity = 1000 * sum(device.kind == "gpu" for node in machines for device in node.devices)
     order = [pods[i] for i in dice.permutation(len(pods))]
     arrived = sum(pod.gpu_total_milli for pod in order)
@@ -103,7 +103,7 @@ def arrange(machines: Sequence[Node], pods: Sequence[openb.Pod], seed: int) -> S
         arrived += again.gpu_total_milli
     ranks = dice.permutation(len(machines))
     named = [_renamed(node, f"{rank:05}-{node.name}") for node, rank in zip(machines, ranks, strict=True)]
-    waiting = tuple(_stage(number, ways[replace(pod, name="")]) for number, pod in enumerate(order))
+    waiting = tuple(_stage(number, alternatives[replace(pod, name="")]) for number, pod in enumerate(order))
     return Snapshot(tuple(named), waiting, pools=(Pool("default", typical=usual(pods)),))
 
 
@@ -135,7 +135,7 @@ def _renamed(node: Node, name: str) -> Node:
     return replace(node, id=name, name=name, devices=devices)
 
 
-def _stage(number: int, ways: tuple[Any, ...]) -> Stage:
+def _stage(number: int, alternatives: tuple[Any, ...]) -> Stage:
     return Stage(
         id=f"pod-{number:06}",
         job=f"pod-{number:06}",
@@ -148,7 +148,7 @@ def _stage(number: int, ways: tuple[Any, ...]) -> Stage:
         priority=500,
         submitted_at=0.0,
         eligible_at=0.0,
-        alternatives=ways,
+        alternatives=alternatives,
         estimate=Estimate(1.0, 1.0),
     )
 

@@ -1,7 +1,8 @@
 """How long elastic trainings take on 16 nodes of 4 T4: the workloads of Pollux, counted as its simulator counts.
 
-Every 60 s the sizes of all stages are decided by ``scheduler.core.resources.elastic`` and their places by the engine; a stage
-that is started, moved or resized stands still for 30 s. Throughput and statistical efficiency are the measured ones.
+Every 60 s the sizes of all stages are decided by ``scheduler.core.resources.elastic`` and their places by the engine; a
+stage that is started, moved or resized stands still for 30 s. Throughput and statistical efficiency are the measured
+ones.
 """
 
 from __future__ import annotations

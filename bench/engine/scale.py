@@ -97,15 +97,24 @@ def _running(number: int, node: Node, grants: tuple[Grant, ...], dice: random.Ra
 def shapes() -> list[tuple[int, tuple[Alternative, ...]]]:
     """What is asked for: pairs of a number of nodes and the ways to run."""
 
-    def way(count: int, milli: int = 1000, model: str = "", index: int = 0) -> Alternative:
+    def alternative(count: int, milli: int = 1000, model: str = "", index: int = 0) -> Alternative:
         memory = 16 * GIB if milli < 1000 else 0
         return Alternative(index, (Ask("gpu", count, milli, memory, model=model), Ask("cpu", 1, 1000 * count, GIB)))
 
-    found: list[tuple[int, tuple[Alternative, ...]]] = [(1, (way(count),)) for count in (1, 2, 4, 8)]
-    found += [(1, (way(1, milli),)) for milli in (125, 250, 500)]
-    found += [(1, (way(count, model=model),)) for model in MODELS for count in (1, 4)]
-    found += [(size, (way(8, model=model),)) for model in MODELS[:2] for size in (2, 4, 16)]
-    found += [(1, (way(2, model="H100"), way(2, model="A100", index=1), way(4, model="L40S", index=2)))]
+    found: list[tuple[int, tuple[Alternative, ...]]] = [(1, (alternative(count),)) for count in (1, 2, 4, 8)]
+    found += [(1, (alternative(1, milli),)) for milli in (125, 250, 500)]
+    found += [(1, (alternative(count, model=model),)) for model in MODELS for count in (1, 4)]
+    found += [(size, (alternative(8, model=model),)) for model in MODELS[:2] for size in (2, 4, 16)]
+    found += [
+        (
+            1,
+            (
+                alternative(2, model="H100"),
+                alternative(2, model="A100", index=1),
+                alternative(4, model="L40S", index=2),
+            ),
+        )
+    ]
     return found
 
 
@@ -114,7 +123,7 @@ def queue(dice: random.Random) -> tuple[Stage, ...]:
     asked, stages = shapes(), list[Stage]()
     weights = [8] * 4 + [4] * 3 + [2] * 8 + [1] * 6 + [2]
     for number in range(WAITING):
-        size, ways = dice.choices(asked, weights)[0]
+        size, alternatives = dice.choices(asked, weights)[0]
         p50 = dice.uniform(300, 43_200)
         name = f"wait-{number:06}"
         stages.append(
@@ -130,7 +139,7 @@ def queue(dice: random.Random) -> tuple[Stage, ...]:
                 priority=dice.choices(CLASSES, (1, 9, 60, 30))[0],
                 submitted_at=NOW - 90_000 + number * 0.8,
                 eligible_at=NOW - 90_000 + number * 0.8,
-                alternatives=ways,
+                alternatives=alternatives,
                 estimate=Estimate(p50, 2 * p50),
                 nodes=size,
                 unmet=(stages[-1].id,) if number % 10 == 9 else (),

@@ -9,7 +9,7 @@ import msgspec
 from django.db import connection
 
 from controlplane.fleet.world import parsed
-from scheduler.core.model.lateness import Kin
+from scheduler.core.model.lateness import PromiseClass
 from scheduler.core.model.types import Turnout
 from scheduler.predict.starts import WINDOW, Announced, turnouts
 
@@ -31,10 +31,10 @@ class Starts:
     """Remembers what became of announced starts for as long as that is fresh enough."""
 
     def __init__(self) -> None:
-        self._known: Mapping[Kin, Turnout] = {}
+        self._known: Mapping[PromiseClass, Turnout] = {}
         self._read_at = float("-inf")
 
-    def known(self, now: float) -> Mapping[Kin, Turnout]:
+    def known(self, now: float) -> Mapping[PromiseClass, Turnout]:
         """By pool, and by pool and horizon."""
         if now - self._read_at > REREAD_S:
             self._read_at = now

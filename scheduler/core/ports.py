@@ -27,7 +27,7 @@ from scheduler.core.model.types import (
 if TYPE_CHECKING:
     from scheduler.core.resources.fleet import Rates, Rows
     from scheduler.core.world.pending import Column
-    from scheduler.core.world.request_class import Way
+    from scheduler.core.world.request_class import FeasibleSet
     from scheduler.core.world.view import Option, View
 
 
@@ -73,9 +73,9 @@ class Orders(Protocol):
 @runtime_checkable
 class Levels(Protocol):
     def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
-        """What each stage has on top of its score for how much is owed to its project. ``order`` are slots of the line,
-        of one pool, as all other policies line them up; ``due`` is what the project of each will have received before
-        it, in device-seconds for each unit of its weight."""
+        """What each stage has on top of its score for how much is owed to its project. ``order`` are slots of the
+        pending table, of one pool, as all other policies line them up; ``due`` is what the project of each will have
+        received before it, in device-seconds for each unit of its weight."""
 
     def hysteresis(self, pool: str, view: View) -> float:
         """By how much more a project must be due than another before a promise to it yields, in the unit of ``due``."""
@@ -89,7 +89,7 @@ class Guarantees(Protocol):
 
 @runtime_checkable
 class Admits(Protocol):
-    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
+    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
         """Why this stage may not start in this way now, whatever is free; ``None`` lets it pass."""
 
 
@@ -114,14 +114,14 @@ class Scores(Protocol):
 
 @runtime_checkable
 class Ranks(Protocol):
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
-        """What ``score`` says, for the places ``rows`` of ``way`` at once, all of which it fits. It may look at what is
-        free on those nodes, at nothing that changes while they stay the same: it is remembered."""
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+        """What ``score`` says, for the places ``rows`` of ``feasible`` at once, all of which it fits. It may look at
+        what is free on those nodes, at nothing that changes while they stay the same: it is remembered."""
 
 
 @runtime_checkable
 class Prefers(Protocol):
-    def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates | None:
+    def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, view: View) -> Rates | None:
         """What each of these places has for this one stage, on top of its score; ``None`` where all are equal to it.
         It is asked anew for every stage."""
 
@@ -137,9 +137,9 @@ class Evicts(Protocol):
     def could(self, stage: Stage, view: View) -> bool:
         """Whether anybody could be stopped for a stage of this priority at all; it is asked first and must be cheap."""
 
-    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
-        """Whom to stop so that the stage can start in one of ``ways``, where that is worth its price. ``wait_s`` is how
-        long it would wait otherwise."""
+    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
+        """Whom to stop so that the stage can start in one of ``feasible_sets``, where that is worth its price.
+        ``wait_s`` is how long it would wait otherwise."""
 
 
 @runtime_checkable
@@ -158,8 +158,9 @@ class Protects(Protocol):
 @runtime_checkable
 class Allots(Protocol):
     def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
-        """Which stages a rotation should run in which way (as a position in the ways of its shape), the most urgent
-        pair with the biggest number. A pair that is not named gets nothing while another can use the devices."""
+        """Which stages a rotation should run in which feasible set (as a position in the feasible sets of its request
+        class), the most urgent pair with the biggest number. A pair that is not named gets nothing while another can
+        use the devices."""
 
 
 @runtime_checkable
@@ -182,13 +183,13 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
-class Leaves(Protocol):
+class Evacuates(Protocol):
     """``settle_s`` is for how long nothing may have started or stopped on the nodes concerned before a stage goes from
     or to them; 0 asks nothing."""
 
     settle_s: float
 
-    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
+    def evacuates(self, running: Running, view: View) -> tuple[Said, float]:
         """Why a running stage should go on elsewhere, in clauses, and what that is worth in weighted
         device-seconds at best; no clause lets it stay."""
 
@@ -225,5 +226,5 @@ ABILITIES: Final[dict[str, type]] = {
     "allot": Allots,
     "turns_at": Turns,
     "stakes": Resizes,
-    "leaves": Leaves,
+    "leaves": Evacuates,
 }

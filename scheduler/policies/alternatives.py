@@ -35,7 +35,7 @@ class Alternatives:
 
 def _preference(option: Option, end_at: float, view: View) -> tuple[float, ...]:
     is_later = option.start_at > view.now
-    return is_later, 0.0 if is_later else -option.score, end_at, option.way.alternative.index
+    return is_later, 0.0 if is_later else -option.score, end_at, option.feasible.alternative.index
 
 
 def _end_at(option: Option, view: View) -> float:

@@ -67,7 +67,8 @@ def _model_now(part: Part, view: View) -> str:
 
 
 def _assign(known: Sequence[Part], columns: Sequence[tuple[int, int]], worth: Any) -> Any:
-    """How much of each pair of stage and way is chosen, 0 to 1: whole pairs where everybody is equally wide."""
+    """How much of each pair of stage and feasible set is chosen, 0 to 1: whole pairs where everybody is equally
+    wide."""
     optimize: Any = solver()
     sizes = {model: size for part in known for model, size in zip(part.models, part.sizes, strict=True)}
     models = sorted(sizes)

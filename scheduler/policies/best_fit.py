@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -17,10 +17,10 @@ class BestFit:
     """The baseline of placement studies: the sum over resources of what stays free, each as a share of what the largest
     node has of it, is kept least. Unlike *pack* it weighs a core by how scarce cores are here, not by its price."""
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """From -1 to 0. What the request takes is the same everywhere, so only what is free counts."""
         columns = room.columns(view.ledger.fleet)
-        nodes = way.places.nodes[rows]
+        nodes = feasible.places.nodes[rows]
         left = np.zeros(len(rows))
         for kind in columns.kinds:
             left += room.free(view, nodes, kind).sum(axis=1) / max(int(columns.size(kind).max(initial=0)), 1)

@@ -14,7 +14,7 @@ from scheduler.core.model.lifecycle import Health
 from scheduler.core.model.types import Placement, Running
 from scheduler.core.resources import price
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View, grants_of
 
 
@@ -36,17 +36,17 @@ class Conditions:
     fault_s: float = 300.0
     settle_s: ClassVar[float] = 0.0
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """Minus the number of devices that warn among those that would be taken."""
         warned = room.columns(view.ledger.fleet).warned
         found = np.zeros(len(rows))
         if not warned.any():
             return found
-        for i in range(len(way.alternative.asks)):
-            found -= warned[room.taken(way, i, rows, view)[0]].sum(axis=1)
+        for i in range(len(feasible.alternative.asks)):
+            found -= warned[room.taken(feasible, i, rows, view)[0]].sum(axis=1)
         return found
 
-    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
+    def evacuates(self, running: Running, view: View) -> tuple[Said, float]:
         """Which of its devices are unhealthy, else which warn, and what it may expect to lose by staying."""
         devices = [view.ledger.devices[one.device] for one in grants_of(running) if one.device in view.ledger.devices]
         unhealthy = [device for device in devices if device.health is Health.UNHEALTHY]
@@ -71,4 +71,4 @@ class Conditions:
         devices = view.ledger.devices
         if any(devices[one.device].ails for rank in placement.grants for one in rank):
             return 0.0
-        return self.leaves(running, view)[1]
+        return self.evacuates(running, view)[1]

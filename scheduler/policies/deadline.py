@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.model.types import Stage
 from scheduler.core.resources.service import predicted_left_s
-from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.view import View
 
 
@@ -30,9 +30,9 @@ class Deadline:
             return 0.0
         return max(0.0, 1.0 - slack_s / self.ahead_s)
 
-    def orders(self, line: Line, view: View) -> Column:
-        found = np.zeros(len(line.priority))
-        slots = line.slots()
-        for slot in slots[np.isfinite(line.deadline_at[slots])].tolist():  # most stages have none
-            found[slot] = self.order(line.stages[slot], view)
+    def orders(self, pending: PendingTable, view: View) -> Column:
+        found = np.zeros(len(pending.priority))
+        slots = pending.slots()
+        for slot in slots[np.isfinite(pending.deadline_at[slots])].tolist():  # most stages have none
+            found[slot] = self.order(pending.stages[slot], view)
         return found

@@ -10,7 +10,7 @@ from scheduler.core.planning.resize import is_movable, left_s
 from scheduler.core.ports import Eviction
 from scheduler.core.resources import elastic, price, topology
 from scheduler.core.resources.match import Candidate, grant
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, View
 
 
@@ -35,15 +35,15 @@ class Elastic:
         """Whether anybody has something to give back."""
         return any(self._gives(view.running[name], stage, view) for name in view.elastic)
 
-    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
         """Who gives back how much, for the way that costs least."""
         givers = [one for name in sorted(view.elastic) if self._gives(one := view.running[name], stage, view)]
         givers.sort(key=lambda one: (one.priority, price.price(one, view.now), one.id))
         best: tuple[float, Eviction] | None = None
-        for way in ways:
+        for feasible in feasible_sets:
             mark = view.ledger.checkpoint()
             try:
-                found = self._on(stage, way, givers, view)
+                found = self._on(stage, feasible, givers, view)
             finally:
                 view.ledger.rollback(mark)
             if found is None:
@@ -52,12 +52,12 @@ class Elastic:
             victims = tuple(one for one in givers if one.id in sizes)
             prices = tuple(price.price(one, view.now) for one in victims)
             delay_s = max(one.grace_s for one in victims)
-            gain = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, delay_s)
+            gain = price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, delay_s)
             if gain < self.factor * sum(prices) or (best is not None and best[0] <= sum(prices)):
                 continue
             start = view.now + delay_s
-            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
-            option = Option(way, start, start + length, placement)
+            length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+            option = Option(feasible, start, start + length, placement)
             best = (sum(prices), Eviction(option, victims, prices, gain, tuple(sizes[one.id] for one in victims)))
         return best[1] if best else None
 
@@ -82,22 +82,22 @@ class Elastic:
         return one.priority < stage.priority or view.now - one.started_at >= self.settle_s
 
     def _on(
-        self, stage: Stage, way: Way, givers: Sequence[Running], view: View
+        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], view: View
     ) -> tuple[Placement, dict[str, int]] | None:
         """A placement, and by giver the size that is left to it. Leaves the ledger as if they had given."""
-        if self._placed(stage, way, view) is not None:
+        if self._placed(stage, feasible, view) is not None:
             return None  # it fits without: something else holds it back, and giving would not help
         sizes: dict[str, int] = {}
         for one in givers:
             for rank in range(len(one.placement.nodes) - 1, one.least_nodes - 1, -1):
                 view.ledger.release(one.placement.grants[rank])
                 sizes[one.id] = rank
-                if self._placed(stage, way, view) is not None:
-                    return self._spared(stage, way, givers, sizes, view)
+                if self._placed(stage, feasible, view) is not None:
+                    return self._spared(stage, feasible, givers, sizes, view)
         return None
 
     def _spared(
-        self, stage: Stage, way: Way, givers: Sequence[Running], sizes: dict[str, int], view: View
+        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], sizes: dict[str, int], view: View
     ) -> tuple[Placement, dict[str, int]]:
         """The same without those whose nodes are not needed."""
         for one in givers:
@@ -105,28 +105,28 @@ class Elastic:
                 continue
             given = [each for rank in one.placement.grants[sizes[one.id] :] for each in rank]
             view.ledger.claim(given)
-            if self._placed(stage, way, view) is None:
+            if self._placed(stage, feasible, view) is None:
                 view.ledger.release(given)
             else:
                 del sizes[one.id]
-        placement = self._placed(stage, way, view)
+        placement = self._placed(stage, feasible, view)
         assert placement is not None, "what was given is still free"
         return placement, sizes
 
-    def _placed(self, stage: Stage, way: Way, view: View) -> Placement | None:
+    def _placed(self, stage: Stage, feasible: FeasibleSet, view: View) -> Placement | None:
         """Where the stage fits as the ledger stands; the best places first."""
-        view.refresh(way, view.profile(stage.pool))
-        if way.count < stage.nodes:
+        view.refresh(feasible, view.profile(stage.pool))
+        if feasible.count < stage.nodes:
             return None
         passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
-        for line in way.best_first():
-            grants = grant(way.alternative.asks, way.places[line], view.ledger)
+        for line in feasible.best_first():
+            grants = grant(feasible.alternative.asks, feasible.places[line], view.ledger)
             if grants is not None:
-                passed.append((way.places[line], grants))
+                passed.append((feasible.places[line], grants))
             if stage.nodes == 1 and passed:
                 break
         chosen = topology.gather([(place.node, grants) for place, grants in passed], stage.nodes, stage.within)
         if chosen is None:
             return None
         nodes, ranks = tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
-        return Placement(way.alternative.index, nodes, ranks)
+        return Placement(feasible.alternative.index, nodes, ranks)

@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Reason, Stage
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -36,19 +36,19 @@ class FairShare:
     def hysteresis(self, pool: str, view: View) -> float:
         """By how much more a project must be due than another for a promise to yield, in device-seconds for
         each unit of weight."""
-        weights = [view.weight(name) for name in view.line.projects]
+        weights = [view.weight(name) for name in view.pending.projects]
         return self.hysteresis_s * view.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
     def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
         drift = self.hysteresis(pool, view)
-        weights = sum(view.weight(name) for name in view.line.projects)
+        weights = sum(view.weight(name) for name in view.pending.projects)
         # One fair share of all that is spoken of; a promise is never worth more than one.
         unit = max(view.spoken[pool] / weights, drift, 1.0)
-        is_promised = np.isfinite(view.line.promised_at[order])
+        is_promised = np.isfinite(view.pending.promised_at[order])
         points: Column = 2.0 ** -((due - drift * is_promised) / unit)
         return points
 
-    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
+    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
         if self.defer_above <= 0.0 or view.share(stage.project) <= self.defer_above:
             return None
         for other in view.waiting.values():
@@ -61,4 +61,4 @@ class FairShare:
 
     def _may_start(self, other: Stage, view: View) -> bool:
         ready = other.state is State.PENDING and not other.unmet and not other.blocked_by
-        return ready and view.shape(other).impossible is None
+        return ready and view.request_class(other).impossible is None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.model.types import Reason, Stage
-from scheduler.core.world.pending import Column, Line
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.pending import Column, PendingTable
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -19,9 +19,9 @@ class Fifo:
     def order(self, stage: Stage, view: View) -> float:
         return view.now - stage.submitted_at
 
-    def orders(self, line: Line, view: View) -> Column:
-        return view.now - line.submitted_at
+    def orders(self, pending: PendingTable, view: View) -> Column:
+        return view.now - pending.submitted_at
 
-    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
+    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
         ahead = view.ahead.get(stage.pool, 0)
         return Reason("PriorityBehind", {"ahead": ahead}) if self.strict and ahead else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.matching import room, workload
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -26,12 +26,12 @@ class Fragmentation:
     covers: float = field(default=0.95, metadata={"range": (0.01, 1.0)})
     steps: int = field(default=100, metadata={"range": (0, 1_000_000)})
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """From 0 to 1, bigger is better."""
         usual = workload.in_force(view)
         gain = np.zeros(len(rows))
         for kind in room.accelerators(view):
-            place = room.room(way, rows, view, kind)
+            place = room.room(feasible, rows, view, kind)
             table = workload.usable(usual, kind, place.free.shape[1], self.covers)
             kept = table.of(place.left, place.cores_left) - table.of(place.free, place.cores)
             gain += (place.used + kept) / workload.WHOLE

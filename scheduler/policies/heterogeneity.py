@@ -16,4 +16,4 @@ class Heterogeneity:
     policies, OSDI 2020)."""
 
     def choose(self, stage: Stage, options: Sequence[Option], view: View) -> Option:
-        return min(options, key=lambda option: (option.end_at, option.start_at, option.way.alternative.index))
+        return min(options, key=lambda option: (option.end_at, option.start_at, option.feasible.alternative.index))

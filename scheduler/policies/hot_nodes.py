@@ -12,7 +12,7 @@ from scheduler.core.model.clauses import Said, clause, several
 from scheduler.core.model.types import Placement, Running
 from scheduler.core.resources import price
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -33,17 +33,17 @@ class HotNodes:
     threshold: float = field(default=0.5, metadata={"range": (0.0, 100.0)})
     settle_s: float = field(default=300.0, metadata={"range": (0.0, 86_400.0)})
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """Minus how much longer a stage would take at each place, as a share, the load of the stage itself included."""
         load = room.columns(view.ledger.fleet).load
         if not load.any():
             return np.zeros(len(rows))
-        nodes = way.places.nodes[rows]
+        nodes = feasible.places.nodes[rows]
         cores = room.columns(view.ledger.fleet).size("cpu")[nodes]
-        own = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == "cpu")
+        own = sum(ask.count * ask.milli for ask in feasible.alternative.asks if ask.kind == "cpu")
         return -np.maximum(load[nodes] + own / np.maximum(cores, 1) - 1.0 - SLACK, 0.0)
 
-    def leaves(self, running: Running, view: View) -> tuple[Said, float]:
+    def evacuates(self, running: Running, view: View) -> tuple[Said, float]:
         """Which of its nodes are hot, and what it would win where nothing waits."""
         nodes = [view.nodes[name] for name in running.placement.nodes if name in view.nodes]
         hot = [node for node in nodes if node.load > 1.0 + self.threshold]

@@ -10,7 +10,7 @@ import numpy as np
 from scheduler.core.matching import room, workload
 from scheduler.core.matching.workload import WHOLE
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 # Among places that are equal to this share of a device, the fuller node is taken.
@@ -32,15 +32,15 @@ class Leftover:
     common: float = field(default=0.015, metadata={"range": (0.0, 1.0)})
     gangs: float = field(default=0.1, metadata={"range": (0.0, 1.0)})
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """Devices lost, negative."""
         usual = workload.in_force(view)
         lost = np.zeros(len(rows))
         for kind in room.accelerators(view):
-            place = room.room(way, rows, view, kind)
+            place = room.room(feasible, rows, view, kind)
             wanted = workload.demand(usual, kind, self.common, place.free.shape[1])
             lost += _stranded(place.left, place.cores_left, wanted) - _stranded(place.free, place.cores, wanted)
-            if kind in room.asked_kinds(way):
+            if kind in room.asked_kinds(feasible):
                 lost += (wanted.fill[_whole(place.free)] - wanted.fill[_whole(place.left)]).sum(axis=1) / WHOLE
                 lost += self.gangs * (wanted.gangs[_wholes(place.free)] - wanted.gangs[_wholes(place.left)])
             lost += _NEARLY * place.left.sum(axis=1) / WHOLE

@@ -14,7 +14,7 @@ from scheduler.core.ports import Eviction
 from scheduler.core.resources import price
 from scheduler.core.resources.service import middle_left_s, width
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, View
 
 
@@ -40,69 +40,69 @@ class Overtake:
     def overtakers(self, pool: str, view: View) -> Sequence[Stage]:
         """The stages of which some running one of their class needs so much more that stopping it may be worth it, the
         shortest first."""
-        line, holders = view.line, view.holders
-        if pool not in line.pools or not view.running:
+        pending, victim_index = view.pending, view.victim_index
+        if pool not in pending.pools or not view.running:
             return []
-        slots = line.slots()
-        slots = slots[(line.pool[slots] == line.pools.index(pool)) & ~line.is_gated[slots]]
+        slots = pending.slots()
+        slots = slots[(pending.pool[slots] == pending.pools.index(pool)) & ~pending.is_gated[slots]]
         if not len(slots):
             return []
-        longest_s = np.zeros(len(line.owners))
+        longest_s = np.zeros(len(pending.owners))
         by_priority: dict[int, float] = {}
-        for code in np.flatnonzero(np.bincount(line.owner[slots])).tolist():
-            priority = line.owners[code][1]
+        for code in np.flatnonzero(np.bincount(pending.owner[slots])).tolist():
+            priority = pending.owners[code][1]
             if priority not in by_priority:
-                others = holders.alike(priority, self.budget, view.now)
-                by_priority[priority] = float(holders.left_s(view.now)[others].max(initial=0.0))
+                others = victim_index.alike(priority, self.budget, view.now)
+                by_priority[priority] = float(victim_index.left_s(view.now)[others].max(initial=0.0))
             longest_s[code] = by_priority[priority]
         needs_s = self._needs_s(slots, view)
-        is_short = self.factor * needs_s < longest_s[line.owner[slots]]
+        is_short = self.factor * needs_s < longest_s[pending.owner[slots]]
         slots, needs_s = slots[is_short], needs_s[is_short]
         settled = view.starts.keys() | view.owners | view.evicting.keys()
-        stages = (line.stages[slot] for slot in slots[np.lexsort((line.number[slots], needs_s))])
+        stages = (pending.stages[slot] for slot in slots[np.lexsort((pending.number[slots], needs_s))])
         return list(islice((one for one in stages if one.id not in settled), self.first))
 
     def could(self, stage: Stage, view: View) -> bool:
-        return len(view.doomed) < self.per_cycle
+        return len(view.chosen_victims) < self.per_cycle
 
-    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
         """Whom to stop, by the way that delays others least."""
-        holders, now = view.holders, view.now
-        needs_s = float(self._needs_s(np.array([view.line.slot[stage.id]]), view)[0])
-        slots = holders.alike(stage.priority, self.budget, now)
-        slots = slots[np.isin(slots, holders.of(self._yielding(stage, view), now))]
-        delays_s = needs_s + holders.again_s[slots] + np.maximum(now - holders.saved_at[slots], 0.0)
-        left_s = holders.left_s(now)[slots]
-        may = (left_s > self.factor * delays_s) & ~holders.is_spared[slots]
+        victim_index, now = view.victim_index, view.now
+        needs_s = float(self._needs_s(np.array([view.pending.slot[stage.id]]), view)[0])
+        slots = victim_index.alike(stage.priority, self.budget, now)
+        slots = slots[np.isin(slots, victim_index.of(self._yielding(stage, view), now))]
+        delays_s = needs_s + victim_index.again_s[slots] + np.maximum(now - victim_index.saved_at[slots], 0.0)
+        left_s = victim_index.left_s(now)[slots]
+        may = (left_s > self.factor * delays_s) & ~victim_index.is_spared[slots]
         slots, delays_s, left_s = slots[may], delays_s[may], left_s[may]
         # Who would have been done nearly as soon costs more than who takes long.
         costs = delays_s * (1.0 + delays_s / left_s)
         best: tuple[float, Eviction] | None = None
-        for way in ways if len(slots) else ():
-            found = cheapest(stage, way, slots, costs, wait_s / self.factor, self.look, view)
-            if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
+        for feasible in feasible_sets if len(slots) else ():
+            found = cheapest(stage, feasible, slots, costs, wait_s / self.factor, self.look, view)
+            if found is None or len(found[1]) + len(view.chosen_victims) > self.per_cycle:
                 continue
             placement, victims = found
-            cost_of = {one.id: cost for one, cost in zip(holders.stages[slots], costs.tolist(), strict=True)}
+            cost_of = {one.id: cost for one, cost in zip(victim_index.stages[slots], costs.tolist(), strict=True)}
             cost = sum(cost_of[one.id] for one in victims)
             start = now + max(one.grace_s for one in victims)
-            gain = price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, start - now)
+            gain = price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, start - now)
             prices = tuple(price.price(one, now) for one in victims)
             if self.factor * cost > wait_s or gain < sum(prices) or (best is not None and cost >= best[0]):
                 continue
-            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
-            best = (cost, Eviction(Option(way, start, start + length, placement), victims, prices, gain))
+            length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+            best = (cost, Eviction(Option(feasible, start, start + length, placement), victims, prices, gain))
         return best[1] if best else None
 
     def _needs_s(self, slots: Column, view: View) -> Column:
-        """How long these slots of the line still need, in the middle."""
-        line = view.line
-        found: Column = line.p50_s[slots].copy()
-        again = np.flatnonzero(line.attained_device_s[slots] > 0)
+        """How long these slots of the pending table still need, in the middle."""
+        pending = view.pending
+        found: Column = pending.p50_s[slots].copy()
+        again = np.flatnonzero(pending.attained_device_s[slots] > 0)
         if len(again):
             some = slots[again]
-            ran_s = line.attained_device_s[some] / [width(line.stages[slot]) for slot in some]
-            found[again] = middle_left_s(line.p50_s[some] + ran_s, line.p90_s[some] + ran_s, ran_s)
+            ran_s = pending.attained_device_s[some] / [width(pending.stages[slot]) for slot in some]
+            found[again] = middle_left_s(pending.p50_s[some] + ran_s, pending.p90_s[some] + ran_s, ran_s)
         return found
 
     def _yielding(self, stage: Stage, view: View) -> list[str]:

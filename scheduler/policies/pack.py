@@ -9,7 +9,7 @@ import numpy as np
 from scheduler.core.model.types import Grant, Node
 from scheduler.core.resources.speed import worth
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -22,6 +22,6 @@ class Pack:
         left = sum(worth(device, max(0, view.ledger.free(device.id)[0])) for device in node.devices)
         return -(left - sum(worth(view.ledger.devices[one.device], one.milli) for one in grants))
 
-    def scores(self, way: Way, rows: np.ndarray, view: View) -> Column:
+    def scores(self, feasible: FeasibleSet, rows: np.ndarray, view: View) -> Column:
         """What this request would take is the same everywhere on one sort of device, so only what is free counts."""
-        return -view.ledger.worth_left(way.places.nodes[rows])
+        return -view.ledger.worth_left(feasible.places.nodes[rows])

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 _RATES: Final = ("bf16_tflops", "fp16_tflops", "fp32_tflops")
@@ -23,29 +23,29 @@ class Power:
     One who sleeps gets work only where nobody awake fits.
     """
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """4 for being awake, 2 for being in use, up to 1 for work per watt."""
         fleet = view.ledger.fleet
-        nodes = way.places.nodes[rows]
+        nodes = feasible.places.nodes[rows]
         awake = np.array([fleet.nodes[node].awake for node in nodes.tolist()], dtype=np.float64)
         facts = room.columns(fleet)
         in_use = np.zeros(len(rows), dtype=np.bool_)
         for kind in facts.kinds:
             in_use |= room.free(view, nodes, kind).sum(axis=1) < facts.size(kind)[nodes]
-        return 4.0 * awake + 2.0 * in_use + _per_watt(way, rows, fleet)
+        return 4.0 * awake + 2.0 * in_use + _per_watt(feasible, rows, fleet)
 
 
-def _per_watt(way: Way, rows: Rows, fleet: Fleet) -> Rates:
+def _per_watt(feasible: FeasibleSet, rows: Rows, fleet: Fleet) -> Rates:
     """Work per watt of the first accelerator of each place, beside the best of all that the request fits."""
-    ask = next((i for i, one in enumerate(way.alternative.asks) if one.kind != "cpu"), None)
+    ask = next((i for i, one in enumerate(feasible.alternative.asks) if one.kind != "cpu"), None)
     if ask is None:
         return np.zeros(len(rows))
     known: dict[tuple[str, str], float] = {}
-    for row in np.unique(way.rows[ask][:, 0]).tolist():
+    for row in np.unique(feasible.rows[ask][:, 0]).tolist():
         device = fleet.devices[row]
         rate = next((device.features[name] for name in _RATES if device.features.get(name)), 0.0)
         watts = device.features.get("watts", 0.0)
         known.setdefault((device.vendor, device.model), rate / watts if watts > 0 else 0.0)
     best = max(known.values(), default=0.0) or 1.0
-    first = [fleet.devices[row] for row in way.rows[ask][rows, 0].tolist()]
+    first = [fleet.devices[row] for row in feasible.rows[ask][rows, 0].tolist()]
     return np.array([known[one.vendor, one.model] / best for one in first])

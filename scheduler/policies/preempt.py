@@ -9,7 +9,7 @@ from scheduler.core.model.types import Stage
 from scheduler.core.planning.victims import cheapest
 from scheduler.core.ports import Eviction
 from scheduler.core.resources import price
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, View
 
 
@@ -31,20 +31,20 @@ class Preempt:
         """Whether there is anybody of a lower priority, and not too many were stopped already."""
         if stage.priority <= view.least_priority:
             return False
-        below = view.holders.below(stage.priority, self.budget, view.now)
-        return len(view.doomed) < self.per_cycle and len(below) > 0
+        below = view.victim_index.below(stage.priority, self.budget, view.now)
+        return len(view.chosen_victims) < self.per_cycle and len(below) > 0
 
-    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
         """The best eviction over all ways, or ``None`` where none gains more than it costs."""
         best: tuple[float, Eviction] | None = None
-        if len(view.doomed) >= self.per_cycle:
+        if len(view.chosen_victims) >= self.per_cycle:
             return None
-        slots = view.holders.below(stage.priority, self.budget, view.now)
-        costs = view.holders.prices(slots, view.now)
-        for way in ways:
-            devices = price.breadth(way.alternative, stage.nodes)
+        slots = view.victim_index.below(stage.priority, self.budget, view.now)
+        costs = view.victim_index.prices(slots, view.now)
+        for feasible in feasible_sets:
+            devices = price.breadth(feasible.alternative, stage.nodes)
             most = price.gain(stage.priority, devices, wait_s, 0.0) + price.relief(view, stage, 0, wait_s)
-            found = cheapest(stage, way, slots, costs, most / self.factor, self.look, view)
+            found = cheapest(stage, feasible, slots, costs, most / self.factor, self.look, view)
             if found is None:
                 continue
             placement, victims = found
@@ -53,11 +53,11 @@ class Preempt:
             gain = price.gain(stage.priority, devices, wait_s, delay_s)
             above = max(victim.priority for victim in victims)
             gain += price.relief(view, stage, above, max(wait_s - delay_s, 0.0))
-            if gain < self.factor * sum(prices) or len(victims) + len(view.doomed) > self.per_cycle:
+            if gain < self.factor * sum(prices) or len(victims) + len(view.chosen_victims) > self.per_cycle:
                 continue
             start = view.now + delay_s
-            length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
-            eviction = Eviction(Option(way, start, start + length, placement), victims, prices, gain)
+            length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+            eviction = Eviction(Option(feasible, start, start + length, placement), victims, prices, gain)
             if best is None or gain - sum(prices) > best[0]:
                 best = (gain - sum(prices), eviction)
         return best[1] if best else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.core.model.types import Running, Stage
-from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.view import View, grants_of
 
 
@@ -27,9 +27,9 @@ class Priority:
     def order(self, stage: Stage, view: View) -> float:
         return max(float(stage.priority), self.cap - 1.0) if stage.id in view.guaranteed else float(stage.priority)
 
-    def orders(self, line: Line, view: View) -> Column:
-        found = line.priority.astype(np.float64)
-        at = [line.slot[name] for name in view.guaranteed if name in line.slot]
+    def orders(self, pending: PendingTable, view: View) -> Column:
+        found = pending.priority.astype(np.float64)
+        at = [pending.slot[name] for name in view.guaranteed if name in pending.slot]
         found[at] = np.maximum(found[at], self.cap - 1.0)
         return found
 
@@ -38,24 +38,24 @@ class Priority:
         left, found = self.guarantee * view.size(pool), set[str]()
         if left <= 0.0:
             return found
-        holders, line = view.holders, view.line
-        began = holders.stages[(holders.node >= 0) & (holders.waited_s > self.patience_s)].tolist()
+        victim_index, pending = view.victim_index, view.pending
+        began = victim_index.stages[(victim_index.node >= 0) & (victim_index.waited_s > self.patience_s)].tolist()
         mine = {one.id: one for one in began if one.pool == pool and one.priority < self.cap}
         for one in sorted(mine.values(), key=lambda one: (one.started_at, one.id)):
             if left > 0.0:
                 found.add(one.id)
                 left -= view.charge(grants_of(one))
-        slots = np.flatnonzero(line.is_used & (line.eligible_at < view.now - self.patience_s))
+        slots = np.flatnonzero(pending.is_used & (pending.eligible_at < view.now - self.patience_s))
         if not len(slots):
             return found
-        inside = line.is_used & (line.pool == line.pools.index(pool)) & ~line.is_gated
-        top = min(float(line.priority[inside].max(initial=0.0)), self.cap)
-        slots = slots[inside[slots] & (line.priority[slots] < top)]
-        for slot in slots[np.lexsort((line.number[slots], line.eligible_at[slots]))].tolist():
-            stage: Stage = line.stages[slot]
+        inside = pending.is_used & (pending.pool == pending.pools.index(pool)) & ~pending.is_gated
+        top = min(float(pending.priority[inside].max(initial=0.0)), self.cap)
+        slots = slots[inside[slots] & (pending.priority[slots] < top)]
+        for slot in slots[np.lexsort((pending.number[slots], pending.eligible_at[slots]))].tolist():
+            stage: Stage = pending.stages[slot]
             if left <= 0.0 and found:
                 break
-            if view.shape(stage).impossible is None:
+            if view.request_class(stage).impossible is None:
                 found.add(stage.id)
                 left -= view.charge_of(stage)
         return found

@@ -8,7 +8,7 @@ from scheduler.core.model.types import Quota as Right
 from scheduler.core.model.types import Reason, Stage
 from scheduler.core.resources.holdings import amount
 from scheduler.core.resources.match import matches
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -17,9 +17,9 @@ class Quota:
     """Counts what a project holds of each kind and model of device against its rights to them (Kueue's words). A right
     without a nominal is without limit: it refuses nothing, lends nothing and borrows nothing."""
 
-    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
+    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
         for right in view.rights.of(stage.project):
-            if right.nominal_milli is not None and (asked := asks(stage, way, right, view)):
+            if right.nominal_milli is not None and (asked := asks(stage, feasible, right, view)):
                 reason = self._judge(right, right.nominal_milli, asked, view)
                 if reason:
                     return reason
@@ -52,15 +52,15 @@ class Quota:
         return max(0, free)
 
 
-def asks(stage: Stage, way: Way, right: Right, view: View) -> int:
+def asks(stage: Stage, feasible: FeasibleSet, right: Right, view: View) -> int:
     """What the stage asks of what a right covers, in the unit of the right; at most, where a way has several models."""
     asked = 0
-    for ask in way.alternative.asks:
+    for ask in feasible.alternative.asks:
         if ask.kind != right.kind:
             continue
         share = ask.count * ask.milli
         if right.model or right.normalised:
-            samples = (view.fleet.sample(code) for code in way.classes)
+            samples = (view.fleet.sample(code) for code in feasible.classes)
             devices = (device for node in samples for device in node.devices if matches(ask, device))
             share = max((amount(right, device, share) for device in devices), default=0)
         asked += share * stage.nodes

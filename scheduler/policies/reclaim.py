@@ -14,7 +14,7 @@ from scheduler.core.resources import price
 from scheduler.core.resources.holdings import amount
 from scheduler.core.resources.match import grant
 from scheduler.core.resources.speed import deciding
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, View, grants_of
 from scheduler.policies.quota import asks
 
@@ -36,7 +36,7 @@ class Reclaim:
 
     def could(self, stage: Stage, view: View) -> bool:
         """Whether its project is within its right, and somebody of its cohort beyond theirs."""
-        if len(view.doomed) >= self.per_cycle or view.now - stage.eligible_at < self.patience_s:
+        if len(view.chosen_victims) >= self.per_cycle or view.now - stage.eligible_at < self.patience_s:
             return False
         for right in view.rights.of(stage.project):
             is_within = right.nominal_milli is not None and view.held.of(right) < right.nominal_milli
@@ -44,31 +44,34 @@ class Reclaim:
                 return True
         return False
 
-    def victims(self, stage: Stage, ways: Sequence[Way], wait_s: float, view: View) -> Eviction | None:
+    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
         """Who must give back, for the way that loses least; ``None`` where the project has no right to more."""
         best: tuple[float, Eviction] | None = None
-        for way in ways:
-            right = self._own(stage, way, view)
-            found = self._choose(stage, way, right, view) if right else None
-            if found is None or len(found[1]) + len(view.doomed) > self.per_cycle:
+        for feasible in feasible_sets:
+            right = self._own(stage, feasible, view)
+            found = self._choose(stage, feasible, right, view) if right else None
+            if found is None or len(found[1]) + len(view.chosen_victims) > self.per_cycle:
                 continue
             placement, victims = found
             prices = tuple(price.price(one, view.now) for one in victims)
             if best is None or sum(prices) < best[0]:
                 start = view.now + max(one.grace_s for one in victims)
-                length = view.length_s(stage, way, view.profile(stage.pool).plan_with)
+                length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
                 gain = max(
-                    sum(prices), price.gain(stage.priority, price.breadth(way.alternative, stage.nodes), wait_s, 0)
+                    sum(prices), price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, 0)
                 )
-                best = (sum(prices), Eviction(Option(way, start, start + length, placement), victims, prices, gain))
+                best = (
+                    sum(prices),
+                    Eviction(Option(feasible, start, start + length, placement), victims, prices, gain),
+                )
         return best[1] if best else None
 
-    def _own(self, stage: Stage, way: Way, view: View) -> Quota | None:
+    def _own(self, stage: Stage, feasible: FeasibleSet, view: View) -> Quota | None:
         """By what right the stage may take back what it needs here, where it would fit into what is nominally its
         project's by all rights to the accelerators of this way (to the cores, where it needs none)."""
-        kind = next((ask.kind for ask in way.alternative.asks if ask.kind != "cpu"), "cpu")
+        kind = next((ask.kind for ask in feasible.alternative.asks if ask.kind != "cpu"), "cpu")
         rights = [one for one in view.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
-        mine = [(one, asked) for one in rights if (asked := asks(stage, way, one, view))]
+        mine = [(one, asked) for one in rights if (asked := asks(stage, feasible, one, view))]
         if not all(view.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):
             return None
         # The narrowest: what is lent of a model is taken back from who holds that model.
@@ -84,23 +87,27 @@ class Reclaim:
                 beyond[one.project] = more
         return beyond
 
-    def _choose(self, stage: Stage, way: Way, right: Quota, view: View) -> tuple[Placement, tuple[Running, ...]] | None:
+    def _choose(
+        self, stage: Stage, feasible: FeasibleSet, right: Quota, view: View
+    ) -> tuple[Placement, tuple[Running, ...]] | None:
         beyond = self._borrowers(right, view)
         if not beyond:
             return None
-        lines, on_node = self._promising(stage, way, beyond, view)
+        lines, on_node = self._promising(stage, feasible, beyond, view)
         mark = view.ledger.checkpoint()
         left, chosen, victims = dict(beyond), [], dict[str, Running]()
         try:
             for line in lines:
-                needed = self._least(way, line, on_node.get(int(way.places.nodes[line]), []), left, right, view)
+                needed = self._least(
+                    feasible, line, on_node.get(int(feasible.places.nodes[line]), []), left, right, view
+                )
                 if needed is None:
                     continue
                 victims.update((one.id, one) for one in needed)
-                rank = grant(way.alternative.asks, way.places[line], view.ledger)
+                rank = grant(feasible.alternative.asks, feasible.places[line], view.ledger)
                 assert rank is not None, "it was just made to fit"
                 view.ledger.claim(rank)
-                chosen.append((way.places[line].node.id, rank))
+                chosen.append((feasible.places[line].node.id, rank))
                 if len(chosen) == stage.nodes:
                     break
         finally:
@@ -108,42 +115,44 @@ class Reclaim:
         if len(chosen) < stage.nodes or not victims:
             return None
         nodes, ranks = tuple(node for node, _ in chosen), tuple(rank for _, rank in chosen)
-        return Placement(way.alternative.index, nodes, ranks), tuple(victims[name] for name in sorted(victims))
+        return Placement(feasible.alternative.index, nodes, ranks), tuple(victims[name] for name in sorted(victims))
 
     def _promising(
-        self, stage: Stage, way: Way, beyond: Mapping[str, int], view: View
+        self, stage: Stage, feasible: FeasibleSet, beyond: Mapping[str, int], view: View
     ) -> tuple[list[int], dict[int, list[Running]]]:
         """The places where least would be lost for each device given back, first those where nothing would; and who
         could be stopped on each node."""
-        holders, nodes = view.holders, way.places.nodes
-        slots = holders.of(beyond, view.now)
-        view.refresh(way, view.profile(stage.pool))
+        victim_index, nodes = view.victim_index, feasible.places.nodes
+        slots = victim_index.of(beyond, view.now)
+        view.refresh(feasible, view.profile(stage.pool))
         count = len(view.fleet.nodes)
-        at = deciding(way.alternative.asks)
-        need = way.alternative.asks[at].count * way.alternative.asks[at].milli
-        gives = np.bincount(holders.node[slots], holders.gives[slots], count)
+        at = deciding(feasible.alternative.asks)
+        need = feasible.alternative.asks[at].count * feasible.alternative.asks[at].milli
+        gives = np.bincount(victim_index.node[slots], victim_index.gives[slots], count)
         rate = np.full(count, np.inf)
         np.minimum.at(
-            rate, holders.node[slots], holders.prices(slots, view.now) / np.maximum(holders.gives[slots], 1.0)
+            rate,
+            victim_index.node[slots],
+            victim_index.prices(slots, view.now) / np.maximum(victim_index.gives[slots], 1.0),
         )
-        free = np.maximum(view.ledger.milli[way.rows[at]], 0).sum(axis=1)
-        cost = np.where(way.fits, 0.0, np.where(free + gives[nodes] >= need, rate[nodes], np.inf))
+        free = np.maximum(view.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
+        cost = np.where(feasible.fits, 0.0, np.where(free + gives[nodes] >= need, rate[nodes], np.inf))
         found = np.flatnonzero(np.isfinite(cost))
         lines = found[np.argsort(cost[found], kind="stable")][: self.look * stage.nodes].tolist()
         chosen = {int(nodes[line]) for line in lines}
         on_node: dict[int, list[Running]] = {}
-        for slot in slots[np.isin(holders.node[slots], list(chosen))].tolist():
-            one: Running = holders.stages[slot]
+        for slot in slots[np.isin(victim_index.node[slots], list(chosen))].tolist():
+            one: Running = victim_index.stages[slot]
             if not any(policy.protects(one, view) for policy in view.profile(one.pool).protects):
-                on_node.setdefault(int(holders.node[slot]), []).append(one)
+                on_node.setdefault(int(victim_index.node[slot]), []).append(one)
         return lines, on_node
 
     def _least(
-        self, way: Way, line: int, running: list[Running], left: dict[str, int], right: Quota, view: View
+        self, feasible: FeasibleSet, line: int, running: list[Running], left: dict[str, int], right: Quota, view: View
     ) -> list[Running] | None:
         """The borrowers of one place without which the asks fit, cheapest first; nothing is changed where none would
         do. What they give back is taken off ``left``, and stays released in the ledger."""
-        asks, place = way.alternative.asks, way.places[line]
+        asks, place = feasible.alternative.asks, feasible.places[line]
         if grant(asks, place, view.ledger) is not None:
             return []
         mark, before = view.ledger.checkpoint(), dict(left)

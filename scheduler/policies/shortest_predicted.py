@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.model.types import Stage
 from scheduler.core.resources.service import OVERRUN_SHARE, predicted_left_s, width
-from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.view import View
 
 
@@ -25,8 +25,8 @@ class ShortestPredicted:
     def order(self, stage: Stage, view: View) -> float:
         return -predicted_left_s(stage, view) * float(width(stage) ** self.breadth)
 
-    def orders(self, line: Line, view: View) -> Column:
-        widths = np.array([width(shape) for shape, _ in line.kins] or [1.0])[line.kin]
-        overrun_s = OVERRUN_SHARE * line.attained_device_s / widths
-        left_s: Column = np.maximum(np.maximum(line.p50_s, overrun_s), 1.0)
+    def orders(self, pending: PendingTable, view: View) -> Column:
+        widths = np.array([width(request) for request, _ in pending.tiers] or [1.0])[pending.tier]
+        overrun_s = OVERRUN_SHARE * pending.attained_device_s / widths
+        left_s: Column = np.maximum(np.maximum(pending.p50_s, overrun_s), 1.0)
         return -left_s * widths**self.breadth

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -17,11 +17,11 @@ class Spread:
     """For services and for work that shares memory bandwidth or a network card: the node with the largest free share of
     the kind of device that is asked for. It breaks into every node; large gangs then find no whole one."""
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """The free share, from 0 to 1."""
         columns = room.columns(view.ledger.fleet)
-        nodes = way.places.nodes[rows]
-        kinds = room.asked_kinds(way) or ("cpu",)
+        nodes = feasible.places.nodes[rows]
+        kinds = room.asked_kinds(feasible) or ("cpu",)
         share = np.zeros(len(rows))
         for kind in kinds:
             share += room.free(view, nodes, kind).sum(axis=1) / np.maximum(columns.size(kind)[nodes], 1)

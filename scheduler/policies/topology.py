@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -22,16 +22,16 @@ class Topology:
     near its devices.
     """
 
-    def scores(self, way: Way, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """1 where all devices of each ask are together, less where they are not."""
         facts = room.columns(view.ledger.fleet)
         together, asks = np.zeros(len(rows)), 0
         if (facts.numa < 0).all() and (facts.group < 0).all():
             return together
-        for i, ask in enumerate(way.alternative.asks):
+        for i, ask in enumerate(feasible.alternative.asks):
             if ask.kind == "cpu" or ask.count < 2:
                 continue
-            taken = room.taken(way, i, rows, view)[0]
+            taken = room.taken(feasible, i, rows, view)[0]
             group, numa = facts.group[taken], facts.numa[taken]
             place = np.where((group >= 0).any(axis=1, keepdims=True), group, numa)
             together += (place == place[:, :1]).all(axis=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.core.model.types import Reason, Stage
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -13,7 +13,7 @@ from scheduler.core.world.view import View
 class UserLimit:
     """Counts what a user runs in the pool, with what starts in this cycle. Without a limit everybody passes."""
 
-    def admit(self, stage: Stage, way: Way, view: View) -> Reason | None:
+    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
         pool = view.pools.get(stage.pool)
         if pool is None or pool.user_limit is None:
             return None

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.lateness import Kin, everybody, kin
+from scheduler.core.model.lateness import PromiseClass, everybody, promise_class
 from scheduler.core.model.types import Promise, Stage
 from scheduler.predict.evidence import product_limit
 
@@ -38,7 +38,7 @@ class _Open:
 
     start_at: float
     late_at: float
-    kins: tuple[Kin, Kin]
+    classes: tuple[PromiseClass, PromiseClass]
 
 
 @dataclass(slots=True)
@@ -54,15 +54,15 @@ class Lateness:
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
-        self._records: dict[Kin, _Record] = {}
-        self._known: dict[Kin, float] = {}
+        self._records: dict[PromiseClass, _Record] = {}
+        self._known: dict[PromiseClass, float] = {}
         self._stale = False
         self._read_at = float("-inf")
 
     def promised(self, stage: Stage, promise: Promise) -> None:
         """The stage was given its first promise."""
-        kins = (kin(stage), everybody(stage.pool))
-        self._open.setdefault(stage.id, _Open(promise.start_at, promise.late_at, kins))
+        classes = (promise_class(stage), everybody(stage.pool))
+        self._open.setdefault(stage.id, _Open(promise.start_at, promise.late_at, classes))
 
     def began(self, names: Iterable[str], now: float) -> None:
         """These stages begin now."""
@@ -72,7 +72,7 @@ class Lateness:
                 continue
             self._stale = True
             missed = now > one.late_at + 1.0
-            for key in one.kins:
+            for key in one.classes:
                 record = self._records.setdefault(key, _Record())
                 record.late_s.append(now - one.start_at)
                 record.aim = min(max(record.aim + _RATE * (SHARE - 1.0 + missed), SHARE), _MOST)
@@ -82,12 +82,12 @@ class Lateness:
         for name in [name for name in self._open if name not in waiting]:
             del self._open[name]
 
-    def slack(self, now: float) -> Mapping[Kin, float]:
-        """By how many seconds after their point promises should end, where enough of their kin are known."""
+    def slack(self, now: float) -> Mapping[PromiseClass, float]:
+        """By how many seconds after their point promises should end, where enough of their class are known."""
         if self._stale and now - self._read_at >= _EVERY_S:
-            waits: dict[Kin, list[float]] = {}
+            waits: dict[PromiseClass, list[float]] = {}
             for one in self._open.values():
-                for key in one.kins:
+                for key in one.classes:
                     waits.setdefault(key, []).append(now - one.start_at)
             self._known = {
                 key: _quantile(record.late_s, waits.get(key, []), record.aim)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.explain.announced import LEAST_S, horizon
-from scheduler.core.model.lateness import Kin, everybody
+from scheduler.core.model.lateness import PromiseClass, everybody
 from scheduler.core.model.types import Expected, Stage, Turnout
 from scheduler.predict.evidence import product_limit
 
@@ -56,13 +56,13 @@ def first(stage: Stage, expected: Expected) -> Announced:
     return Announced(stage.pool, expected.since, expected.at, expected.low_at, expected.high_at, expected.known)
 
 
-def turnouts(known: Iterable[Announced], now: float) -> Mapping[Kin, Turnout]:
+def turnouts(known: Iterable[Announced], now: float) -> Mapping[PromiseClass, Turnout]:
     """What became of announced starts, by pool and by pool and horizon; ``known`` in the order in which they began."""
-    by_kin: dict[Kin, list[Announced]] = {}
+    by_class: dict[PromiseClass, list[Announced]] = {}
     for one in known:
         for key in (everybody(one.pool), (one.pool, horizon(one.at - one.since))):
-            by_kin.setdefault(key, []).append(one)
-    return {key: _turnout(some, now) for key, some in sorted(by_kin.items())}
+            by_class.setdefault(key, []).append(one)
+    return {key: _turnout(some, now) for key, some in sorted(by_class.items())}
 
 
 def _turnout(some: Sequence[Announced], now: float) -> Turnout:
@@ -92,7 +92,7 @@ class Starts:
     def __init__(self) -> None:
         self._open: dict[str, Announced] = {}
         self._done: deque[Announced] = deque(maxlen=4 * WINDOW)
-        self._known: Mapping[Kin, Turnout] = {}
+        self._known: Mapping[PromiseClass, Turnout] = {}
         self._stale, self._read_at = False, float("-inf")
 
     def announce(self, stage: Stage, expected: Expected) -> None:
@@ -112,7 +112,7 @@ class Starts:
         for name in [name for name in self._open if name not in waiting]:
             del self._open[name]
 
-    def known(self, now: float) -> Mapping[Kin, Turnout]:
+    def known(self, now: float) -> Mapping[PromiseClass, Turnout]:
         """What became of those that were announced."""
         if self._stale and now - self._read_at >= _EVERY_S:
             self._known = turnouts([*self._done, *self._open.values()], now)

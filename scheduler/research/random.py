@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.core.model.types import Stage
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 
@@ -19,10 +19,10 @@ class Random:
 
     seed: int = field(default=0, metadata={"range": (0, 2**32 - 1)})
 
-    def prefer(self, stage: Stage, way: Way, rows: Rows, view: View) -> Rates:
+    def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
         """From 0 to 1, evenly spread."""
         start = np.uint64(crc32(stage.id.encode(), self.seed)) << np.uint64(32)
-        mixed = (way.places.nodes[rows].astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (feasible.places.nodes[rows].astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)
         # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -100,5 +100,7 @@ class LearningWorld(World):
         )
 
 
-def _text(ways: tuple[Alternative, ...]) -> str:
-    return "|".join(" ".join(f"{ask.kind} {ask.count} {ask.milli}" for ask in way.asks) for way in ways)
+def _text(alternatives: tuple[Alternative, ...]) -> str:
+    return "|".join(
+        " ".join(f"{ask.kind} {ask.count} {ask.milli}" for ask in alternative.asks) for alternative in alternatives
+    )

@@ -13,11 +13,11 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Running, Snapshot
 from scheduler.core.planning.consolidate import advise
 from scheduler.profiles import named
-from tests.core.worlds import NOW, STEADY, node, running, stage, starts, think, way
+from tests.core.worlds import NOW, STEADY, alternative, node, running, stage, starts, think
 
 
 def going(number: int, on: str, gpu: int, **more: Any) -> Running:
-    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (way(1),)}
+    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(1),)}
     return running(number, {on: [f"gpu{gpu}"]}, **{"since": 600.0, "p50": 20_000.0, **saved, **more})
 
 

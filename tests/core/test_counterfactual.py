@@ -16,7 +16,7 @@ from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Alternative, Maintenance, Node, Pool, Project, Quota, Snapshot, Stage
 from scheduler.core.planning import engine
 from scheduler.profiles import PROFILES, load, named
-from tests.core.worlds import NOW, STEADY, begun, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, alternative, begun, node, primary, running, stage, starts, think, waits
 
 HOUR = 3600.0
 DEFERRING = load("deferring", {**PROFILES["hybrid"], "policies": {"fair_share": {"defer_above": 1.0}, "gang": {}}})
@@ -85,7 +85,7 @@ def bare(name: str) -> Node:
 
 
 def in_image() -> Alternative:
-    return replace(way(1), image="registry.local/pytorch:2.9")
+    return replace(alternative(1), image="registry.local/pytorch:2.9")
 
 
 def evicting() -> Snapshot:
@@ -129,7 +129,7 @@ CASES = (
     Case("BundleUnavailable", lambda: world(stage(1, bundle_missing="it was deleted")), "bundle"),
     Case("ImageUnavailable", lambda: world(stage(1, image_missing="manifest unknown")), "image"),
     Case("ImageUnavailable", lambda: Snapshot((bare("a"),), (stage(1, alternatives=(in_image(),)),)), "no-image"),
-    Case("NoMatchingDevice", lambda: world(stage(1, alternatives=(way(1, model="B200"),))), "model"),
+    Case("NoMatchingDevice", lambda: world(stage(1, alternatives=(alternative(1, model="B200"),))), "model"),
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
     Case("DataResidency", away, "site"),
     Case("NodesAvoided", lambda: world(stage(1, avoid=("a",))), "avoid"),
@@ -242,9 +242,9 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
         case "nodes":
             fields = {"nodes": params["nodes"]}
         case "devices":
-            fields = {"alternatives": (way(params["count"]),)}
+            fields = {"alternatives": (alternative(params["count"]),)}
         case "model" | "no-image":
-            fields = {"alternatives": (way(1),)}
+            fields = {"alternatives": (alternative(1),)}
         case "limit":
             limit = params["limit_s"]
             estimate = one.estimate if not one.estimate.declared else declared(limit)

@@ -18,7 +18,7 @@ from scheduler.policies.fragmentation import Fragmentation
 from scheduler.policies.locality import Locality
 from scheduler.policies.power import Power
 from scheduler.profiles import named
-from tests.core.worlds import NOW, begun, node, stage, way
+from tests.core.worlds import NOW, alternative, begun, node, stage
 
 OWN = Profile(
     "own",
@@ -59,7 +59,7 @@ class Town:
     def _stage(self) -> Stage:
         self.number += 1
         dice, gpus = self.dice, self.dice.choice([1, 1, 2, 4])
-        either = (way(gpus, model="H100"), way(gpus, index=1, model="A100"))
+        either = (alternative(gpus, model="H100"), alternative(gpus, index=1, model="A100"))
         more: dict[str, Any] = dice.choice(
             [
                 {},

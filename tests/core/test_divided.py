@@ -13,7 +13,7 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Estimate, Grant, Node, Placement, Plan, Running, Snapshot, Stage
 from scheduler.core.resources.match import SMALLEST
 from scheduler.core.resources.speed import speed, speed_of
-from tests.core.worlds import GIB, NOW, begun, ended, node, running, stage, starts, think, waits, way
+from tests.core.worlds import GIB, NOW, alternative, begun, ended, node, running, stage, starts, think, waits
 
 H100 = partitions.tables()["h100-80gb"]
 
@@ -27,8 +27,8 @@ def divisible(name: str, gpus: int, table: str = "h100-80gb") -> Node:
 def asking(number: int, partition: str, gpus: int = 1, **more: object) -> Stage:
     memory = more.pop("memory", 0)
     milli = more.pop("milli", 1000)
-    ways = (way(gpus, milli=milli, memory=memory, partition=partition),)  # type: ignore[arg-type]
-    return stage(number, alternatives=ways, **more)
+    alternatives = (alternative(gpus, milli=milli, memory=memory, partition=partition),)  # type: ignore[arg-type]
+    return stage(number, alternatives=alternatives, **more)
 
 
 def made(one: Node, *parts: tuple[int, str]) -> Node:
@@ -76,7 +76,9 @@ def test_a_card_is_filled_with_partitions_and_the_next_one_waits() -> None:
 
 def test_who_asks_for_no_partition_gets_a_whole_card_and_none_that_is_divided() -> None:
     going = (holding(7, "a", "gpu0", 6, "1g.10gb"),)
-    world = Snapshot((divisible("a", 2),), (stage(1), stage(2), stage(3, alternatives=(way(1, milli=100),))), going)
+    world = Snapshot(
+        (divisible("a", 2),), (stage(1), stage(2), stage(3, alternatives=(alternative(1, milli=100),))), going
+    )
     plan = think(world, Profile("none", ()))
     check_layouts(world, plan)
     assert starts(plan)["s001"].placement.grants[0][0].device == "a/gpu1"
@@ -142,8 +144,8 @@ def test_the_timetable_promises_a_partition_when_its_slots_are_free_together() -
 
 
 def test_a_partition_is_slower_than_its_device_until_it_was_measured() -> None:
-    ways = (way(1, partition="1g.10gb", index=0), way(1, index=1, model="H100"))
-    work = stage(1, alternatives=ways, estimate=Estimate(1000.0, 1500.0))
+    alternatives = (alternative(1, partition="1g.10gb", index=0), alternative(1, index=1, model="H100"))
+    work = stage(1, alternatives=alternatives, estimate=Estimate(1000.0, 1500.0))
     world = Snapshot((divisible("a", 2),), (work,))
     whole = starts(think(world, "dynamic"))["s001"]
     assert whole.placement.alternative == 1, "a seventh of the card would finish seven times later"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Node, Plan, Reason, Running, Snapshot
-from tests.core.worlds import NOW, STEADY, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, alternative, node, primary, running, stage, starts, think, waits
 
 HOUR = 3600.0
 A = node("a", 1, labels={"rack": "r1", "site": "east"})
@@ -100,7 +100,7 @@ def warning(found: Node) -> Node:
 @pytest.mark.parametrize(("more", "moves"), [({}, 1), ({"avoid": ("b",)}, 0), ({"site": "east"}, 0)])
 def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, Any], moves: int) -> None:
     here, there = warning(node("a", 1, labels={"site": "east"})), node("b", 1, labels={"site": "west"})
-    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (way(1),)}
+    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(1),)}
     going = running(1, {"a": ["gpu0"]}, since=HOUR, p50=10 * HOUR, **saved, **more)
     assert len(think(Snapshot((here, there), (), (going,))).moves) == moves
 
@@ -108,6 +108,6 @@ def test_a_running_stage_moves_to_no_node_where_it_may_not_go(more: dict[str, An
 @pytest.mark.parametrize(("more", "grows"), [({}, True), ({"avoid": ("rack=r2",)}, False), ({"site": "east"}, True)])
 def test_an_elastic_stage_grows_onto_no_node_where_it_may_not_go(more: dict[str, Any], grows: bool) -> None:
     both = {"least_nodes": 1, "most_nodes": 2, "checkpoint_at": NOW - 5, "checkpoints": True, "saves_on_stop": True}
-    going = running(1, {"a": ["gpu0"]}, since=HOUR, p50=20 * HOUR, alternatives=(way(1),), **both, **more)
+    going = running(1, {"a": ["gpu0"]}, since=HOUR, p50=20 * HOUR, alternatives=(alternative(1),), **both, **more)
     plan = think(Snapshot((A, B), (), (going,)))
     assert [one.size for one in plan.resizes] == ([2] if grows else [])

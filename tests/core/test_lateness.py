@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from scheduler.core.model.lateness import everybody, kin, slack_s
+from scheduler.core.model.lateness import everybody, promise_class, slack_s
 from scheduler.core.model.types import Placement, Promise, Snapshot
 from scheduler.predict.lateness import ENOUGH, Lateness
 from tests.core.worlds import NOW, node, running, stage, think, waits
@@ -27,7 +27,7 @@ def told(late_s: list[float], late_at: float = 1e12) -> Lateness:
 
 def test_a_range_ends_where_nine_of_ten_of_the_latest_promises_were_kept() -> None:
     known = told([float(late) for late in range(100)])
-    assert known.slack(1e6)[kin(stage(1))] == 90
+    assert known.slack(1e6)[promise_class(stage(1))] == 90
 
 
 def test_too_few_say_nothing() -> None:
@@ -40,7 +40,7 @@ def test_who_waits_beyond_the_point_is_later_than_so() -> None:
     known = told([10.0] * ENOUGH)
     for number in range(100, 120):
         known.promised(stage(number), promise(f"s{number:03}", 50_000.0))
-    assert known.slack(51_000.0)[kin(stage(1))] >= 1000
+    assert known.slack(51_000.0)[promise_class(stage(1))] >= 1000
 
 
 def test_who_left_the_queue_otherwise_says_nothing() -> None:
@@ -48,7 +48,7 @@ def test_who_left_the_queue_otherwise_says_nothing() -> None:
     for number in range(100, 120):
         known.promised(stage(number), promise(f"s{number:03}", 50_000.0))
     known.forget({})
-    assert known.slack(51_000.0)[kin(stage(1))] == 10
+    assert known.slack(51_000.0)[promise_class(stage(1))] == 10
 
 
 def test_wide_gangs_have_a_count_of_their_own_and_others_have_that_of_all() -> None:
@@ -80,7 +80,7 @@ def test_nine_of_ten_are_kept_although_times_change() -> None:
 def test_the_engine_makes_ranges_from_what_it_is_told() -> None:
     going = running(7, {"a": ["gpu0"]}, since=0, p50=100, p90=250)
     snap = Snapshot((node("a", 1),), (stage(1),), (going,))
-    seen = {kin(stage(1)): 900.0}
+    seen = {promise_class(stage(1)): 900.0}
     planned = waits(think(replace(snap, lateness=seen)))["s001"].planned
     assert (planned.start_at, planned.late_at) == (NOW + 100, NOW + 1000)
     assert waits(think(snap))["s001"].planned.late_at == NOW + 250, "the bad case of what runs, where nothing is known"

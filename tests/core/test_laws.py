@@ -12,7 +12,7 @@ from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.types import Device, Quota, Running, Snapshot, Stage
 from scheduler.core.world.view import View
 from scheduler.profiles import named
-from tests.core.worlds import GIB, NOW, STEADY, begun, ended, node, running, stage, think, way
+from tests.core.worlds import GIB, NOW, STEADY, alternative, begun, ended, node, running, stage, think
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
 
@@ -21,8 +21,10 @@ PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])
 def stages(draw: st.DrawFn, number: int) -> Stage:
     kind = draw(st.sampled_from(["gpu", "gpu", "npu"]))
     milli = draw(st.sampled_from([1000, 1000, 500, 250]))
-    first = way(draw(st.integers(0, 4)), draw(st.integers(1, 8)), kind=kind, milli=milli, memory=milli * GIB // 50)
-    second = way(0, draw(st.integers(1, 16)), index=1)
+    first = alternative(
+        draw(st.integers(0, 4)), draw(st.integers(1, 8)), kind=kind, milli=milli, memory=milli * GIB // 50
+    )
+    second = alternative(0, draw(st.integers(1, 16)), index=1)
     return stage(
         number,
         alternatives=(first, second) if draw(st.booleans()) else (first,),

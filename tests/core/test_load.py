@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.model.types import Node, Running, Snapshot
-from tests.core.worlds import NOW, node, running, stage, think, way
+from tests.core.worlds import NOW, alternative, node, running, stage, think
 
 HOUR = 3600.0
 
@@ -20,7 +20,7 @@ def loaded(name: str, load: float, gpus: int = 1) -> Node:
 
 def going(number: int, on: str, gpu: int = 0, **more: Any) -> Running:
     """A stage in the middle of ten hours, that saved its work 60 s ago."""
-    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (way(1),)}
+    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(1),)}
     return running(number, {on: [f"gpu{gpu}"]}, **{"since": HOUR, "p50": 10 * HOUR, **saved, **more})
 
 

@@ -14,7 +14,7 @@ from scheduler.core.model.types import Node, Plan, Snapshot, Stage
 from scheduler.core.planning import aside, engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
-from tests.core.test_stretch_stories import Story
+from tests.core.test_resize_stories import Story
 from tests.core.worlds import NOW, begun, check_laws, ended, node, running, stage, starts, think, waits
 
 PROFILES = st.sampled_from(["static", "dynamic", "hybrid", "fifo"])

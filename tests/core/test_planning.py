@@ -11,14 +11,14 @@ from scheduler.core.model.types import Pool, Snapshot
 from scheduler.core.planning import engine
 from scheduler.profiles import named
 from tests.core.test_laws import worlds
-from tests.core.worlds import NOW, check_laws, node, running, stage, starts, waits, way
+from tests.core.worlds import NOW, alternative, check_laws, node, running, stage, starts, waits
 
 BOTH = (Pool("default"), Pool("turns", "turns"))
 PROFILES = {"default": named("hybrid"), "turns": named("turns")}
 
 
 def test_each_pool_goes_by_its_own_mode() -> None:
-    runs = {"alternatives": (way(1),), "since": 4000.0, "p50": 90_000.0, "checkpoint_at": NOW - 1}
+    runs = {"alternatives": (alternative(1),), "since": 4000.0, "p50": 90_000.0, "checkpoint_at": NOW - 1}
     world = Snapshot(
         (node("a", 1), node("b", 1, pools=("turns",))),
         (stage(1, p50=80_000.0), stage(2, p50=60, pool="turns")),

@@ -10,7 +10,7 @@ from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.reasons import CATALOGUE, ranked, sentence
 from scheduler.core.model.types import Device, Plan, Pool, Quota, Reason, Snapshot
-from tests.core.worlds import NOW, begun, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, alternative, begun, node, primary, running, stage, starts, think, waits
 
 
 def reason(plan: Plan, code: str, stage_id: str = "s001") -> Reason:
@@ -56,7 +56,7 @@ def test_backoff_after_failure() -> None:
 
 
 def test_no_matching_device_is_also_refused_at_submission() -> None:
-    asked = stage(1, alternatives=(way(1, kind="npu"),))
+    asked = stage(1, alternatives=(alternative(1, kind="npu"),))
     plan = think(world(asked))
     assert primary(plan, "s001") == "NoMatchingDevice"
     assert "npu" in reason(plan, "NoMatchingDevice").params["asks"]
@@ -114,7 +114,7 @@ def test_an_unhealthy_device_makes_its_node_unavailable() -> None:
 
 def test_an_image_needs_a_node_with_a_container_engine() -> None:
     bare, equipped = node("a", 4, runs_images=False), node("b", 4)
-    asked = stage(1, alternatives=(replace(way(1), image="registry.local/pytorch:2.9"),))
+    asked = stage(1, alternatives=(replace(alternative(1), image="registry.local/pytorch:2.9"),))
     assert starts(think(Snapshot((bare, equipped), (asked,))))["s001"].placement.nodes == ("b",)
     plan = think(Snapshot((bare,), (asked,)))
     assert primary(plan, "s001") == "ImageUnavailable"
@@ -125,7 +125,7 @@ def test_an_image_needs_a_node_with_a_container_engine() -> None:
 
 
 def test_a_gang_needs_a_container_engine_on_each_of_its_nodes() -> None:
-    image = replace(way(1), image="registry.local/pytorch:2.9")
+    image = replace(alternative(1), image="registry.local/pytorch:2.9")
     nodes = (node("a", 4, runs_images=False), node("b", 4))
     plan = think(Snapshot(nodes, (stage(1, nodes=2, alternatives=(image,)), stage(2, nodes=2))))
     assert set(starts(plan)) == {"s002"}
@@ -133,8 +133,8 @@ def test_a_gang_needs_a_container_engine_on_each_of_its_nodes() -> None:
 
 
 def test_where_no_engine_is_another_way_without_an_image_is_taken() -> None:
-    ways = (replace(way(1), image="registry.local/pytorch:2.9"), way(1, index=1))
-    plan = think(Snapshot((node("a", 4, runs_images=False),), (stage(1, alternatives=ways),)))
+    alternatives = (replace(alternative(1), image="registry.local/pytorch:2.9"), alternative(1, index=1))
+    plan = think(Snapshot((node("a", 4, runs_images=False),), (stage(1, alternatives=alternatives),)))
     assert starts(plan)["s001"].placement.alternative == 1
 
 
@@ -157,7 +157,7 @@ def test_fragmented() -> None:
 
 
 def test_shares_of_several_devices_do_not_make_one() -> None:
-    half = stage(1, alternatives=(way(1, milli=600),))
+    half = stage(1, alternatives=(alternative(1, milli=600),))
     going = replace(running(7, {"a": ["gpu0", "gpu1"]}))
     grants = tuple(replace(one, milli=500) if "gpu" in one.device else one for one in going.placement.grants[0])
     going = replace(going, placement=replace(going.placement, grants=(grants,)))

@@ -15,13 +15,13 @@ from scheduler.core.model.types import Grant, Snapshot, Typical
 from scheduler.core.resources import match, topology
 from scheduler.core.world.view import View
 from scheduler.profiles import named
-from tests.core.worlds import NOW, node, stage, way
+from tests.core.worlds import NOW, alternative, node, stage
 
 SHARES = st.sampled_from([0, 100, 190, 470, 500, 1000])
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> tuple[View, room.Way]:
+def rooms(draw: st.DrawFn) -> tuple[View, room.FeasibleSet]:
     nodes = []
     for i in range(draw(st.integers(1, 3))):
         one = node(f"n{i}", draw(st.integers(0, 4)), 32, npus=draw(st.integers(0, 1)))
@@ -37,20 +37,20 @@ def rooms(draw: st.DrawFn) -> tuple[View, room.Way]:
             for device in one.devices
         )
         nodes.append(replace(one, devices=devices))
-    asked = way(draw(st.integers(1, 3)), 4, milli=draw(st.sampled_from([190, 500, 1000])))
+    asked = alternative(draw(st.integers(1, 3)), 4, milli=draw(st.sampled_from([190, 500, 1000])))
     view = View(Snapshot(tuple(nodes), (stage(1, alternatives=(asked,)),)), named("dynamic"), NOW)
     for device in view.fleet.devices:
         if device.kind != "cpu":
             view.ledger.occupy([Grant(device.id, draw(SHARES), 0)])
-    shape = view.shape(view.waiting["s001"])
-    for one in shape.ways:
+    request = view.request_class(view.waiting["s001"])
+    for one in request.feasible_sets:
         one.refresh(view.ledger)
-    return view, shape.ways[0] if shape.ways else None
+    return view, request.feasible_sets[0] if request.feasible_sets else None
 
 
 @given(rooms())
 @settings(max_examples=150, deadline=None)
-def test_the_room_left_is_what_the_engine_leaves(world: tuple[View, room.Way]) -> None:
+def test_the_room_left_is_what_the_engine_leaves(world: tuple[View, room.FeasibleSet]) -> None:
     view, asked = world
     rows = np.flatnonzero(asked.fits) if asked else np.zeros(0, dtype=np.int64)
     if not len(rows):
@@ -105,7 +105,7 @@ def test_fill_is_the_best_of_all_choices(sizes: list[int], gap: int) -> None:
 
 
 def test_the_typical_workload_counts_requests_and_forgets_who_asked() -> None:
-    share, whole, cpu = way(1, 2, milli=500), way(2, 8), way(0, 4)
+    share, whole, cpu = alternative(1, 2, milli=500), alternative(2, 8), alternative(0, 4)
     asked = [share, whole, share, cpu, share]
     usual = workload.typical(stage(i, alternatives=(one,), user=f"u{i}") for i, one in enumerate(asked))
     assert usual[0] == Typical("gpu", 1, 500, 2000, 0.6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduler.core.model.types import Estimate, Snapshot
-from tests.core.worlds import NOW, begun, ended, node, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, alternative, begun, ended, node, running, stage, starts, think, waits
 
 
 def test_static_gives_each_stage_a_time_and_devices_from_the_bad_case() -> None:
@@ -123,7 +123,7 @@ def test_the_timetable_is_as_deep_as_the_profile_says() -> None:
 def test_what_a_person_declares_means_the_fastest_device_that_is_there() -> None:
     """On a node without any GPU, ``expected: 20s`` is twenty seconds, however slow a CPU is beside a GPU."""
     said = Estimate(20.0, 30.0, "expected duration", declared=True)
-    wanted = stage(1, alternatives=(way(1), way(0, index=1)), estimate=said)
+    wanted = stage(1, alternatives=(alternative(1), alternative(0, index=1)), estimate=said)
     lasts = think(Snapshot((node("a", 0),), (wanted,)), "hybrid").starts[0].lasts
     assert (lasts.p50_s, lasts.p90_s) == (20.0, 30.0)
     measured = replace(wanted, estimate=Estimate(20.0, 30.0, "5 finished stages"))

@@ -43,7 +43,7 @@ def node(name: str, gpus: int = 0, cores: int = 32, *, npus: int = 0, model: str
     return Node(name, name, more.pop("state", NodeState.READY), more.pop("pools", ("default",)), tuple(devices), **more)
 
 
-def way(
+def alternative(
     gpus: int = 0, cores: float = 1, *, index: int = 0, milli: int = 1000, memory: int = 0, **ask: Any
 ) -> Alternative:
     """GPUs (or another kind) and CPU cores of one node."""
@@ -67,7 +67,7 @@ def stage(number: int, gpus: int = 1, **more: Any) -> Stage:
         "priority": 500,
         "submitted_at": NOW - 1000 + number,
         "eligible_at": NOW - 1000 + number,
-        "alternatives": (way(gpus),),
+        "alternatives": (alternative(gpus),),
         "estimate": Estimate(p50, more.pop("p90", 1.5 * p50)),
     }
     return Stage(**{**given, **more})

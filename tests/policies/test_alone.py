@@ -20,7 +20,7 @@ from scheduler.policies.priority import Priority
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim
 from scheduler.profiles import named
-from tests.core.worlds import NOW, STEADY, begun, node, primary, running, stage, starts, think, waits, way
+from tests.core.worlds import NOW, STEADY, alternative, begun, node, primary, running, stage, starts, think, waits
 
 
 def with_and_without(world: Snapshot, policy: object, timetable: str = "none") -> tuple[Plan, Plan]:
@@ -137,8 +137,8 @@ def test_pack_fills_what_is_in_use_and_spares_accelerators() -> None:
 
 
 def test_alternatives_waits_for_a_fast_device_where_that_ends_sooner() -> None:
-    ways = (way(0, 4, index=0), way(1, index=1))
-    world = Snapshot((node("a", 1),), (stage(1, alternatives=ways),), (running(7, {"a": ["gpu0"]}, since=95),))
+    alternatives = (alternative(0, 4, index=0), alternative(1, index=1))
+    world = Snapshot((node("a", 1),), (stage(1, alternatives=alternatives),), (running(7, {"a": ["gpu0"]}, since=95),))
     there, gone = with_and_without(world, Alternatives())
     assert (len(there.starts), len(gone.starts)) == (0, 1), "5 s until the GPU is free, and it is fifty times as fast"
     unhurried = replace(world, waiting=(replace(world.waiting[0], kind="generic"),))
@@ -159,7 +159,7 @@ def test_reclaim_takes_back_what_was_lent_and_no_more() -> None:
 
 def test_elastic_lets_stages_grow_and_give_back() -> None:
     sizes, saved = {"least_nodes": 1, "most_nodes": 2}, {"checkpoint_at": NOW - 5, "checkpoints": True}
-    grown = {"alternatives": (way(1),), **sizes, **saved}
+    grown = {"alternatives": (alternative(1),), **sizes, **saved}
     small = running(1, {"a": ["gpu0"]}, p50=9e4, since=600.0, **grown)
     there, gone = with_and_without(Snapshot((node("a", 1), node("b", 1)), (), (small,)), Elastic())
     assert [(one.was, one.size) for one in there.resizes] == [(1, 2)]

@@ -17,7 +17,7 @@ from scheduler.core.model.reasons import RANK
 from scheduler.core.model.types import Plan, Project, Quota, Snapshot
 from scheduler.core.planning import engine
 from scheduler.core.ports import ABILITIES
-from tests.core.worlds import NOW, check_laws, node, running, stage, way
+from tests.core.worlds import NOW, alternative, check_laws, node, running, stage
 
 FOUND = sorted([*policies.discover(), *policies.discover(policies.RESEARCH)])
 
@@ -29,8 +29,8 @@ def busy_world() -> Snapshot:
             stage(1, gpus=4),
             stage(2, nodes=2, gpus=2),
             stage(3, priority=1000, gpus=2),
-            stage(4, alternatives=(way(1), way(0, 4, index=1)), project="shop"),
-            stage(5, alternatives=(way(1, milli=250),)),
+            stage(4, alternatives=(alternative(1), alternative(0, 4, index=1)), project="shop"),
+            stage(5, alternatives=(alternative(1, milli=250),)),
         ),
         (running(7, {"a": ["gpu0", "gpu1"]}, priority=250, p50=9000), running(8, {"b": ["gpu0"]}, p50=500)),
         projects=(Project("lab", 1, 500), Project("shop", 1, 10)),

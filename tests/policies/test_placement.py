@@ -19,7 +19,7 @@ from scheduler.policies.power import Power
 from scheduler.policies.spread import Spread
 from scheduler.policies.topology import Topology
 from scheduler.research.random import Random
-from tests.core.worlds import node, running, stage, starts, think, waits, way
+from tests.core.worlds import alternative, node, running, stage, starts, think, waits
 
 
 def places(world: Snapshot, policy: object | None = None) -> dict[str, str]:
@@ -69,7 +69,7 @@ def test_random_takes_any_node_and_the_same_one_again() -> None:
 
 # Whole devices are usual; half of one fits on a gap of 600 and on a whole device.
 WHOLES = (Typical("gpu", 1, 1000, 1000, 0.9), Typical("gpu", 1, 500, 1000, 0.1))
-HALF = stage(1, alternatives=(way(1, milli=500),))
+HALF = stage(1, alternatives=(alternative(1, milli=500),))
 
 
 def test_fragmentation_breaks_no_whole_device_while_a_gap_fits() -> None:
@@ -80,14 +80,14 @@ def test_fragmentation_breaks_no_whole_device_while_a_gap_fits() -> None:
 
 def test_fragmentation_spares_the_cores_without_which_devices_are_of_no_use() -> None:
     heavy = (Typical("gpu", 1, 1000, 16_000, 1.0),)
-    world = Snapshot((node("a", 1, 16), node("b", 1, 32)), (stage(1, alternatives=(way(0, 8),)),))
+    world = Snapshot((node("a", 1, 16), node("b", 1, 32)), (stage(1, alternatives=(alternative(0, 8),)),))
     assert (places(usually(world, heavy), Fragmentation()), places(world)) == ({"s001": "b"}, {"s001": "a"})
 
 
 def test_fragmentation_counts_small_differences_as_equal() -> None:
     rare = (Typical("gpu", 1, 1000, 20_000, 0.02), Typical("gpu", 1, 1000, 40_000, 0.01))
     usual = (Typical("gpu", 1, 1000, 1000, 0.97), *rare)
-    world = Snapshot((node("a", 1, 20), node("b", 1, 40)), (stage(1, alternatives=(way(0, 4),)),))
+    world = Snapshot((node("a", 1, 20), node("b", 1, 40)), (stage(1, alternatives=(alternative(0, 4),)),))
     # On a, a request that is 2 % of all would no longer fit; on b one that is 1 %.
     assert places(usually(world, usual), Fragmentation(covers=1.0)) == {"s001": "a"}
     assert places(usually(world, usual), Fragmentation(covers=1.0, steps=0)) == {"s001": "b"}
@@ -95,17 +95,19 @@ def test_fragmentation_counts_small_differences_as_equal() -> None:
 
 def test_leftover_sends_many_cores_where_cores_are_plenty_before_they_run_out_elsewhere() -> None:
     usual = (Typical("gpu", 1, 1000, 6000, 0.5), Typical("gpu", 1, 1000, 10_000, 0.5))
-    world = Snapshot((node("a", 8, 64), node("b", 2, 64)), (stage(1, alternatives=(way(1, 12),)),))
+    world = Snapshot((node("a", 8, 64), node("b", 2, 64)), (stage(1, alternatives=(alternative(1, 12),)),))
     # On a, 52 cores would be left for 7 devices that want 56: one of them might stay idle. A modest one goes there.
     assert (places(usually(world, usual), Leftover()), places(world)) == ({"s001": "b"}, {"s001": "a"})
-    modest = replace(world, waiting=(stage(1, alternatives=(way(1, 2),)),), nodes=(node("a", 2, 64), node("b", 8, 64)))
+    modest = replace(
+        world, waiting=(stage(1, alternatives=(alternative(1, 2),)),), nodes=(node("a", 2, 64), node("b", 8, 64))
+    )
     assert places(usually(modest, usual), Leftover()) == {"s001": "b"}
 
 
 def test_leftover_puts_a_size_where_the_rest_is_still_of_use() -> None:
     usual = tuple(Typical("gpu", 1, milli, 1000, 0.25) for milli in (320, 470, 650, 1000))
     going = (holding(7, "a", "gpu0", 500), holding(8, "b", "gpu0", 680))
-    world = Snapshot((node("a", 1), node("b", 1)), (stage(1, alternatives=(way(1, milli=320),)),), going)
+    world = Snapshot((node("a", 1), node("b", 1)), (stage(1, alternatives=(alternative(1, milli=320),)),), going)
     # 500 are free on a, where 470 would fit; 320 on b, which it fills.
     assert (places(usually(world, usual), Leftover()), places(world)) == ({"s001": "b"}, {"s001": "a"})
 

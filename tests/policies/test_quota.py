@@ -14,7 +14,7 @@ from scheduler.core.resources.usage import Usage
 from scheduler.policies.gang import Gang
 from scheduler.policies.quota import Quota as QuotaPolicy
 from scheduler.policies.reclaim import Reclaim
-from tests.core.worlds import node, primary, running, stage, starts, think, way
+from tests.core.worlds import alternative, node, primary, running, stage, starts, think
 
 RIGHTS = Profile("rights", ((QuotaPolicy(), 1.0), (Gang(), 1.0), (Reclaim(), 1.0)))
 
@@ -53,8 +53,8 @@ def test_who_has_no_limit_has_borrowed_nothing() -> None:
 def test_a_quota_of_a_model_bounds_that_model_only() -> None:
     rights = (Quota("lab", "gpu", 1000, model="h100"),)
     asked = (
-        stage(1, alternatives=(way(1, model="H100"),)),
-        stage(2, alternatives=(way(1, model="H100"),)),
+        stage(1, alternatives=(alternative(1, model="H100"),)),
+        stage(2, alternatives=(alternative(1, model="H100"),)),
         *(stage(i) for i in (3, 4, 5)),
     )
     plan = think(Snapshot(FLEET, asked, quotas=rights), RIGHTS)
@@ -67,8 +67,8 @@ def test_a_quota_of_a_model_bounds_that_model_only() -> None:
 
 def test_a_normalised_quota_counts_what_devices_are_worth() -> None:
     rights = (Quota("lab", "gpu", 1000, normalised=True),)
-    fast = tuple(stage(i, alternatives=(way(1, model="H100"),)) for i in (1, 2))
-    slow = tuple(stage(i, alternatives=(way(1, model="T4"),)) for i in (3, 4, 5))
+    fast = tuple(stage(i, alternatives=(alternative(1, model="H100"),)) for i in (1, 2))
+    slow = tuple(stage(i, alternatives=(alternative(1, model="T4"),)) for i in (3, 4, 5))
     assert not starts(think(Snapshot(FLEET, fast, quotas=rights), RIGHTS)), "an H100 is more than one A100"
     assert len(starts(think(Snapshot(FLEET, slow, quotas=rights), RIGHTS))) == 3
     assert len(starts(think(Snapshot(FLEET, fast, quotas=(replace(rights[0], nominal_milli=2500),)), RIGHTS))) == 1

@@ -27,7 +27,7 @@ from scheduler.policies.shortest_predicted import ShortestPredicted
 from scheduler.research.deal import Deal
 from scheduler.research.oracle_remaining_service import OracleRemainingService
 from scheduler.research.oracle_remaining_time import OracleRemainingTime
-from tests.core.worlds import NOW, node, running, stage, starts, think, way
+from tests.core.worlds import NOW, alternative, node, running, stage, starts, think
 
 ONE = (node("a", 1),)
 
@@ -41,7 +41,7 @@ def first(*policies: object, **more: object) -> set[str]:
 
 def going(number: int, devices: dict[str, list[str]], **more: object) -> Running:
     gpus = max(len(one) for one in devices.values())
-    given: dict[str, object] = {"alternatives": (way(gpus),), "submitted_at": NOW - 5000, **more}
+    given: dict[str, object] = {"alternatives": (alternative(gpus),), "submitted_at": NOW - 5000, **more}
     return running(number, devices, **given)  # type: ignore[arg-type]
 
 
@@ -72,9 +72,9 @@ def test_shortest_predicted_judges_a_whole_queue_as_it_judges_each(breadth: floa
     )
     view = View(Snapshot(tuple(node(name, 4) for name in "abc"), waiting), profiles.named("hybrid"), NOW)
     policy = ShortestPredicted(breadth)
-    together = policy.orders(view.line, view)
+    together = policy.orders(view.pending, view)
     for one in waiting:
-        assert together[view.line.slot[one.id]] == pytest.approx(policy.order(one, view))
+        assert together[view.pending.slot[one.id]] == pytest.approx(policy.order(one, view))
 
 
 def test_who_overran_a_prediction_is_not_believed_to_be_done_any_moment() -> None:

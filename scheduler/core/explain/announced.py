@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.core.model.lateness import Kin, everybody
+from scheduler.core.model.lateness import PromiseClass, everybody
 from scheduler.core.model.types import Expected, Promise, Stage, Turnout
 
 # Of a wait that was thought to be so short nobody can tell shares.
@@ -34,7 +34,7 @@ def horizon(wait_s: float) -> str:
     return next((name for name, most_s in HORIZONS if wait_s < most_s), "days")
 
 
-def announced(known: Mapping[Kin, Turnout], stage: Stage, at: float, since: float, late_at: float) -> Expected:
+def announced(known: Mapping[PromiseClass, Turnout], stage: Stage, at: float, since: float, late_at: float) -> Expected:
     """The range around ``at``, as was thought at ``since``. Until enough is known it ends at ``late_at`` at least."""
     wait_s = max(at - since, LEAST_S)
     everyone, past = known.get(everybody(stage.pool), Turnout()), known.get((stage.pool, horizon(wait_s)), Turnout())
@@ -57,6 +57,6 @@ def announced(known: Mapping[Kin, Turnout], stage: Stage, at: float, since: floa
     )
 
 
-def of_promise(known: Mapping[Kin, Turnout], stage: Stage, promise: Promise) -> Expected:
+def of_promise(known: Mapping[PromiseClass, Turnout], stage: Stage, promise: Promise) -> Expected:
     """The range in which a stage that was promised a start is said to start, as it was thought when that was made."""
     return announced(known, stage, promise.start_at, promise.made_at, promise.late_at)

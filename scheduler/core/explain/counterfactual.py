@@ -111,7 +111,7 @@ def search(
     if any(start.stage == stage_id for start in plan.starts):
         return Findings((), 0, False)
     # In a changed world anything may have been given back.
-    world = replace(_in_front(world, plan, stage), given_back=None, stirred=())
+    world = replace(_in_front(world, plan, stage), given_back=None, unsettled=())
     started = {start.stage for start in plan.starts}
     evicted = {one.victim for one in plan.stops}
     gates = tuple(_gates(world, stage))
@@ -246,13 +246,15 @@ def _limits(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 def _asking(world: Snapshot, stage: Stage, turn: Callable[[Ask], Ask]) -> Snapshot:
     """The stage with every ask turned; all alternatives are."""
-    ways = tuple(replace(way, asks=tuple(turn(ask) for ask in way.asks)) for way in stage.alternatives)
-    return _with(world, replace(stage, alternatives=ways, promise=None))
+    feasible_sets = tuple(
+        replace(feasible, asks=tuple(turn(ask) for ask in feasible.asks)) for feasible in stage.alternatives
+    )
+    return _with(world, replace(stage, alternatives=feasible_sets, promise=None))
 
 
 def _special(stage: Stage) -> Ask | None:
     """The ask that decides: the first for an accelerator."""
-    return next((ask for way in stage.alternatives for ask in way.asks if ask.kind != "cpu"), None)
+    return next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind != "cpu"), None)
 
 
 def _fewer(count: int) -> Iterator[int]:
@@ -290,7 +292,7 @@ def _shares(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
 
 
 def _cores(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    ask = next((ask for way in stage.alternatives for ask in way.asks if ask.kind == "cpu"), None)
+    ask = next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.kind == "cpu"), None)
     if ask is None or ask.milli <= 1000:
         return
     for cores in _fewer(ask.milli // 1000):
@@ -309,7 +311,7 @@ def _nodes(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
 
 
 def _models(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:
-    ask = next((ask for way in stage.alternatives for ask in way.asks if ask.model or ask.vendor), None)
+    ask = next((ask for feasible in stage.alternatives for ask in feasible.asks if ask.model or ask.vendor), None)
     if ask is not None:
         changed = _asking(world, stage, lambda one: replace(one, model="", vendor=""))
         yield {"kind": ask.kind, "was": " ".join(word for word in (ask.vendor, ask.model) if word)}, changed
@@ -320,7 +322,7 @@ def _kinds(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     ask = _special(stage)
     if ask is None:
         return
-    asked = {one.kind for way in stage.alternatives for one in way.asks}
+    asked = {one.kind for feasible in stage.alternatives for one in feasible.asks}
     for kind in sorted({device.kind for device in _devices_of(world, stage.pool)} - asked - {"cpu"}):
 
         def turned(one: Ask, kind: str = kind) -> Ask:
@@ -352,8 +354,8 @@ def _quotas(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object
             continue
         asked = sum(
             max((amount(right, one, ask.count * ask.milli) for one in devices.values() if matches(ask, one)), default=0)
-            for way in stage.alternatives[:1]
-            for ask in way.asks
+            for feasible in stage.alternatives[:1]
+            for ask in feasible.asks
         )
         needed = asked * stage.nodes + held.of(right)
         if asked and needed > right.nominal_milli:
@@ -399,9 +401,9 @@ def _plain(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object]
     """As plain processes, where the pool has a node that runs no images."""
     if all(node.runs_images for node in world.nodes if stage.pool in node.pools):
         return
-    if any(way.image for way in stage.alternatives):
-        ways = tuple(replace(way, image="") for way in stage.alternatives)
-        yield {}, _with(world, replace(stage, alternatives=ways, promise=None))
+    if any(feasible.image for feasible in stage.alternatives):
+        feasible_sets = tuple(replace(feasible, image="") for feasible in stage.alternatives)
+        yield {}, _with(world, replace(stage, alternatives=feasible_sets, promise=None))
 
 
 def _avoided(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:

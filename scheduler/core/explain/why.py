@@ -17,8 +17,8 @@ from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason
 from scheduler.core.planning.order import Queue
 from scheduler.core.resources.match import grant
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Shape, Way, asks_text, kept_out
-from scheduler.core.world.view import Booking, Option, Outcome, View
+from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text, kept_out
+from scheduler.core.world.view import Option, Outcome, Reservation, View
 
 Funnel = tuple[tuple[str, int], ...]
 # How many of the nodes that fit are asked whose promise stands in the way.
@@ -33,9 +33,9 @@ def conclude(view: View, queue: Queue) -> Plan:
     capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
     alike: dict[object, Alike] = {}
     ahead: dict[str, int] = {}
-    starts, outcomes, booked = view.starts, view.outcomes, view.booked
+    starts, outcomes, reservations = view.starts, view.outcomes, view.reservations
     passed_over, gated = _passed_over(view, queue.slots), _gated(view, queue.slots)
-    groups = view.line.group[queue.slots].tolist()
+    groups = view.pending.group[queue.slots].tolist()
     waits = []
     for stage, group, passed, may_be_gated in zip(queue, groups, passed_over, gated, strict=True):
         name = stage.id
@@ -43,7 +43,7 @@ def conclude(view: View, queue: Queue) -> Plan:
             continue
         before = ahead.get(stage.pool, 0)
         outcome = outcomes.get(name)
-        if outcome is None and name not in booked and not (may_be_gated and is_gated(view, stage)):
+        if outcome is None and name not in reservations and not (may_be_gated and is_gated(view, stage)):
             key = (group, passed)
             known = alike.get(key)
             if known is None:
@@ -68,10 +68,10 @@ def conclude(view: View, queue: Queue) -> Plan:
 
 def _passed_over(view: View, slots: Column) -> list[bool]:
     """Of each in the queue whether a younger one of its class is ahead because its project used less than its share."""
-    line = view.line
-    owed = np.array([view.share(name) <= 1.0 for name in line.projects], dtype=np.bool_)[line.project[slots]]
-    submitted_at = line.submitted_at[slots]
-    rank = line.priority[slots] * max(len(line.pools), 1) + line.pool[slots]
+    pending = view.pending
+    owed = np.array([view.share(name) <= 1.0 for name in pending.projects], dtype=np.bool_)[pending.project[slots]]
+    submitted_at = pending.submitted_at[slots]
+    rank = pending.priority[slots] * max(len(pending.pools), 1) + pending.pool[slots]
     passed = np.zeros(len(slots), dtype=np.bool_)
     for one in np.unique(rank).tolist():
         at = np.flatnonzero(rank == one)
@@ -82,9 +82,9 @@ def _passed_over(view: View, slots: Column) -> list[bool]:
 
 def _gated(view: View, slots: Column) -> list[bool]:
     """Of each in the queue whether something but what is free may keep it back."""
-    line = view.line
-    closed = [name in view.pools and is_closed(view.pools[name]) for name in line.pools]
-    found = line.is_gated[slots] | np.array(closed, dtype=np.bool_)[line.pool[slots]]
+    pending = view.pending
+    closed = [name in view.pools and is_closed(view.pools[name]) for name in pending.pools]
+    found = pending.is_gated[slots] | np.array(closed, dtype=np.bool_)[pending.pool[slots]]
     return found.tolist()  # type: ignore[no-any-return]
 
 
@@ -108,13 +108,17 @@ class Alike:
 def changes(view: View) -> Plan:
     """The plan of the cycle with only those waiting stages whose entry in the timetable is not the one on record."""
     names = set()
-    for name, booking in view.booked.items():
+    for name, reservation in view.reservations.items():
         known = view.waiting[name].promise
-        if booking.promise is not known and booking.promise != known:
+        if reservation.promise is not known and reservation.promise != known:
             names.add(name)
-    names |= {name for name in view.lifted if name not in view.booked and name not in view.starts}
+    names |= {name for name in view.lifted if name not in view.reservations and name not in view.starts}
     waits = tuple(
-        Wait(name, (Reason("PendingEvaluation"),), planned=view.booked[name].promise if name in view.booked else None)
+        Wait(
+            name,
+            (Reason("PendingEvaluation"),),
+            planned=view.reservations[name].promise if name in view.reservations else None,
+        )
         for name in sorted(names)
     )
     return Plan(
@@ -136,7 +140,7 @@ def _starts(view: View) -> tuple[Start, ...]:
 
 def _start(view: View, stage: Stage, option: Option) -> Start:
     size = len(option.placement.nodes)
-    p50_s, p90_s = (view.length_s(stage, option.way, quantile, size) for quantile in ("p50", "p90"))
+    p50_s, p90_s = (view.length_s(stage, option.feasible, quantile, size) for quantile in ("p50", "p90"))
     lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known)
     said = why_here(view, stage, option)
     return Start(stage.id, option.placement, say(said), lasts, said)
@@ -144,18 +148,23 @@ def _start(view: View, stage: Stage, option: Option) -> Start:
 
 def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
     """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
-    outcome = Outcome(stage, ahead=ahead, shape=view.shape(stage), kept=stage.id in view.booked)
+    outcome = Outcome(stage, ahead=ahead, request=view.request_class(stage), kept=stage.id in view.reservations)
     earliest = gate(view, outcome)
-    assert outcome.shape is not None, "it was just set"
-    if outcome.shape.impossible:
-        outcome.reasons.append(outcome.shape.impossible)
+    assert outcome.request is not None, "it was just set"
+    if outcome.request.impossible:
+        outcome.reasons.append(outcome.request.impossible)
     elif earliest is not None:
-        ways = outcome.shape.ways if earliest > view.now else admitted(view, outcome, outcome.shape)
-        outcome.searched = bool(ways)
+        feasible_sets = (
+            outcome.request.feasible_sets if earliest > view.now else admitted(view, outcome, outcome.request)
+        )
+        outcome.searched = bool(feasible_sets)
         profile = view.profile(stage.pool)
         outcome.refused = any(
-            way.refuses(view.length_s(stage, way, profile.plan_with), view.worst_s(stage, way) if way.barred else 0.0)
-            for way in ways
+            feasible.refuses(
+                view.length_s(stage, feasible, profile.plan_with),
+                view.worst_s(stage, feasible) if feasible.barred else 0.0,
+            )
+            for feasible in feasible_sets
         )
     return outcome
 
@@ -164,106 +173,107 @@ def _wait(
     view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
 ) -> Wait:
     """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
-    stage, shape = outcome.stage, outcome.shape
+    stage, request = outcome.stage, outcome.request
     keeps = view.profile(stage.pool).timetable == "keep"
     reasons = outcome.reasons
-    funnel: Funnel = shape.funnel if shape else ()
-    if outcome.searched and shape and not shape.impossible:
-        if id(shape) not in capacity:
-            capacity[id(shape)] = _capacity(view, shape)
-        full, funnel, fitting = capacity[id(shape)]
+    funnel: Funnel = request.funnel if request else ()
+    if outcome.searched and request and not request.impossible:
+        if id(request) not in capacity:
+            capacity[id(request)] = _capacity(view, request)
+        full, funnel, fitting = capacity[id(request)]
         if not outcome.reasons or outcome.reasons[0].code == "WaitingForPreemption":
-            full = full if fitting < shape.nodes else _though_free(view, outcome, full)
+            full = full if fitting < request.nodes else _though_free(view, outcome, full)
             yielded = _yielded(view, stage)
             reasons = [*reasons, *yielded, *(_by_timetable(view, outcome) if keeps else ()), *full]
             if passed and outcome.ahead:
                 reasons.append(Reason("FairShareDeferred", {"project": stage.project}))
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
-            if outcome.refused and fitting >= shape.nodes:
+            if outcome.refused and fitting >= request.nodes:
                 funnel = (*funnel, ("without delaying a promise", 0))
     if not reasons:
         reasons = [Reason("PendingEvaluation")]
     expected, planned = outcome.expected, _promised(view, stage)
     if planned:
-        expected = expects(view, view.booked[stage.id])
+        expected = expects(view, view.reservations[stage.id])
     # What was added after the gates is in order already.
     return Wait(stage.id, ranked(reasons) if outcome.reasons else tuple(reasons), expected, planned, funnel)
 
 
 def _yielded(view: View, stage: Stage) -> tuple[Reason, ...]:
     """That a promise to the stage was not kept, because another project is owed more."""
-    booking = view.booked.get(stage.id)
-    project = booking.promise.yielded_to if booking else stage.promise and view.yielded.get(stage.id)
+    reservation = view.reservations.get(stage.id)
+    project = reservation.promise.yielded_to if reservation else stage.promise and view.yielded.get(stage.id)
     return (Reason("PromiseYielded", {"project": project}),) if project else ()
 
 
 def _promised(view: View, stage: Stage) -> Promise | None:
-    booking = view.booked.get(stage.id)
-    return booking.promise if booking else None
+    reservation = view.reservations.get(stage.id)
+    return reservation.promise if reservation else None
 
 
-def _capacity(view: View, shape: Shape) -> tuple[tuple[Reason, ...], Funnel, int]:
-    """What is free for a shape now that the cycle is over: the reason, the funnel, and on how many nodes it fits."""
+def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Funnel, int]:
+    """What is free for a request class now that the cycle is over: the reason, the funnel, and on how many nodes it
+    fits."""
     fitting: set[int] = set()
     best: tuple[int, tuple[Reason, ...]] | None = None
     most = 0
-    profile = view.profile(shape.pool)
-    for way in shape.ways:
-        view.refresh(way, profile)
-        fitting.update(way.places.nodes[way.fits].tolist())
-        most = max(most, way.count)
-        if way.count < shape.nodes and (best is None or way.count > best[0]):
-            best = (way.count, (_shortage(view, shape, way),))
-    if shape.within and best and most < shape.nodes and (spread := _spread(shape)) >= shape.nodes:
-        numbers = {"domain": shape.within, "free": spread, "most": most, "needed": shape.nodes}
+    profile = view.profile(request.pool)
+    for feasible in request.feasible_sets:
+        view.refresh(feasible, profile)
+        fitting.update(feasible.places.nodes[feasible.fits].tolist())
+        most = max(most, feasible.count)
+        if feasible.count < request.nodes and (best is None or feasible.count > best[0]):
+            best = (feasible.count, (_shortage(view, request, feasible),))
+    if request.within and best and most < request.nodes and (spread := _spread(request)) >= request.nodes:
+        numbers = {"domain": request.within, "free": spread, "most": most, "needed": request.nodes}
         best = (most, (Reason("TopologyUnsatisfied", numbers),))
-    if shape.asked and best and most < shape.nodes:
-        barred = kept_out(shape.asked, most, lambda other: _fitting(view, other))
+    if request.asked and best and most < request.nodes:
+        barred = kept_out(request.asked, most, lambda other: _fitting(view, other))
         best = (most, (*((barred,) if barred else ()), *best[1]))
-    return best[1] if best else (), (*shape.funnel, ("with enough free", len(fitting))), most
+    return best[1] if best else (), (*request.funnel, ("with enough free", len(fitting))), most
 
 
 def _fitting(view: View, stage: Stage) -> int:
     """On how many nodes a stage would fit now by its best way."""
     counts = [0]
-    for way in view.shape(stage).ways:
-        view.refresh(way, view.profile(stage.pool))
-        counts.append(way.count)
+    for feasible in view.request_class(stage).feasible_sets:
+        view.refresh(feasible, view.profile(stage.pool))
+        counts.append(feasible.count)
     return max(counts)
 
 
-def _spread(shape: Shape) -> int:
-    """On how many nodes of one sort the shape fits now, across domains."""
+def _spread(request: RequestClass) -> int:
+    """On how many nodes of one sort the request class fits now, across domains."""
     counts: dict[tuple[int, int], int] = {}
-    for way in shape.ways:
-        sort = (way.alternative.index, way.sort)
-        counts[sort] = counts.get(sort, 0) + way.count
+    for feasible in request.feasible_sets:
+        sort = (feasible.alternative.index, feasible.sort)
+        counts[sort] = counts.get(sort, 0) + feasible.count
     return max(counts.values(), default=0)
 
 
-def _shortage(view: View, shape: Shape, way: Way) -> Reason:
-    """Why too few nodes of ``way`` have enough free: too little in all, or enough in the wrong places."""
-    asks = way.alternative.asks
-    named = asks_text([way.alternative], shape.nodes)
-    for ask, rows in zip(asks, way.rows, strict=True):
+def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reason:
+    """Why too few nodes of ``feasible`` have enough free: too little in all, or enough in the wrong places."""
+    asks = feasible.alternative.asks
+    named = asks_text([feasible.alternative], request.nodes)
+    for ask, rows in zip(asks, feasible.rows, strict=True):
         milli = np.maximum(view.ledger.milli[rows], 0)
         memory = np.maximum(view.ledger.memory[rows], 0)
         counts = ((view.ledger.milli[rows] >= ask.milli) & (view.ledger.memory[rows] >= ask.memory_bytes)).sum(axis=1)
-        if (counts >= ask.count).sum() >= shape.nodes:
+        if (counts >= ask.count).sum() >= request.nodes:
             continue
         total, largest, whole = int(milli.sum()), int(milli.max(initial=0)), int(counts.sum())
         if ask.kind == "cpu":
-            if total >= ask.milli * ask.count * shape.nodes and largest < ask.milli:
+            if total >= ask.milli * ask.count * request.nodes and largest < ask.milli:
                 numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
                 return Reason("Fragmented", {**numbers, **spoken(kind=(clause("Cores"),))})
             most = clause("CoresAndMemory", cores=f"{largest / 1000:.4g}", memory_bytes=int(memory.max(initial=0)))
             return Reason("CapacityInsufficient", {"asks": named, **spoken(free=(most,)), "kind": "cpu"})
-        if ask.milli < 1000 and whole < ask.count * shape.nodes <= total // ask.milli:
+        if ask.milli < 1000 and whole < ask.count * request.nodes <= total // ask.milli:
             needed = clause("OnOneDevice", share=f"{ask.milli / 1000:.4g}")
             numbers = {"free": f"{total / 1000:.4g}", "kind": ask.kind}
             return Reason("Fragmented", {**numbers, **spoken(needed=(needed,))})
-        if whole >= ask.count * shape.nodes:
+        if whole >= ask.count * request.nodes:
             return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
         free = f"{int(counts.max(initial=0))} {ask.kind}"
         return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": ask.kind})
@@ -274,13 +284,13 @@ def _shortage(view: View, shape: Shape, way: Way) -> Reason:
 
 def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
-    shape, booking = outcome.shape, view.booked.get(outcome.stage.id)
+    request, reservation = outcome.request, view.reservations.get(outcome.stage.id)
     if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
         return ()
     if outcome.refused:
         return (_closed(view, outcome) or _reserved(view, outcome),)
-    if booking and shape and any(way.count >= shape.nodes for way in shape.ways):
-        at, barred = booking.option.start_at, _closed(view, outcome)
+    if reservation and request and any(feasible.count >= request.nodes for feasible in request.feasible_sets):
+        at, barred = reservation.option.start_at, _closed(view, outcome)
         return (*full, *((barred,) if barred else ()), Reason("PlannedLater", {"time": clock(at), "at": at}))
     return full or (_reserved(view, outcome),)
 
@@ -298,13 +308,13 @@ def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
 
 def _closed(view: View, outcome: Outcome) -> Reason | None:
     """The maintenance that keeps the stage from a node on which it would fit."""
-    stage, shape = outcome.stage, outcome.shape
-    if not view.closed or shape is None:
+    stage, request = outcome.stage, outcome.request
+    if not view.closed or request is None:
         return None
-    for way in shape.ways:
-        worst = view.worst_s(stage, way)
-        for i in np.flatnonzero(way.fits)[:LOOK].tolist():
-            window = view.closing((way.places[i].node.id,), view.now, view.now + worst)
+    for feasible in request.feasible_sets:
+        worst = view.worst_s(stage, feasible)
+        for i in np.flatnonzero(feasible.fits)[:LOOK].tolist():
+            window = view.closing((feasible.places[i].node.id,), view.now, view.now + worst)
             if window:
                 at = window.start_at
                 numbers = {"time": clock(at), "at": at, "until": window.end_at, "fits_s": max(0, int(at - view.now))}
@@ -314,14 +324,14 @@ def _closed(view: View, outcome: Outcome) -> Reason | None:
 
 def _reserved(view: View, outcome: Outcome) -> Reason:
     """Whose promise stands in the way, and how short the stage would have to be to go first."""
-    stage, shape = outcome.stage, outcome.shape
+    stage, request = outcome.stage, outcome.request
     profile = view.profile(stage.pool)
     promised: list[str] = []
     room_s = 0.0
-    for way in shape.ways if shape else ():
-        length = view.length_s(stage, way, profile.plan_with)
-        for line in islice(way.best_first(), LOOK):
-            grants = grant(way.alternative.asks, way.places[line], view.ledger)
+    for feasible in request.feasible_sets if request else ():
+        length = view.length_s(stage, feasible, profile.plan_with)
+        for line in islice(feasible.best_first(), LOOK):
+            grants = grant(feasible.alternative.asks, feasible.places[line], view.ledger)
             if grants is None:
                 continue
             for owner in view.table.in_the_way(grants, view.now, view.now + length):
@@ -365,7 +375,7 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
         said.append(clause("RunsFor", lasts_s=round(option.end_at - option.start_at, 3)))
     else:
         said.append(clause("RunTimeUnknown"))
-    if others := len(view.shape(stage).ways) - 1:
+    if others := len(view.request_class(stage).feasible_sets) - 1:
         said.append(clause("OtherWays", others=others))
     return tuple(said)
 
@@ -376,13 +386,13 @@ def guess(view: View, stage: Stage, option: Option) -> Expected:
     return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
 
 
-def expects(view: View, booking: Booking) -> Expected:
+def expects(view: View, reservation: Reservation) -> Expected:
     """The range in which a stage with an entry may expect to start, from when it was promised; from now on where its
     entry is beyond the end of what was promised."""
-    promise, option, known = booking.promise, booking.option, view.snapshot.announced
+    promise, option, known = reservation.promise, reservation.option, view.snapshot.announced
     if option.start_at > promise.late_at:
-        return announced(known, booking.stage, option.start_at, view.now, option.start_at)
-    return of_promise(known, booking.stage, promise)
+        return announced(known, reservation.stage, option.start_at, view.now, option.start_at)
+    return of_promise(known, reservation.stage, promise)
 
 
 def preempting(view: View, victims: Iterable[Running]) -> Reason:
@@ -400,14 +410,14 @@ def behind(outcome: Outcome) -> bool:
 
 def wake_at(view: View) -> float | None:
     """The next moment at which the same world may be planned otherwise."""
-    times = [booking.promise.start_at for booking in view.booked.values()]
+    times = [reservation.promise.start_at for reservation in view.reservations.values()]
     if view.gated:
         gated = [view.waiting[name] for name in view.gated if name in view.waiting]
         times += [at for stage in gated for at in (stage.begin_at, stage.retry_at) if at is not None]
     if not times and view.waiting and any(view.profile(pool).timetable == "repair" for pool in view.pools):
         end = view.next_end()
         times = [end] if end is not None else []
-    unsafe_at = view.holders.next_unsafe(view.now) if view.waiting else None
+    unsafe_at = view.victim_index.next_unsafe(view.now) if view.waiting else None
     if unsafe_at is not None:
         times.append(unsafe_at)
     return min((at for at in (*times, *view.wakes) if at > view.now), default=None)

@@ -15,7 +15,7 @@ from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.service import width
 
 if TYPE_CHECKING:
-    from scheduler.core.world.request_class import Shape
+    from scheduler.core.world.request_class import RequestClass
     from scheduler.core.world.view import View
 
 
@@ -42,21 +42,21 @@ def parts(stages: Iterable[Stage], view: View) -> list[Part]:
     """The ways of each stage; left out is one that fits nowhere or of which nobody knows what it asked for."""
     found = []
     for stage in stages:
-        if not stage.alternatives or not (shape := view.shape(stage)).ways:
+        if not stage.alternatives or not (request := view.request_class(stage)).feasible_sets:
             continue
-        found.append(Part(stage, width(stage), *_ways(shape, view.fleet)))
+        found.append(Part(stage, width(stage), *_feasible_sets(request, view.fleet)))
     return found
 
 
 @lru_cache(maxsize=64)  # few, for each holds on to a fleet that may be gone
-def _ways(shape: Shape, fleet: Fleet) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
+def _feasible_sets(request: RequestClass, fleet: Fleet) -> tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]]:
     models, sizes = [], []
-    for way in shape.ways:
-        at = speed.deciding(way.alternative.asks)
-        devices = way.rows[at][way.rows[at] >= 0]
+    for feasible in request.feasible_sets:
+        at = speed.deciding(feasible.alternative.asks)
+        devices = feasible.rows[at][feasible.rows[at] >= 0]
         models.append(fleet.devices[int(devices[0])].model)
         sizes.append(float(fleet.capacity[devices].sum()) / 1000)
-    return tuple(models), tuple(way.speed for way in shape.ways), tuple(sizes)
+    return tuple(models), tuple(feasible.speed for feasible in request.feasible_sets), tuple(sizes)
 
 
 _CAPACITY: WeakKeyDictionary[Fleet, dict[tuple[str, str], float]] = WeakKeyDictionary()

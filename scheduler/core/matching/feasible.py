@@ -36,6 +36,9 @@ def _able(stage: Stage, inside: Iterable[Node]) -> int:
         and not is_avoided(node, stage.avoid)
     ]
     return max(
-        (sum(candidate(way, node, healthy=False) is not None for node in allowed) for way in stage.alternatives),
+        (
+            sum(candidate(feasible, node, healthy=False) is not None for node in allowed)
+            for feasible in stage.alternatives
+        ),
         default=0,
     )

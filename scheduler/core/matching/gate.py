@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scheduler.core.explain import names as words
+from scheduler.core.explain import names
 from scheduler.core.model import times
 from scheduler.core.model.clauses import clause, spoken
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Pool, Reason, Stage
-from scheduler.core.world.request_class import Shape, Way
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
 from scheduler.core.world.view import Outcome, View
 
 
@@ -50,11 +50,11 @@ def gate(view: View, outcome: Outcome) -> float | None:
         reasons.append(Reason("Held", {"who": stage.held_by or stage.user}))
         earliest = None
     if stage.blocked_by:
-        reasons.append(Reason("DependencyNeverSatisfied", {"stage": words.short_name_of(view, stage.blocked_by)}))
+        reasons.append(Reason("DependencyNeverSatisfied", {"stage": names.short_name_of(view, stage.blocked_by)}))
         earliest = None
     elif stage.unmet:
-        names = [words.short_name_of(view, need) for need in stage.unmet]
-        reasons.append(Reason("DependencyPending", {"stages": ", ".join(names)}))
+        needs = [names.short_name_of(view, need) for need in stage.unmet]
+        reasons.append(Reason("DependencyPending", {"stages": ", ".join(needs)}))
         ends = [view.finish.get(need) for need in stage.unmet]
         known = [end for end in ends if end is not None]
         earliest = max(earliest, *known) if earliest is not None and len(known) == len(ends) else None
@@ -75,29 +75,29 @@ def gate(view: View, outcome: Outcome) -> float | None:
     return earliest
 
 
-def admitted(view: View, outcome: Outcome, shape: Shape) -> list[Way]:
+def admitted(view: View, outcome: Outcome, request: RequestClass) -> list[FeasibleSet]:
     """The ways that no policy forbids, whatever is free. Notes why the others are.
 
     What is refused stays refused for the rest of the cycle: what a project holds and who is ahead only grows in it.
     """
-    policies = view.profile(shape.pool).admits
+    policies = view.profile(request.pool).admits
     if not policies:
-        return shape.ways
+        return request.feasible_sets
     key = view.group(outcome.stage)
     known = view.refusals.get(key)
     if known is not None:
         outcome.reasons += known
         return []
-    ways: list[Way] = []
+    feasible_sets: list[FeasibleSet] = []
     refused: list[Reason] = []
-    for way in shape.ways:
-        found = (policy.admit(outcome.stage, way, view) for policy in policies)
+    for feasible in request.feasible_sets:
+        found = (policy.admit(outcome.stage, feasible, view) for policy in policies)
         reason = next((one for one in found if one), None)
         if reason is None:
-            ways.append(way)
+            feasible_sets.append(feasible)
         elif reason not in refused:
             refused.append(reason)
-    if not ways:
+    if not feasible_sets:
         view.refusals[key] = refused
         outcome.reasons += refused
-    return ways
+    return feasible_sets

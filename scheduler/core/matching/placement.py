@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from scheduler.core.explain import why as explain
+from scheduler.core.explain import why
 from scheduler.core.model.types import Grant, Placement, Stage
 from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Rates, Rows
 from scheduler.core.resources.match import Candidate, grant
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.reservation import Option, Outcome
 from scheduler.core.world.view import View
 
@@ -21,19 +21,21 @@ STILL_S = 1.0
 
 
 def search(
-    view: View, outcome: Outcome, ways: list[Way], earliest: float, before: float = float("inf")
+    view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, before: float = float("inf")
 ) -> Option | None:
     """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     room = view.room(stage.pool, stage.priority, profile)
-    lengths = [view.length_s(stage, way, profile.plan_with) for way in ways]
-    found: list[Option | None] = [None] * len(ways)
+    lengths = [view.length_s(stage, feasible, profile.plan_with) for feasible in feasible_sets]
+    found: list[Option | None] = [None] * len(feasible_sets)
     if earliest <= view.now:
-        found = [now_slot(view, outcome, way, length) for way, length in zip(ways, lengths, strict=True)]
+        found = [
+            now_slot(view, outcome, feasible, length) for feasible, length in zip(feasible_sets, lengths, strict=True)
+        ]
     if room or any(found):  # it may be worth waiting for a faster way, but only where there is something to choose
         found = [
-            option or later_slot(view, stage, way, length, earliest, before)
-            for option, way, length in zip(found, ways, lengths, strict=True)
+            option or later_slot(view, stage, feasible, length, earliest, before)
+            for option, feasible, length in zip(found, feasible_sets, lengths, strict=True)
         ]
     options = [option for option in found if option is not None]
     if len(options) > 1:
@@ -42,10 +44,13 @@ def search(
     return min(options, key=lambda one: one.start_at, default=None)
 
 
-def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
+def start_now(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet]) -> bool:
     """Begin the stage where it fits at this moment, by the first way that does."""
     quantile = view.profile(outcome.stage.pool).plan_with
-    found = (now_slot(view, outcome, way, view.length_s(outcome.stage, way, quantile)) for way in ways)
+    found = (
+        now_slot(view, outcome, feasible, view.length_s(outcome.stage, feasible, quantile))
+        for feasible in feasible_sets
+    )
     option = next((one for one in found if one), None)
     if option is not None:
         view.start(outcome.stage, option)
@@ -53,26 +58,26 @@ def start_now(view: View, outcome: Outcome, ways: list[Way]) -> bool:
 
 
 def now_slot(
-    view: View, outcome: Outcome, way: Way, length: float, among: Iterable[int] | None = None
+    view: View, outcome: Outcome, feasible: FeasibleSet, length: float, among: Iterable[int] | None = None
 ) -> Option | None:
     """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    worst = view.worst_s(stage, way) if view.closed else 0.0
-    if way.refuses(length, worst):
+    worst = view.worst_s(stage, feasible) if view.closed else 0.0
+    if feasible.refuses(length, worst):
         outcome.refused = True
         return None
-    view.refresh(way, profile)
-    if way.count < stage.nodes:
+    view.refresh(feasible, profile)
+    if feasible.count < stage.nodes:
         return None
     until = view.now + length
     passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
     barred = unfit = False
-    for line in way.best_first(among, partial(preference, view, stage, way)):
-        if view.closed and view.closing((way.places.id_of(line),), view.now, max(until, view.now + worst)):
+    for line in feasible.best_first(among, partial(preference, view, stage, feasible)):
+        if view.closed and view.closing((feasible.places.id_of(line),), view.now, max(until, view.now + worst)):
             barred = True  # asked first: it costs less than to look for devices
             continue
-        place = way.places[line]
-        grants = grant(way.alternative.asks, place, view.ledger)
+        place = feasible.places[line]
+        grants = grant(feasible.alternative.asks, place, view.ledger)
         if grants is None:
             continue
         if all(policy.fits(stage, grants, until, view) for policy in profile.fits):
@@ -85,39 +90,41 @@ def now_slot(
     if chosen is None:
         outcome.refused = True
         if among is None and barred:
-            way.bar(length if unfit else 0.0, worst)
+            feasible.bar(length if unfit else 0.0, worst)
         elif among is None:
-            way.refused_s = length
+            feasible.refused_s = length
         return None
     placement = Placement(
-        way.alternative.index, tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
+        feasible.alternative.index, tuple(node.id for node, _ in chosen), tuple(grants for _, grants in chosen)
     )
-    best = way.score[[way.places.line_of(view.fleet.node_row[node]) for node in placement.nodes]].max()
-    return Option(way, view.now, until, placement, way.count, float(best))
+    best = feasible.score[[feasible.places.line_of(view.fleet.node_row[node]) for node in placement.nodes]].max()
+    return Option(feasible, view.now, until, placement, feasible.count, float(best))
 
 
-def preference(view: View, stage: Stage, way: Way, lines: Rows) -> Rates | None:
+def preference(view: View, stage: Stage, feasible: FeasibleSet, lines: Rows) -> Rates | None:
     """What the places have for this very stage, on top of their score; ``None`` where all are equal to it."""
     own: Rates | None = None
     for policy, weight in view.profile(stage.pool).prefers:
-        found = policy.prefer(stage, way, lines, view)
+        found = policy.prefer(stage, feasible, lines, view)
         if found is not None:
             own = weight * found if own is None else own + weight * found
     return None if own is None else np.round(own, 6)
 
 
 def later_slot(
-    view: View, stage: Stage, way: Way, length: float, earliest: float, before: float = float("inf")
+    view: View, stage: Stage, feasible: FeasibleSet, length: float, earliest: float, before: float = float("inf")
 ) -> Option | None:
     """The first place in the timetable that no entry before it holds."""
-    not_before = max([earliest, *(start for known, start in way.floor if known <= length)])
-    found = view.table.earliest(way, stage.nodes, length, not_before, before)
+    not_before = max([earliest, *(start for known, start in feasible.floor if known <= length)])
+    found = view.table.earliest(feasible, stage.nodes, length, not_before, before)
     if found is None:
         return None
     start = found[0]
     if earliest <= view.now:
-        way.floor = [(known, at) for known, at in way.floor if known < length or at > start] + [(length, start)]
-    return clear_option(view, stage, later_option(way, start, length, found[1]), before)
+        feasible.floor = [(known, at) for known, at in feasible.floor if known < length or at > start] + [
+            (length, start)
+        ]
+    return clear_option(view, stage, later_option(feasible, start, length, found[1]), before)
 
 
 def clear_option(
@@ -126,16 +133,18 @@ def clear_option(
     """The option, or the first after it in which the stage is done before any maintenance in the bad case too."""
     if not view.may_meet(stage, option):
         return option
-    way, worst = option.way, view.worst_s(stage, option.way)
-    found = view.table.earliest(way, stage.nodes, worst, option.start_at, before, among)
-    return later_option(way, found[0], option.end_at - option.start_at, found[1]) if found else None
+    feasible, worst = option.feasible, view.worst_s(stage, option.feasible)
+    found = view.table.earliest(feasible, stage.nodes, worst, option.start_at, before, among)
+    return later_option(feasible, found[0], option.end_at - option.start_at, found[1]) if found else None
 
 
-def later_option(way: Way, start: float, length: float, chosen: list[tuple[Candidate, tuple[Grant, ...]]]) -> Option:
+def later_option(
+    feasible: FeasibleSet, start: float, length: float, chosen: list[tuple[Candidate, tuple[Grant, ...]]]
+) -> Option:
     placement = Placement(
-        way.alternative.index, tuple(place.node.id for place, _ in chosen), tuple(grants for _, grants in chosen)
+        feasible.alternative.index, tuple(place.node.id for place, _ in chosen), tuple(grants for _, grants in chosen)
     )
-    return Option(way, start, start + length, placement)
+    return Option(feasible, start, start + length, placement)
 
 
 def take(view: View, outcome: Outcome, option: Option) -> None:
@@ -144,7 +153,7 @@ def take(view: View, outcome: Outcome, option: Option) -> None:
     if option.start_at <= view.now and not outcome.reasons and view.ledger.has(option.grants):
         view.start(stage, option)
         return
-    outcome.expected = explain.guess(view, stage, option)
+    outcome.expected = why.guess(view, stage, option)
     if view.room(stage.pool, stage.priority, profile) and option.start_at <= view.now + profile.horizon_s:
         old = stage.promise
         if old and option.start_at > old.late_at + STILL_S:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scheduler.core.model.types import Node
 from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import View
 
 # What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
@@ -153,32 +153,32 @@ def free(view: View, nodes: Rows, kind: str) -> Rows:
     return found
 
 
-def room(way: Way, rows: Rows, view: View, kind: str) -> Room:
-    """The places ``rows`` of ``way``, at which it fits, before and after its request was met.
+def room(feasible: FeasibleSet, rows: Rows, view: View, kind: str) -> Room:
+    """The places ``rows`` of ``feasible``, at which it fits, before and after its request was met.
 
     Which devices of ``kind`` would be taken is what the engine would do.
     """
-    nodes = way.places.nodes[rows]
+    nodes = feasible.places.nodes[rows]
     own = columns(view.ledger.fleet).of(kind)[nodes]
     before = np.maximum(view.ledger.milli[own], 0)
     after = before.copy()
-    for i, ask in enumerate(way.alternative.asks):
+    for i, ask in enumerate(feasible.alternative.asks):
         if ask.kind == kind and kind != "cpu":
-            chosen, share = taken(way, i, rows, view)
+            chosen, share = taken(feasible, i, rows, view)
             if ask.count == 1:
                 after -= (own == chosen) * share
             else:
                 after -= ((own[:, :, None] == chosen[:, None, :]) * share[:, None, :]).sum(axis=2)
     cores = free(view, nodes, "cpu").sum(axis=1)
-    asked = sum(ask.count * ask.milli for ask in way.alternative.asks if ask.kind == "cpu")
+    asked = sum(ask.count * ask.milli for ask in feasible.alternative.asks if ask.kind == "cpu")
     return Room(before, np.maximum(after, 0), cores, np.maximum(cores - asked, 0))
 
 
-def taken(way: Way, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
+def taken(feasible: FeasibleSet, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
     """Which device rows the engine would take for the ask number ``ask`` at each place, and how much of each: the same
     choice as :func:`scheduler.core.resources.match.grant` makes, for many places at once."""
-    asked = way.alternative.asks[ask]
-    at, need = way.rows[ask][rows], way.needs[ask][rows]
+    asked = feasible.alternative.asks[ask]
+    at, need = feasible.rows[ask][rows], feasible.needs[ask][rows]
     facts = columns(view.ledger.fleet)
     milli = view.ledger.milli[at]
     fits = (milli >= need) & (view.ledger.memory[at] >= asked.memory_bytes)
@@ -207,9 +207,9 @@ def _smallest(places: Rows, count: int) -> Rows:
     return home
 
 
-def asked_kinds(way: Way) -> tuple[str, ...]:
+def asked_kinds(feasible: FeasibleSet) -> tuple[str, ...]:
     """The kinds of accelerators that a request names, in order."""
-    return _without_cpu(ask.kind for ask in way.alternative.asks)
+    return _without_cpu(ask.kind for ask in feasible.alternative.asks)
 
 
 def accelerators(view: View) -> tuple[str, ...]:

@@ -19,9 +19,9 @@ class Profile:
     many of the first entries are looked at in each cycle for an earlier time, and ``drift`` the share of the horizon's
     device time by which those may move before all the others are looked at too.
 
-    ``rotates`` is the time-sharing mode of :mod:`scheduler.core.planning.time_sharing`: *none*; *event*, where running and waiting
-    stages are lined up anew whenever something happens; or the length of a round in seconds, before whose end nobody
-    who began in it is displaced. It goes with the timetable *none*.
+    ``rotates`` is the time-sharing mode of :mod:`scheduler.core.planning.time_sharing`: *none*; *event*, where running
+    and waiting stages are lined up anew whenever something happens; or the length of a round in seconds, before whose
+    end nobody who began in it is displaced. It goes with the timetable *none*.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Profile:
         return tuple(policy for policy, _ in self._with("stakes"))
 
     @cached_property
-    def leaves(self) -> tuple[Any, ...]:
+    def evacuates(self) -> tuple[Any, ...]:
         return tuple(policy for policy, _ in self._with("leaves"))
 
     @cached_property

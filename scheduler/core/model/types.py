@@ -34,8 +34,8 @@ class Device:
     """One schedulable unit. A CPU device is one NUMA node with cores x 1000 milli; any other has 1000 milli.
 
     ``fenced_for`` names the stage for which an eviction freed this device; nobody else may take it until
-    ``fenced_until`` (:mod:`scheduler.core.model.fences`). A ``warned`` device works, but something about it warns: pending
-    row remaps, rising corrected errors, a link below its width.
+    ``fenced_until`` (:mod:`scheduler.core.model.fences`). A ``warned`` device works, but something about it warns:
+    pending row remaps, rising corrected errors, a link below its width.
     ``partitions`` names the table in ``partitions.toml`` by which it may be divided; such a device goes whole to those
     who ask for no partition, unless it cannot be given ``whole``. Where ``made`` is given it is divided already: those
     parts are granted and nothing else.
@@ -320,8 +320,8 @@ class Running:
 class Quota:
     """A project's right to devices of a kind, and of a ``model`` where one is named (part of its name, in any case), in
     thousandths of a device; ``None`` means without limit. A ``normalised`` one counts devices by what they are worth
-    beside an A100 (:mod:`scheduler.core.resources.charges`). What the projects of one cohort do not use of rights to the same can
-    be borrowed by the others of it."""
+    beside an A100 (:mod:`scheduler.core.resources.charges`). What the projects of one cohort do not use of rights to
+    the same can be borrowed by the others of it."""
 
     project: str
     kind: str
@@ -402,7 +402,8 @@ class Snapshot:
 
     ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
     (:mod:`scheduler.core.model.lateness`); without it a promise rests on the durations of what runs before it alone.
-    ``announced`` says in the same way what became of the starts that were announced (:mod:`scheduler.core.explain.announced`).
+    ``announced`` says in the same way what became of the starts that were announced
+    (:mod:`scheduler.core.explain.announced`).
 
     ``given_back`` are the nodes on which something was given back since a cycle last looked for earlier times, and
     ``stirred`` the stages with an entry that something kept from starting then and not now, or the other way; without a
@@ -420,7 +421,7 @@ class Snapshot:
     lateness: Mapping[tuple[str, str], float] = field(default_factory=dict)
     announced: Mapping[tuple[str, str], Turnout] = field(default_factory=dict)
     given_back: tuple[str, ...] | None = None
-    stirred: tuple[str, ...] = ()
+    unsettled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,8 +438,8 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One cause of waiting. ``code`` is from the catalogue in ``scheduler.core.model.reasons``; ``params`` carry the numbers
-    that its sentence shows and are plain JSON."""
+    """One cause of waiting. ``code`` is from the catalogue in ``scheduler.core.model.reasons``; ``params`` carry the
+    numbers that its sentence shows and are plain JSON."""
 
     code: str
     params: Mapping[str, object] = field(default_factory=dict)

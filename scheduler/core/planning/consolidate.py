@@ -21,7 +21,7 @@ from scheduler.core.planning.evacuate import another_place
 from scheduler.core.planning.resize import is_movable
 from scheduler.core.resources import price
 from scheduler.core.resources.match import Candidate, grant
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Outcome, View, grants_of
 
 # So many stages of the queue are thought about, and so many of the most promising places for each rank.
@@ -51,53 +51,53 @@ def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: floa
     view = View(world, profiles, now)
     queue = engine.decide(view)
     waits = [stage for stage in queue if stage.id not in view.starts and stage.id not in view.owners]
-    scattered = ((stage, ways) for stage in waits if (ways := _scattered(view, stage)))
-    found = [_for_one(view, stage, ways) for stage, ways in islice(scattered, STAGES)]
+    scattered = ((stage, feasible_sets) for stage in waits if (feasible_sets := _scattered(view, stage)))
+    found = [_for_one(view, stage, feasible_sets) for stage, feasible_sets in islice(scattered, STAGES)]
     return tuple(one for one in found if one is not None)
 
 
-def _scattered(view: View, stage: Stage) -> list[Way]:
+def _scattered(view: View, stage: Stage) -> list[FeasibleSet]:
     """The ways in which the stage waits for nothing but a place that moving others could make."""
     outcome = Outcome(stage)
-    earliest, shape = gate(view, outcome), view.shape(stage)
-    if earliest is None or earliest > view.now or shape.impossible:
+    earliest, request = gate(view, outcome), view.request_class(stage)
+    if earliest is None or earliest > view.now or request.impossible:
         return []
-    return [way for way in admitted(view, outcome, shape) if _fits_in_all(view, stage, way)]
+    return [feasible for feasible in admitted(view, outcome, request) if _fits_in_all(view, stage, feasible)]
 
 
-def _fits_in_all(view: View, stage: Stage, way: Way) -> bool:
+def _fits_in_all(view: View, stage: Stage, feasible: FeasibleSet) -> bool:
     """Whether what is free on all places together would do for each ask."""
-    for i, ask in enumerate(way.alternative.asks):
-        free = view.ledger.milli[way.rows[i]].clip(min=0).sum()
+    for i, ask in enumerate(feasible.alternative.asks):
+        free = view.ledger.milli[feasible.rows[i]].clip(min=0).sum()
         if free < ask.count * ask.milli * stage.nodes:
             return False
     return True
 
 
-def _for_one(view: View, stage: Stage, ways: Sequence[Way]) -> Advice | None:
+def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> Advice | None:
     """The cheapest advice for a stage over these ways."""
-    entry = view.booked.get(stage.id)
+    entry = view.reservations.get(stage.id)
     if entry is not None:  # it would not stand in its own way
-        view.unbook(stage.id)
+        view.unreserve(stage.id)
     try:
         horizon_s = view.profile(stage.pool).horizon_s
         wait_s = min(entry.option.start_at - view.now, horizon_s) if entry is not None else horizon_s
-        found = [one for way in ways if (one := _make_place(view, stage, way, wait_s)) is not None]
+        found = [one for feasible in feasible_sets if (one := _make_place(view, stage, feasible, wait_s)) is not None]
     finally:
         if entry is not None:
             view.reserve(stage, entry.option, entry.promise, keeps=True)
     return min(found, key=lambda one: (one.price, len(one.moves)), default=None)
 
 
-def _make_place(view: View, stage: Stage, way: Way, wait_s: float) -> Advice | None:
+def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) -> Advice | None:
     """Move others until every rank has its node; the ledger is as before afterwards."""
     mark = view.ledger.checkpoint()
     try:
         ranks: list[tuple[str, tuple[Grant, ...]]] = []
         moves: list[Move] = []
         moved: set[str] = set()
-        for place in _cheapest_first(view, stage, way):
-            made = _empty(view, stage, way, place, moved)
+        for place in _cheapest_first(view, stage, feasible):
+            made = _empty(view, stage, feasible, place, moved)
             if made is None:
                 continue
             own, more = made
@@ -113,10 +113,10 @@ def _make_place(view: View, stage: Stage, way: Way, wait_s: float) -> Advice | N
     if not moves:
         return None  # a place is free: something else keeps the stage from it
     delay_s = max(view.running[one.victim].grace_s for one in moves)
-    devices = price.breadth(way.alternative, stage.nodes)
+    devices = price.breadth(feasible.alternative, stage.nodes)
     return Advice(
         stage.id,
-        Placement(way.alternative.index, tuple(node for node, _ in ranks), tuple(own for _, own in ranks)),
+        Placement(feasible.alternative.index, tuple(node for node, _ in ranks), tuple(own for _, own in ranks)),
         tuple(moves),
         round(sum(one.price for one in moves), 6),
         round(price.gain(stage.priority, devices, wait_s, delay_s), 6),
@@ -124,22 +124,22 @@ def _make_place(view: View, stage: Stage, way: Way, wait_s: float) -> Advice | N
     )
 
 
-def _cheapest_first(view: View, stage: Stage, way: Way) -> list[Candidate]:
+def _cheapest_first(view: View, stage: Stage, feasible: FeasibleSet) -> list[Candidate]:
     """Of the places with the most that is free of what the first ask is for, those that can be made, each by itself."""
-    free = view.ledger.milli[way.rows[0]].clip(min=0).sum(axis=1)
-    order = sorted(range(len(way.places)), key=lambda i: (-int(free[i]), way.places[i].node.name))
+    free = view.ledger.milli[feasible.rows[0]].clip(min=0).sum(axis=1)
+    order = sorted(range(len(feasible.places)), key=lambda i: (-int(free[i]), feasible.places[i].node.name))
     found: list[tuple[float, int, Candidate]] = []
     for i in order[: PLACES * stage.nodes]:
         mark = view.ledger.checkpoint()
-        made = _empty(view, stage, way, way.places[i], set())
+        made = _empty(view, stage, feasible, feasible.places[i], set())
         view.ledger.rollback(mark)
         if made is not None:
-            found.append((sum(one.price for one in made[1]), i, way.places[i]))
+            found.append((sum(one.price for one in made[1]), i, feasible.places[i]))
     return [place for _, _, place in sorted(found, key=lambda one: one[:2])]
 
 
 def _empty(
-    view: View, stage: Stage, way: Way, place: Candidate, moved: set[str]
+    view: View, stage: Stage, feasible: FeasibleSet, place: Candidate, moved: set[str]
 ) -> tuple[tuple[Grant, ...], list[Move]] | None:
     """What the stage gets on this node and who moves away for it; both are entered. ``None``, and nothing is entered,
     where that cannot be done."""
@@ -149,7 +149,7 @@ def _empty(
         if one is not None:
             view.ledger.release(grants_of(one))
             leaving.append(one)
-        own = grant(way.alternative.asks, place, view.ledger)
+        own = grant(feasible.alternative.asks, place, view.ledger)
         if own is None:
             continue
         view.ledger.claim(own)

@@ -5,7 +5,7 @@ Entries that were promised stand from the beginning; only those that reality has
 higher class, are lifted and looked at again when their turn comes. A second look moves entries forward where the world
 turned out better than predicted.
 
-The walk does not look twice at what it has seen: a sieve holds back those of whom others have told all.
+The walk does not look twice at what it has seen: pruning skips those of whom others have told all.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from scheduler.core.explain import why as explain
+from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate, is_gated
 from scheduler.core.matching.placement import later_slot, now_slot, search, start_now, take
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Expected, News, Plan, Snapshot, Stage
-from scheduler.core.planning import time_sharing as rotation
-from scheduler.core.planning.evacuate import leave
+from scheduler.core.planning import time_sharing
+from scheduler.core.planning.evacuate import evacuate
 from scheduler.core.planning.eviction import ask_again, ask_for_followers, let_overtake, make_room
 from scheduler.core.planning.garbage import uncollected
 from scheduler.core.planning.order import Queue, in_order, line_up
-from scheduler.core.planning.pruning import Sieve, could_evict, is_spent
+from scheduler.core.planning.pruning import Pruning, could_evict, is_spent
 from scheduler.core.planning.repair import keep, lift_lower, lift_overtaken, move_forward, yield_promises
-from scheduler.core.planning.resize import stretch
-from scheduler.core.world.request_class import Way
+from scheduler.core.planning.resize import resize
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.reservation import Outcome
 from scheduler.core.world.view import View
 
@@ -68,17 +68,17 @@ class Planner:
         """The snapshot of the last plan, and in it what the planner knew besides: :func:`plan` of it is the same."""
         if self._view is None:
             raise RuntimeError("nothing was planned yet; call plan() first")
-        freed, stirred = self._found
+        freed, unsettled = self._found
         nodes = self._view.fleet.nodes
         given_back = None if freed is None else tuple(sorted(nodes[row].id for row in freed))
-        return replace(self._view.snapshot, given_back=given_back, stirred=stirred)
+        return replace(self._view.snapshot, given_back=given_back, unsettled=unsettled)
 
     def plan(
         self, snapshot: Snapshot, profile: Profile | Mapping[str, Profile], now: float, news: News | None = None
     ) -> Plan:
         """What to do now, with only those who wait whose entry changed. ``news`` as in :meth:`think`."""
         view = self.think(snapshot, profile, now, news)
-        return together(view, explain.changes(view), explained=False)
+        return together(view, why.changes(view), explained=False)
 
     @uncollected()
     def think(
@@ -94,7 +94,7 @@ class Planner:
             else:
                 self._view.look(snapshot, profile, now, news)
             view = self._view
-            self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.stirred)))
+            self._found = (None if view.freed is None else frozenset(view.freed), tuple(sorted(view.unsettled)))
             self._queue = decide(view)
         except BaseException:
             self._forget()  # what it knows by half
@@ -120,13 +120,16 @@ class Planner:
         if view is None or stage_id not in view.waiting or stage_id in view.starts:
             return None
         stage = view.waiting[stage_id]
-        if stage_id in view.booked:
-            return explain.expects(view, view.booked[stage_id])
+        if stage_id in view.reservations:
+            return why.expects(view, view.reservations[stage_id])
         quantile = view.profile(stage.pool).plan_with
-        ways = view.shape(stage).ways
-        slots = [later_slot(view, stage, way, view.length_s(stage, way, quantile), view.now) for way in ways]
+        feasible_sets = view.request_class(stage).feasible_sets
+        slots = [
+            later_slot(view, stage, feasible, view.length_s(stage, feasible, quantile), view.now)
+            for feasible in feasible_sets
+        ]
         first = min((slot for slot in slots if slot), key=lambda slot: slot.start_at, default=None)
-        return explain.guess(view, stage, first) if first else None
+        return why.guess(view, stage, first) if first else None
 
 
 def decide(view: View) -> Queue:
@@ -134,31 +137,31 @@ def decide(view: View) -> Queue:
     stages is in the queue; what was freed for one of those is kept from the others."""
     queue = line_up(view)
     if all(view.takes_turns(pool) for pool in view.pools):
-        view.turns = rotation.turn(view, now_slot)
+        view.turns = time_sharing.turn(view, now_slot)
         return queue
     kept = view.keep_for_turns()
     lift_overtaken(view)
     yield_promises(view)
-    for stage in in_order(view, view.owners & view.line.slot.keys(), queue):
+    for stage in in_order(view, view.owners & view.pending.slot.keys(), queue):
         settle(view, stage, queue)  # what was freed for it is its own before anybody looks
     view.close_fences()
-    if view.booked and (view.elastic or view.holders.some_became_unsafe(view.now)):
+    if view.reservations and (view.elastic or view.victim_index.some_became_unsafe(view.now)):
         ask_again(view, queue)
     walk(view, queue)
     ask_for_followers(view, queue, settle)
     let_overtake(view, queue, settle)
     for pool in sorted(view.pools):
         move_forward(view, pool)
-    stretch(view, now_slot)
-    leave(view, now_slot)
+    resize(view, now_slot)
+    evacuate(view, now_slot)
     view.ledger.release(kept)
-    view.turns = rotation.turn(view, now_slot)
+    view.turns = time_sharing.turn(view, now_slot)
     return queue
 
 
 def conclude(view: View, queue: Queue) -> Plan:
     """The plan of a cycle, with every waiting stage in it and its reasons."""
-    return together(view, explain.conclude(view, queue), explained=True)
+    return together(view, why.conclude(view, queue), explained=True)
 
 
 def together(view: View, plan: Plan, *, explained: bool) -> Plan:
@@ -183,19 +186,19 @@ def together(view: View, plan: Plan, *, explained: bool) -> Plan:
 def walk(view: View, queue: Queue) -> None:
     """Settle all stages that nobody freed devices for. A stage that needs others which wait behind it comes after
     them."""
-    sieve = Sieve(view, queue.slots)
-    booked, owners = view.booked, view.owners
+    pruning = Pruning(view, queue.slots)
+    reservations, owners = view.reservations, view.owners
     later: dict[str, list[Stage]] = {}
-    for i in sieve.positions():
+    for i in pruning.positions():
         stage = queue[i]
         name = stage.id
-        if name in booked or name in owners or is_hopeless(view, sieve, i, stage):
+        if name in reservations or name in owners or is_hopeless(view, pruning, i, stage):
             continue
         missing = _not_yet_seen(view, stage)
         if missing:
             later.setdefault(missing, []).append(stage)
             continue
-        view.ahead[stage.pool] = max(view.ahead.get(stage.pool, 0), sieve.held_back(i))
+        view.ahead[stage.pool] = max(view.ahead.get(stage.pool, 0), pruning.held_back(i))
         settle(view, stage, queue)
         if later:
             _settle_later(view, name, later, queue)
@@ -226,35 +229,35 @@ def _settle_later(
                 todo.append(stage.id)
 
 
-def is_hopeless(view: View, sieve: Sieve, i: int, stage: Stage) -> bool:
+def is_hopeless(view: View, pruning: Pruning, i: int, stage: Stage) -> bool:
     """Whether the walk has seen enough to know that the stage at ``i`` neither begins nor gets an entry; tells the
-    sieve what that means for others."""
+    pruning what that means for others."""
     if stage.promise is not None:
         return False
     profile = view.profile(stage.pool)
     has_room = view.room(stage.pool, stage.priority, profile)
     if is_gated(view, stage):
         return not has_room
-    shape = view.shape(stage)
-    if shape.impossible or view.group(stage) in view.refusals:
-        sieve.bar(i)
+    request = view.request_class(stage)
+    if request.impossible or view.group(stage) in view.refusals:
+        pruning.bar(i)
         return True
     if has_room:
         return False
     refused_from, by_length = -math.inf, True
-    for way in shape.ways:
-        view.refresh(way, profile)
-        if way.count >= stage.nodes:
-            length = view.length_s(stage, way, profile.plan_with)
-            if not way.refuses(length, view.worst_s(stage, way) if way.barred else 0.0):
+    for feasible in request.feasible_sets:
+        view.refresh(feasible, profile)
+        if feasible.count >= stage.nodes:
+            length = view.length_s(stage, feasible, profile.plan_with)
+            if not feasible.refuses(length, view.worst_s(stage, feasible) if feasible.barred else 0.0):
                 return False
-            by_length &= way.refused_s <= length
-            refused_from = max(refused_from, way.refused_s)
+            by_length &= feasible.refused_s <= length
+            refused_from = max(refused_from, feasible.refused_s)
     if by_length:
-        sieve.close(i, refused_from)
-    if could_evict(view, profile, shape, stage):
+        pruning.close(i, refused_from)
+    if could_evict(view, profile, request, stage):
         return False
-    sieve.spare(i, whatever_it_asks=not profile.evicts or not is_spent(profile, shape, stage))
+    pruning.spare(i, whatever_it_asks=not profile.evicts or not is_spent(profile, request, stage))
     view.ahead[stage.pool] = view.ahead.get(stage.pool, 0) + 1
     return True
 
@@ -263,37 +266,37 @@ def settle(view: View, stage: Stage, queue: Queue) -> None:
     """Start the stage, enter it into the timetable, or let it wait."""
     outcome = view.outcomes[stage.id] = Outcome(stage, ahead=view.ahead.get(stage.pool, 0))
     earliest = gate(view, outcome)
-    outcome.shape = shape = view.shape(stage)
-    if shape.impossible:
-        outcome.reasons.append(shape.impossible)
+    outcome.request = request = view.request_class(stage)
+    if request.impossible:
+        outcome.reasons.append(request.impossible)
         return
     if earliest is None:
         return
     profile = view.profile(stage.pool)
-    ways = shape.ways if earliest > view.now else admitted(view, outcome, shape)
-    if ways:
+    feasible_sets = request.feasible_sets if earliest > view.now else admitted(view, outcome, request)
+    if feasible_sets:
         outcome.searched = True
         early = stage.id in view.owners and profile.start_early and earliest <= view.now
-        if early and start_now(view, outcome, ways):
+        if early and start_now(view, outcome, feasible_sets):
             return  # what was freed for it is free: it does not wait for the hour that was once foreseen
         stays = stage.promise and profile.timetable != "none" and stage.id not in view.owed
         if stays and stage.promise and keep(view, outcome, stage.promise, earliest):
             pass
         else:
-            find(view, outcome, ways, earliest, queue)
+            find(view, outcome, feasible_sets, earliest, queue)
         if stage.id not in view.starts and earliest <= view.now:
             make_room(view, outcome, queue)
-    if stage.id not in view.starts and earliest <= view.now and (ways or explain.behind(outcome)):
+    if stage.id not in view.starts and earliest <= view.now and (feasible_sets or why.behind(outcome)):
         view.ahead[stage.pool] = outcome.ahead + 1
 
 
-def find(view: View, outcome: Outcome, ways: list[Way], earliest: float, queue: Queue) -> None:
+def find(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, queue: Queue) -> None:
     """Begin the stage or enter it where it is best; entries of a lower class behind it make way."""
     stage = outcome.stage
-    option = search(view, outcome, ways, earliest)
+    option = search(view, outcome, feasible_sets, earliest)
     if (option is None or option.start_at > view.now) and lift_lower(view, stage, queue):
-        for way in ways:
-            way.forget()
-        option = search(view, outcome, ways, earliest)
+        for feasible in feasible_sets:
+            feasible.forget()
+        option = search(view, outcome, feasible_sets, earliest)
     if option is not None:
         take(view, outcome, option)

@@ -18,16 +18,16 @@ from scheduler.core.model.types import Grant, Move, Placement, Running
 from scheduler.core.planning.resize import is_movable
 from scheduler.core.resources import price
 from scheduler.core.resources.service import as_waiting
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
-Finds = Callable[[View, Outcome, Way, float], Option | None]
+Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
 
 # At most so many leave in one cycle, so that the cluster does not shake.
 PER_CYCLE = 8
 
 
-def leave(view: View, finds: Finds) -> None:
+def evacuate(view: View, finds: Finds) -> None:
     """Note the moves of this cycle. ``finds`` is the engine's search for a place now."""
     candidates = _candidates(view)
     stopping = _stopping(view) if candidates else set()
@@ -54,10 +54,10 @@ def another_place(view: View, one: Running, finds: Finds) -> Option | None:
         return None
     stage = as_waiting(one)
     best: Option | None = None
-    for way in view.shape(stage).ways:
-        way.forget()
-        found = finds(view, Outcome(stage), way, view.length_s(stage, way, view.profile(one.pool).plan_with))
-        way.forget()
+    for feasible in view.request_class(stage).feasible_sets:
+        feasible.forget()
+        found = finds(view, Outcome(stage), feasible, view.length_s(stage, feasible, view.profile(one.pool).plan_with))
+        feasible.forget()
         if found is not None and not _ails(view, found.grants) and (best is None or found.end_at < best.end_at):
             best = found
     return best
@@ -66,12 +66,12 @@ def another_place(view: View, one: Running, finds: Finds) -> Option | None:
 def _candidates(view: View) -> list[Running]:
     """The running stages about which some policy of their pool may have something to say: those on nodes with a device
     that ails or with more to do than they can, the most urgent first."""
-    pools = {name for name in view.pools if view.profile(name).leaves}
+    pools = {name for name in view.pools if view.profile(name).evacuates}
     troubled = room.columns(view.fleet).troubled
     if not pools or not troubled.any():
         return []
-    slots = np.flatnonzero((view.holders.node >= 0) & troubled[view.holders.node])
-    found = {one.id: one for one in view.holders.stages[slots] if one.pool in pools and is_movable(one, view)}
+    slots = np.flatnonzero((view.victim_index.node >= 0) & troubled[view.victim_index.node])
+    found = {one.id: one for one in view.victim_index.stages[slots] if one.pool in pools and is_movable(one, view)}
     return sorted(found.values(), key=lambda one: (-one.priority, _standing(view, one), one.id))
 
 
@@ -86,7 +86,7 @@ def _standing(view: View, one: Running) -> int:
 def _wish(view: View, one: Running) -> tuple[Any, Said, float]:
     """Which policy says most strongly that the stage should leave, why, and what that is worth in weighted
     device-seconds at best."""
-    wishes = ((policy, *policy.leaves(one, view)) for policy in view.profile(one.pool).leaves)
+    wishes = ((policy, *policy.evacuates(one, view)) for policy in view.profile(one.pool).evacuates)
     return max(wishes, key=lambda wish: wish[2])
 
 
@@ -104,8 +104,8 @@ def _is_settled(view: View, placement: Placement, settle_s: float, stopping: set
     if any(not set(placement.nodes).isdisjoint(option.placement.nodes) for option in view.starts.values()):
         return False
     rows = [view.fleet.node_row[name] for name in placement.nodes if name in view.fleet.node_row]
-    fresh = (view.holders.node >= 0) & (view.holders.began > view.now - settle_s)
-    return not np.isin(view.holders.node[fresh], rows).any()
+    fresh = (view.victim_index.node >= 0) & (view.victim_index.began > view.now - settle_s)
+    return not np.isin(view.victim_index.node[fresh], rows).any()
 
 
 def _ails(view: View, grants: tuple[Grant, ...]) -> bool:

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from scheduler.core.explain import why as explain
+from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.matching.placement import later_slot
 from scheduler.core.model.types import Stage
 from scheduler.core.planning.order import Queue, in_order
 from scheduler.core.planning.pruning import could_evict
 from scheduler.core.planning.repair import lift_behind
-from scheduler.core.world.request_class import Shape
-from scheduler.core.world.reservation import Booking, Outcome
+from scheduler.core.world.request_class import RequestClass
+from scheduler.core.world.reservation import Outcome, Reservation
 from scheduler.core.world.view import View
 
 # For so many stages with an entry it is asked again whom to stop or to shrink.
@@ -25,49 +25,49 @@ HEADS, FOLLOWERS = 4, 64
 
 def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     """Stop others for this stage, where a policy finds that worth its price."""
-    stage, shape = outcome.stage, outcome.shape
-    booking = view.booked.get(stage.id)
+    stage, request = outcome.stage, outcome.request
+    reservation = view.reservations.get(stage.id)
     if stage.id in view.evicting:
-        outcome.reasons.append(explain.preempting(view, view.evicting[stage.id]))
-        if booking:
-            view.ledger.hold(booking.option.grants)
+        outcome.reasons.append(why.preempting(view, view.evicting[stage.id]))
+        if reservation:
+            view.ledger.hold(reservation.option.grants)
         return
     profile = view.profile(stage.pool)
-    if shape is None or not could_evict(view, profile, shape, stage):
+    if request is None or not could_evict(view, profile, request, stage):
         return
-    if booking and (head := _head_of(view, booking, queue)):
+    if reservation and (head := _head_of(view, reservation, queue)):
         view.followers[stage.id] = head
         return
-    wait_s = _wait_s(view, stage, shape)
+    wait_s = _wait_s(view, stage, request)
     for policy in profile.evicts:
         if not policy.could(stage, view):
             continue
-        eviction = policy.victims(stage, shape.ways, wait_s, view)
+        eviction = policy.victims(stage, request.feasible_sets, wait_s, view)
         if eviction is not None and not view.may_meet(stage, eviction.option):
-            if booking:
-                view.unbook(stage.id)
+            if reservation:
+                view.unreserve(stage.id)
             view.evict(stage, eviction)
             lift_behind(view, stage, queue)
-            outcome.reasons.append(explain.preempting(view, eviction.victims))
+            outcome.reasons.append(why.preempting(view, eviction.victims))
             return
-    shape.evictions_refused.add(stage.project if profile.reclaims else "")
+    request.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
 def ask_again(view: View, queue: Queue) -> None:
     """Ask again whom to stop or shrink for those at the head of the queue that have an entry: when it was made, an
     elastic stage may have had its size for too short to give back, and others may have been within their minimum run
     time. Nobody is served before a newcomer that stands before it."""
-    line, at = view.line, view.positions(queue.slots)
-    is_new = ~line.is_blocked[queue.slots]
-    is_new[at[[line.slot[name] for name in view.booked]]] = False
-    for stage in in_order(view, view.booked.keys() - view.owners, queue)[:ASKED_AGAIN]:
-        if stage.id not in view.booked:
+    pending, at = view.pending, view.positions(queue.slots)
+    is_new = ~pending.is_blocked[queue.slots]
+    is_new[at[[pending.slot[name] for name in view.reservations]]] = False
+    for stage in in_order(view, view.reservations.keys() - view.owners, queue)[:ASKED_AGAIN]:
+        if stage.id not in view.reservations:
             continue  # lifted for one before it
-        slot, profile = line.slot[stage.id], view.profile(stage.pool)
-        was_safe = view.holders.were_safe(view.booked[stage.id].promise.made_at, view.now)
+        slot, profile = pending.slot[stage.id], view.profile(stage.pool)
+        was_safe = view.victim_index.were_safe(view.reservations[stage.id].promise.made_at, view.now)
         policies = profile.evicts if was_safe else profile.resizes
         before = queue.slots[: at[slot]]
-        if is_new[: at[slot]][line.pool[before] == line.pool[slot]].any():
+        if is_new[: at[slot]][pending.pool[before] == pending.pool[slot]].any():
             continue
         _ask(view, stage, policies, queue)
 
@@ -77,11 +77,11 @@ def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Q
     gains counts all who follow, then for themselves. Whoever loses an entry by that is settled anew by ``settle``."""
     heads = in_order(view, set(view.followers.values()), queue)[:HEADS]
     for stage in (*heads, *in_order(view, view.followers, queue)[:FOLLOWERS]):
-        if stage.id not in view.booked or stage.id in view.owners:
+        if stage.id not in view.reservations or stage.id in view.owners:
             continue
-        before = set(view.booked)
+        before = set(view.reservations)
         _ask(view, stage, view.profile(stage.pool).evicts, queue)
-        for other in in_order(view, before - view.booked.keys() - {stage.id}, queue):
+        for other in in_order(view, before - view.reservations.keys() - {stage.id}, queue):
             settle(view, other, queue)
 
 
@@ -91,30 +91,30 @@ def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue]
     for pool in sorted(view.pools):
         for policy in view.profile(pool).overtakes:
             for stage in policy.overtakers(pool, view):
-                before = set(view.booked)
+                before = set(view.reservations)
                 _ask(view, stage, [policy], queue)
-                for other in in_order(view, before - view.booked.keys() - {stage.id}, queue):
+                for other in in_order(view, before - view.reservations.keys() - {stage.id}, queue):
                     settle(view, other, queue)
 
 
-def _wait_s(view: View, stage: Stage, shape: Shape) -> float:
+def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
     """How long a stage that may start will wait if nobody is stopped for it, as far as the timetable reaches."""
     profile = view.profile(stage.pool)
-    if stage.id in view.booked:
-        return min(profile.horizon_s, view.booked[stage.id].option.start_at - view.now)
-    lengths = [(way, view.length_s(stage, way, profile.plan_with)) for way in shape.ways]
-    slots = [later_slot(view, stage, way, length, view.now) for way, length in lengths]
+    if stage.id in view.reservations:
+        return min(profile.horizon_s, view.reservations[stage.id].option.start_at - view.now)
+    lengths = [(feasible, view.length_s(stage, feasible, profile.plan_with)) for feasible in request.feasible_sets]
+    slots = [later_slot(view, stage, feasible, length, view.now) for feasible, length in lengths]
     return min([profile.horizon_s, *(slot.start_at - view.now for slot in slots if slot)])
 
 
-def _head_of(view: View, booking: Booking, queue: Queue) -> str:
+def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
     """Who of the same class has the first entry on a device of ``booking``, and stands before it in the queue."""
-    held, at = {one.device for one in booking.option.grants}, view.positions(queue.slots)
-    slot, stage = view.line.slot, booking.stage
+    held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)
+    slot, stage = view.pending.slot, reservation.stage
     before = [
         one
-        for one in view.booked.values()
-        if one.option.start_at < booking.option.start_at
+        for one in view.reservations.values()
+        if one.option.start_at < reservation.option.start_at
         and one.stage.priority == stage.priority
         and at[slot[one.stage.id]] < at[slot[stage.id]]
         and any(grant.device in held for grant in one.option.grants)
@@ -124,19 +124,19 @@ def _head_of(view: View, booking: Booking, queue: Queue) -> str:
 
 def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> None:
     """Stop others for a stage that waits, where one of the policies finds that worth its price."""
-    outcome = Outcome(stage, shape=view.shape(stage))
-    if gate(view, outcome) != view.now or not outcome.shape or outcome.shape.impossible:
+    outcome = Outcome(stage, request=view.request_class(stage))
+    if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:
         return
-    wait_s = _wait_s(view, stage, outcome.shape)
+    wait_s = _wait_s(view, stage, outcome.request)
     for policy in policies:
-        if not policy.could(stage, view) or not admitted(view, outcome, outcome.shape):
+        if not policy.could(stage, view) or not admitted(view, outcome, outcome.request):
             continue
-        eviction = policy.victims(stage, outcome.shape.ways, wait_s, view)
+        eviction = policy.victims(stage, outcome.request.feasible_sets, wait_s, view)
         if eviction is not None and not view.may_meet(stage, eviction.option):
-            if stage.id in view.booked:
-                view.unbook(stage.id)
+            if stage.id in view.reservations:
+                view.unreserve(stage.id)
             view.evict(stage, eviction)
             lift_behind(view, stage, queue)
-            outcome.reasons.append(explain.preempting(view, eviction.victims))
+            outcome.reasons.append(why.preempting(view, eviction.victims))
             view.outcomes[stage.id] = outcome
             return

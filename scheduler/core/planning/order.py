@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.model.types import Stage
-from scheduler.core.world.pending import Column, Line
+from scheduler.core.world.pending import Column, PendingTable
 from scheduler.core.world.view import View
 
 # With more newcomers than this the queue is sorted anew.
@@ -24,9 +24,9 @@ FEW: Final = 64
 class Queue(Sequence[Stage]):
     """The waiting stages in order: ``slots`` of the line, each looked up when somebody asks for it."""
 
-    def __init__(self, line: Line, slots: Column) -> None:
+    def __init__(self, pending: PendingTable, slots: Column) -> None:
         self.slots = slots
-        self._stages = line.stages
+        self._stages = pending.stages
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -41,41 +41,43 @@ class Queue(Sequence[Stage]):
 
 def line_up(view: View) -> Queue:
     """All waiting stages, pool by pool, best first."""
-    line = view.line
-    slots = line.slots()
+    pending = view.pending
+    slots = pending.slots()
     if not len(slots):
-        line.keep_order(slots)
+        pending.keep_order(slots)
         view.heads.see(view, slots, None)
-        return Queue(line, slots)
-    used = [line.pools[code] for code in np.flatnonzero(np.bincount(line.pool[slots]))]
+        return Queue(pending, slots)
+    used = [pending.pools[code] for code in np.flatnonzero(np.bincount(pending.pool[slots]))]
     for pool in used:
         for policy in view.profile(pool).guarantees:
             view.guaranteed |= policy.guarantees(pool, view)
     view.lifted |= view.guaranteed & view.waiting.keys()
-    score = np.round(_scores(view, line, slots, used), 6)
+    score = np.round(_scores(view, pending, slots, used), 6)
     shared = [pool for pool in used if view.profile(pool).levels]
-    keys: tuple[Column, ...] = (-score, line.submitted_at, line.number)
+    keys: tuple[Column, ...] = (-score, pending.submitted_at, pending.number)
     if shared:
-        keys = (-score, _is_unpromised(line, shared), line.submitted_at, line.number)
+        keys = (-score, _is_unpromised(pending, shared), pending.submitted_at, pending.number)
     if len(used) > 1:
-        rank = {code: i for i, code in enumerate(sorted(range(len(line.pools)), key=lambda code: line.pools[code]))}
-        keys = (np.array([rank[code] for code in range(len(line.pools))])[line.pool], *keys)
-    order, changed = _mended(line, keys) or (_sorted(line, slots, keys), None)
-    line.keep_order(order)
+        rank = {
+            code: i for i, code in enumerate(sorted(range(len(pending.pools)), key=lambda code: pending.pools[code]))
+        }
+        keys = (np.array([rank[code] for code in range(len(pending.pools))])[pending.pool], *keys)
+    order, changed = _mended(pending, keys) or (_sorted(pending, slots, keys), None)
+    pending.keep_order(order)
     view.heads.see(view, order, changed)
     for pool in shared:
         order = _shared(view, order, score, pool)
     keeping = [pool for pool in used if view.profile(pool).timetable == "keep"]
     if keeping:
-        order = _kept_first(line, order, keeping, keys[0] if len(used) > 1 else line.pool)
-    return Queue(line, order)
+        order = _kept_first(pending, order, keeping, keys[0] if len(used) > 1 else pending.pool)
+    return Queue(pending, order)
 
 
-def _is_unpromised(line: Line, pools: list[str]) -> Column:
+def _is_unpromised(pending: PendingTable, pools: list[str]) -> Column:
     """Whether each stage of these pools has no promise; those of others count as if they had."""
-    found: Column = ~np.isfinite(line.promised_at)
-    if len(pools) < len(line.pools):
-        found &= np.isin(line.pool, [line.pools.index(pool) for pool in pools])
+    found: Column = ~np.isfinite(pending.promised_at)
+    if len(pools) < len(pending.pools):
+        found &= np.isin(pending.pool, [pending.pools.index(pool) for pool in pools])
     return found
 
 
@@ -84,9 +86,11 @@ def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
 
     Of each project and class only its head is moved; those behind them come after these, as they stood.
     """
-    line, shares = view.line, view.heads
+    pending, shares = view.pending, view.heads
     owners = sorted(
-        (-line.owners[code][1], line.owners[code][2], code) for code in shares.of if line.owners[code][0] == pool
+        (-pending.owners[code][1], pending.owners[code][2], code)
+        for code in shares.of
+        if pending.owners[code][0] == pool
     )
     heads, spoken = list[tuple[Column, Column]](), dict[str, float]()
     for _, project, code in owners:  # what the stages of a higher class ask for comes first
@@ -99,8 +103,8 @@ def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
     total = score[slots]
     for policy, weight in view.profile(pool).levels:
         total = total + weight * policy.levels(pool, slots, due, view)
-    first = np.lexsort((line.number[slots], -np.round(total, 6)))
-    at = np.flatnonzero(line.pool[order] == line.pools.index(pool)) if len(line.pools) > 1 else slice(None)
+    first = np.lexsort((pending.number[slots], -np.round(total, 6)))
+    at = np.flatnonzero(pending.pool[order] == pending.pools.index(pool)) if len(pending.pools) > 1 else slice(None)
     tails = order[at][~shares.is_head[order[at]]]
     places = np.searchsorted(-score[tails], -total[first], side="left")
     found = order.copy()
@@ -108,32 +112,34 @@ def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
     return found
 
 
-def _scores(view: View, line: Line, slots: Column, used: list[str]) -> Column:
-    score = np.zeros(len(line.priority))
+def _scores(view: View, pending: PendingTable, slots: Column, used: list[str]) -> Column:
+    score = np.zeros(len(pending.priority))
     for pool in used:
-        inside: Column | slice = slice(None) if len(used) == 1 else slots[line.pool[slots] == line.pools.index(pool)]
+        inside: Column | slice = (
+            slice(None) if len(used) == 1 else slots[pending.pool[slots] == pending.pools.index(pool)]
+        )
         for policy, weight in view.profile(pool).orders:
             if hasattr(policy, "levels"):
                 continue
             if hasattr(policy, "orders"):
-                score[inside] += weight * policy.orders(line, view)[inside]
+                score[inside] += weight * policy.orders(pending, view)[inside]
             else:
                 one_by_one = slots if len(used) == 1 else inside
-                values = [policy.order(stage, view) for stage in line.stages[one_by_one]]
+                values = [policy.order(stage, view) for stage in pending.stages[one_by_one]]
                 score[one_by_one] += weight * np.array(values)
     return score
 
 
-def _kept_first(line: Line, order: Column, keeping: list[str], pools: Column) -> Column:
+def _kept_first(pending: PendingTable, order: Column, keeping: list[str], pools: Column) -> Column:
     """The same, but where entries are kept whatever comes, those that were promised first are served first."""
-    keeps = np.isin(line.pool[order], [line.pools.index(pool) for pool in keeping])
-    promised_at = np.where(keeps, line.promised_at[order], np.inf)
+    keeps = np.isin(pending.pool[order], [pending.pools.index(pool) for pool in keeping])
+    promised_at = np.where(keeps, pending.promised_at[order], np.inf)
     is_free = ~np.isfinite(promised_at)
     kept: Column = order[np.lexsort((np.where(is_free, 0.0, promised_at), is_free, pools[order]))]
     return kept
 
 
-def _sorted(line: Line, slots: Column, keys: tuple[Column, ...]) -> Column:
+def _sorted(pending: PendingTable, slots: Column, keys: tuple[Column, ...]) -> Column:
     order = slots[np.lexsort([key[slots] for key in reversed(keys)])]
     same = np.ones(len(order) - 1, dtype=np.bool_)
     for key in keys:
@@ -145,39 +151,39 @@ def _sorted(line: Line, slots: Column, keys: tuple[Column, ...]) -> Column:
     for i in range(1, len(found) + 1):
         if i == len(found) or not same[i - 1]:
             if i - begin > 1:
-                found[begin:i] = sorted(found[begin:i], key=lambda slot: _id(line, slot))
+                found[begin:i] = sorted(found[begin:i], key=lambda slot: _id(pending, slot))
             begin = i
     return np.array(found, dtype=np.int64)
 
 
-def _mended(line: Line, keys: tuple[Column, ...]) -> tuple[Column, set[int]] | None:
+def _mended(pending: PendingTable, keys: tuple[Column, ...]) -> tuple[Column, set[int]] | None:
     """The last order with those taken out who left and those put in who came, and the slots that changed places, if the
     others stand as they stood."""
-    if line.order is None or len(line.changed) > FEW:
+    if pending.order is None or len(pending.changed) > FEW:
         return None
-    changed = set(line.changed)
-    order = _without(line, changed)
+    changed = set(pending.changed)
+    order = _without(pending, changed)
     strays = _out_of_order(order, keys)
     if len(strays):  # a few may have changed places although nothing of them changed: the clock moves on
         if len(strays) > FEW:
             return None
         changed |= set(order[strays].tolist()) | set(order[strays + 1].tolist())
-        order = _without(line, changed)
+        order = _without(pending, changed)
         if len(_out_of_order(order, keys)):
             return None
-    newcomers = [slot for slot in changed if line.is_used[slot]]
-    for slot in sorted(newcomers, key=lambda one: _id(line, one)):
-        order = np.insert(order, _place(line, order, slot, keys), slot)
+    newcomers = [slot for slot in changed if pending.is_used[slot]]
+    for slot in sorted(newcomers, key=lambda one: _id(pending, one)):
+        order = np.insert(order, _place(pending, order, slot, keys), slot)
     return order, changed
 
 
-def _without(line: Line, gone: set[int]) -> Column:
-    assert line.order is not None, "there is an order to mend"
+def _without(pending: PendingTable, gone: set[int]) -> Column:
+    assert pending.order is not None, "there is an order to mend"
     if not gone:
-        return line.order
-    is_gone = np.zeros(len(line.priority), dtype=np.bool_)
+        return pending.order
+    is_gone = np.zeros(len(pending.priority), dtype=np.bool_)
     is_gone[list(gone)] = True
-    return line.order[~is_gone[line.order]]
+    return pending.order[~is_gone[pending.order]]
 
 
 def _out_of_order(order: Column, keys: tuple[Column, ...]) -> Column:
@@ -193,11 +199,11 @@ def _out_of_order(order: Column, keys: tuple[Column, ...]) -> Column:
     return np.concatenate(strays) if len(order) else order
 
 
-def _place(line: Line, order: Column, slot: int, keys: tuple[Column, ...]) -> int:
+def _place(pending: PendingTable, order: Column, slot: int, keys: tuple[Column, ...]) -> int:
     """Where in ``order`` a slot belongs (binary search)."""
 
     def value(at: int) -> tuple[object, ...]:
-        return (*(key[at] for key in keys), _id(line, at))
+        return (*(key[at] for key in keys), _id(pending, at))
 
     mine, low, high = value(slot), 0, len(order)
     while low < high:
@@ -209,8 +215,8 @@ def _place(line: Line, order: Column, slot: int, keys: tuple[Column, ...]) -> in
     return low
 
 
-def _id(line: Line, slot: int) -> str:
-    stage: Stage = line.stages[slot]
+def _id(pending: PendingTable, slot: int) -> str:
+    stage: Stage = pending.stages[slot]
     return stage.id
 
 
@@ -219,4 +225,4 @@ def in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
     if not names:
         return []
     at = view.positions(queue.slots)
-    return [view.waiting[name] for name in sorted(names, key=lambda name: int(at[view.line.slot[name]]))]
+    return [view.waiting[name] for name in sorted(names, key=lambda name: int(at[view.pending.slot[name]]))]

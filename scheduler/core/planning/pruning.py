@@ -16,7 +16,7 @@ import numpy as np
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Stage
 from scheduler.core.world.pending import CODES, Column
-from scheduler.core.world.request_class import Shape
+from scheduler.core.world.request_class import RequestClass
 from scheduler.core.world.view import View
 
 # So many positions are sifted at once, and twice as many after each time that left none, up to the most.
@@ -24,20 +24,20 @@ STRIDE: Final = 64
 MOST: Final = 16_384
 
 
-class Sieve:
-    """One walk over the queue; ``slots`` are the slots of the line in its order."""
+class Pruning:
+    """One walk over the queue; ``slots`` are the slots of the pending table in its order."""
 
     def __init__(self, view: View, slots: Column) -> None:
-        line = view.line
-        self._view, self._slots, self._group = view, slots, line.group[slots]
-        codes = line.by_group
-        self._kin_of, self._owner_of = codes[:, CODES.index("kin")], codes[:, CODES.index("owner")]
+        pending = view.pending
+        self._view, self._slots, self._group = view, slots, pending.group[slots]
+        codes = pending.by_group
+        self._tier_of, self._owner_of = codes[:, CODES.index("tier")], codes[:, CODES.index("owner")]
         self._pool_of = codes[:, CODES.index("pool")]
-        # By kin, owner and group: what was learned so far.
-        self._closed_from = np.full(len(line.kins), np.inf)
-        self._may_evict = np.ones(len(line.owners), dtype=np.bool_)
-        self._is_barred = np.zeros(len(line.groups), dtype=np.bool_)
-        self._is_spent = np.zeros(len(line.groups), dtype=np.bool_)
+        # By tier, owner and group: what was learned so far.
+        self._closed_from = np.full(len(pending.tiers), np.inf)
+        self._may_evict = np.ones(len(pending.owners), dtype=np.bool_)
+        self._is_barred = np.zeros(len(pending.groups), dtype=np.bool_)
+        self._is_spent = np.zeros(len(pending.groups), dtype=np.bool_)
         self._is_lifted: Column | None = None
         self._lifted: set[str] = set()
         self._foretell()
@@ -63,9 +63,9 @@ class Sieve:
             begin = end
 
     def close(self, i: int, length_s: float) -> None:
-        """Note that no stage of the kin of the one at ``i`` that runs at least so long can begin or be entered."""
-        kin = self._kin_of[self._group[i]]
-        self._closed_from[kin] = min(self._closed_from[kin], length_s)
+        """Note that no stage of the tier of the one at ``i`` that runs at least so long can begin or be entered."""
+        tier = self._tier_of[self._group[i]]
+        self._closed_from[tier] = min(self._closed_from[tier], length_s)
 
     def bar(self, i: int) -> None:
         """Note that no stage of the group of the one at ``i`` may begin, whatever is free."""
@@ -81,7 +81,7 @@ class Sieve:
     def held_back(self, i: int) -> int:
         """How many of the same pool, before the one at ``i``, were known not to begin from the beginning."""
         if self._known is None:
-            never = self._never[self._kin_of[self._group]] & ~self._view.line.is_gated[self._slots]
+            never = self._never[self._tier_of[self._group]] & ~self._view.pending.is_gated[self._slots]
             self._known = np.cumsum(never) - never
         pool = int(self._pool_of[self._group[i]])
         if pool not in self._before_pool:
@@ -90,50 +90,50 @@ class Sieve:
 
     def _foretell(self) -> None:
         """Close what fits nowhere as it is, and spare those of whose priority and project nobody may stop others."""
-        view, line = self._view, self._view.line
-        here = np.bincount(self._group, minlength=len(line.groups)) > 0
-        fits: dict[Shape, bool] = {}
+        view, pending = self._view, self._view.pending
+        here = np.bincount(self._group, minlength=len(pending.groups)) > 0
+        fits: dict[RequestClass, bool] = {}
         rooms: dict[tuple[str, int], bool] = {}
-        for code in np.flatnonzero(np.bincount(self._kin_of[here])).tolist():
-            shape, priority = line.kins[code]
-            profile, rank = view.profile(shape.pool), (shape.pool, priority)
+        for code in np.flatnonzero(np.bincount(self._tier_of[here])).tolist():
+            request, priority = pending.tiers[code]
+            profile, rank = view.profile(request.pool), (request.pool, priority)
             if rank not in rooms:
-                rooms[rank] = view.room(shape.pool, priority, profile)
-            if rooms[rank] or shape.impossible:
+                rooms[rank] = view.room(request.pool, priority, profile)
+            if rooms[rank] or request.impossible:
                 continue
-            if shape not in fits:
-                for way in shape.ways:
-                    view.refresh(way, profile)
-                fits[shape] = any(way.count >= shape.nodes for way in shape.ways)
-            if not fits[shape]:
+            if request not in fits:
+                for feasible in request.feasible_sets:
+                    view.refresh(feasible, profile)
+                fits[request] = any(feasible.count >= request.nodes for feasible in request.feasible_sets)
+            if not fits[request]:
                 self._closed_from[code] = -np.inf
-        first = np.full(len(line.groups), len(self._slots))
+        first = np.full(len(pending.groups), len(self._slots))
         first[self._group[::-1]] = np.arange(len(self._slots) - 1, -1, -1)
-        foremost = np.full(len(line.owners), len(self._slots))
+        foremost = np.full(len(pending.owners), len(self._slots))
         np.minimum.at(foremost, self._owner_of, first)
         asked: dict[tuple[str, float, str], bool] = {}
         for code in np.flatnonzero(foremost < len(self._slots)).tolist():
-            pool, priority, project = line.owners[code]
+            pool, priority, project = pending.owners[code]
             profile = view.profile(pool)
             key = (pool, priority, project if profile.reclaims else "")
             if key not in asked:
-                stage: Stage = line.stages[self._slots[foremost[code]]]
+                stage: Stage = pending.stages[self._slots[foremost[code]]]
                 asked[key] = any(_could(view, policy, stage) for policy in profile.evicts)
             self._may_evict[code] = asked[key]
 
     def _open_among(self, at: slice, set_aside: Column | None) -> list[int]:
         """Which of these positions may have to be looked at, counted from the first."""
-        group, line = self._group[at], self._view.line
+        group, pending = self._group[at], self._view.pending
         evicts = self._may_evict[self._owner_of] & ~self._is_spent
-        closed_from = self._closed_from[self._kin_of]
+        closed_from = self._closed_from[self._tier_of]
         found = (evicts | (closed_from > -np.inf))[group]
         if set_aside is not None:
             found &= ~set_aside[at]
         some = np.flatnonzero(found)
         if len(some):
             groups, slots = group[some], self._slots[at][some]
-            is_open = evicts[groups] | (closed_from[groups] > line.length_s[slots])
-            some = some[is_open & (~self._is_barred[groups] | line.is_gated[slots])]
+            is_open = evicts[groups] | (closed_from[groups] > pending.length_s[slots])
+            some = some[is_open & (~self._is_barred[groups] | pending.is_gated[slots])]
         self._note_lifted()
         if self._is_lifted is not None:
             some = np.union1d(some, np.flatnonzero(self._is_lifted[self._slots[at]]))
@@ -141,32 +141,32 @@ class Sieve:
 
     def _must_see(self, i: int) -> bool:
         """The same for one position, with what was learned meanwhile."""
-        group, slot, line = self._group[i], self._slots[i], self._view.line
+        group, slot, pending = self._group[i], self._slots[i], self._view.pending
         evicts = self._may_evict[self._owner_of[group]] and not self._is_spent[group]
-        is_open = evicts or self._closed_from[self._kin_of[group]] > line.length_s[slot]
-        if is_open and (not self._is_barred[group] or line.is_gated[slot]):
+        is_open = evicts or self._closed_from[self._tier_of[group]] > pending.length_s[slot]
+        if is_open and (not self._is_barred[group] or pending.is_gated[slot]):
             return True
         self._note_lifted()
         return self._is_lifted is not None and bool(self._is_lifted[slot])
 
     def _note_lifted(self) -> None:
         if len(self._lifted) < len(self._view.lifted):
-            slot = self._view.line.slot
+            slot = self._view.pending.slot
             if self._is_lifted is None:
-                self._is_lifted = np.zeros(len(self._view.line.priority), dtype=np.bool_)
+                self._is_lifted = np.zeros(len(self._view.pending.priority), dtype=np.bool_)
             self._is_lifted[[slot[name] for name in self._view.lifted - self._lifted]] = True
             self._lifted = set(self._view.lifted)
 
     def _set_aside(self) -> Column | None:
         """Whether each is kept back by its own state while the timetable takes no more of its priority."""
-        view, line = self._view, self._view.line
-        blocked = line.is_blocked[self._slots]
+        view, pending = self._view, self._view.pending
+        blocked = pending.is_blocked[self._slots]
         if not blocked.any():
             return None
-        full = np.zeros(len(line.owners), dtype=np.bool_)
+        full = np.zeros(len(pending.owners), dtype=np.bool_)
         rooms: dict[tuple[str, int], bool] = {}
         for code in np.flatnonzero(np.bincount(self._owner_of[self._group[blocked]])).tolist():
-            rank = line.owners[code][:2]
+            rank = pending.owners[code][:2]
             if rank not in rooms:
                 rooms[rank] = view.room(*rank, view.profile(rank[0]))
             full[code] = not rooms[rank]
@@ -174,14 +174,14 @@ class Sieve:
         return found
 
 
-def is_spent(profile: Profile, shape: Shape, stage: Stage) -> bool:
+def is_spent(profile: Profile, request: RequestClass, stage: Stage) -> bool:
     """Whether it was asked in vain already whom to stop for such a stage."""
-    return (stage.project if profile.reclaims else "") in shape.evictions_refused
+    return (stage.project if profile.reclaims else "") in request.evictions_refused
 
 
-def could_evict(view: View, profile: Profile, shape: Shape, stage: Stage) -> bool:
+def could_evict(view: View, profile: Profile, request: RequestClass, stage: Stage) -> bool:
     """Whether it is worth asking whom to stop for a stage of this priority and project."""
-    if not profile.evicts or is_spent(profile, shape, stage):
+    if not profile.evicts or is_spent(profile, request, stage):
         return False
     return any(_could(view, policy, stage) for policy in profile.evicts)
 
@@ -189,7 +189,7 @@ def could_evict(view: View, profile: Profile, shape: Shape, stage: Stage) -> boo
 def _could(view: View, policy: Any, stage: Stage) -> bool:
     """What the policy says, asked once for all stages of a priority, and of a project where that matters to it."""
     by_project = getattr(policy, "by_project", False)
-    key = (id(policy), stage.pool, stage.priority, stage.project if by_project else "", len(view.doomed))
+    key = (id(policy), stage.pool, stage.priority, stage.project if by_project else "", len(view.chosen_victims))
     known = view.evictable.get(key)
     if known is None:
         known = view.evictable[key] = policy.could(stage, view)

@@ -12,8 +12,8 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Promise, Stage
 from scheduler.core.planning.order import Queue
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Shape, Way
-from scheduler.core.world.reservation import Booking, Option, Outcome
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
+from scheduler.core.world.reservation import Option, Outcome, Reservation
 from scheduler.core.world.view import View
 
 # So many entries of a class are looked at again in one cycle because shares have drifted.
@@ -24,24 +24,24 @@ def lift_overtaken(view: View) -> None:
     """Take out the entries that reality has overtaken: their time has come or their devices are taken, what they need
     is not done, or they had to stand elsewhere than promised. Their stages are settled when their turn comes."""
     closed = {name for name, pool in view.pools.items() if is_closed(pool)}
-    may_be_gated, slot = view.line.is_gated, view.line.slot
-    for name, booking in list(view.booked.items()):
-        stage, promise = booking.stage, booking.promise
+    may_be_gated, slot = view.pending.is_gated, view.pending.slot
+    for name, reservation in list(view.reservations.items()):
+        stage, promise = reservation.stage, reservation.promise
         if (
             promise.start_at <= view.now
-            or booking.option.start_at != promise.start_at
+            or reservation.option.start_at != promise.start_at
             or name in view.owners
-            or view.may_meet(stage, booking.option)
+            or view.may_meet(stage, reservation.option)
             or ((may_be_gated[slot[name]] or stage.pool in closed) and is_gated(view, stage))
         ):
             lift(view, name)
-    for name in view.table.owners(view.table.oversold) & view.booked.keys():
+    for name in view.table.owners(view.table.oversold) & view.reservations.keys():
         lift(view, name)
 
 
 def lift(view: View, name: str) -> None:
     """Take an entry out; its stage is settled when its turn comes."""
-    view.free(view.unbook(name).option.grants)
+    view.free(view.unreserve(name).option.grants)
     view.lifted.add(name)
 
 
@@ -51,12 +51,12 @@ def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
     if not any(count for priority, count in entries.items() if priority < stage.priority):
         return False
     at = view.positions(queue.slots)
-    mine = at[view.line.slot[stage.id]]
+    mine = at[view.pending.slot[stage.id]]
     lower = [
         name
-        for name, one in view.booked.items()
+        for name, one in view.reservations.items()
         if one.stage.priority < stage.priority
-        and at[view.line.slot[name]] > mine
+        and at[view.pending.slot[name]] > mine
         and one.stage.pool == stage.pool
         and name not in view.owners
     ]
@@ -67,24 +67,24 @@ def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
 
 def lift_behind(view: View, stage: Stage, queue: Queue) -> None:
     """Take out the entries behind ``stage`` that its new one stands on."""
-    clashing = view.table.owners(view.table.oversold) & view.booked.keys() - {stage.id}
+    clashing = view.table.owners(view.table.oversold) & view.reservations.keys() - {stage.id}
     if clashing:
         at = view.positions(queue.slots)
-        mine = at[view.line.slot[stage.id]]
+        mine = at[view.pending.slot[stage.id]]
         for name in sorted(clashing):
-            if at[view.line.slot[name]] > mine:
+            if at[view.pending.slot[name]] > mine:
                 lift(view, name)
 
 
 def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> bool:
     """Whether the entry stands as it was promised, or begins now that its time has come."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
-    way = view.way_of(outcome.shape, promise) if outcome.shape else None
-    if way is None:  # a device of it can no longer be used
+    feasible = view.feasible_set_of(outcome.request, promise) if outcome.request else None
+    if feasible is None:  # a device of it can no longer be used
         return False
-    length = view.length_s(stage, way, profile.plan_with)
+    length = view.length_s(stage, feasible, profile.plan_with)
     start = max(promise.start_at, view.now, earliest)
-    option = Option(way, start, start + length, promise.placement)
+    option = Option(feasible, start, start + length, promise.placement)
     due = start <= view.now and not outcome.reasons
     meets = view.may_meet(stage, option)
     is_free = due and view.ledger.has(option.grants) and not meets
@@ -110,19 +110,23 @@ def yield_promises(view: View) -> None:
     keep waiting. All are settled when their turn comes; one whose place nobody takes stays where it was promised."""
     for pool, (slots, due) in view.due.items():
         profile = view.profile(pool)
-        booked = [one for one in view.booked.values() if one.stage.pool == pool and one.stage.id not in view.owners]
-        if profile.timetable != "repair" or not booked:
+        reservations = [
+            one for one in view.reservations.values() if one.stage.pool == pool and one.stage.id not in view.owners
+        ]
+        if profile.timetable != "repair" or not reservations:
             continue
         drift = min(policy.hysteresis(pool, view) for policy, _ in profile.levels)
-        starts_at = np.full(len(view.line.priority), np.inf)
-        starts_at[[view.line.slot[one.stage.id] for one in booked]] = [one.option.start_at for one in booked]
-        for priority in {one.stage.priority for one in booked}:
+        starts_at = np.full(len(view.pending.priority), np.inf)
+        starts_at[[view.pending.slot[one.stage.id] for one in reservations]] = [
+            one.option.start_at for one in reservations
+        ]
+        for priority in {one.stage.priority for one in reservations}:
             ahead, behind = _drifted(view, priority, slots, due, starts_at, drift)
             for name, project in ahead.items():
                 lift(view, name)
                 view.yielded[name] = project
             for name in behind:
-                if name in view.booked:
+                if name in view.reservations:
                     lift(view, name)
                 view.owed.add(name)
 
@@ -132,42 +136,42 @@ def _drifted(
 ) -> tuple[dict[str, str], list[str]]:
     """Of one class: whose entries are in the way of a project that is owed more, each with that project; and who would
     start sooner without them. ``due`` is what the project of each slot will have received before it."""
-    line = view.line
-    inside = line.priority[slots] == priority
+    pending = view.pending
+    inside = pending.priority[slots] == priority
     entered = np.flatnonzero(inside & np.isfinite(starts_at[slots]))
     entered = entered[np.argsort(starts_at[slots[entered]], kind="stable")]
-    others = np.flatnonzero(inside & ~line.is_gated[slots])
+    others = np.flatnonzero(inside & ~pending.is_gated[slots])
     if not len(entered) or not len(others):
         return {}, []
     others = others[due[others] + drift < due[entered].max()]
     others = others[np.argsort(due[others], kind="stable")][:YIELDS]
     ahead: dict[str, str] = {}
     behind: dict[str, None] = {}
-    meets: dict[tuple[Shape, str], bool] = {}
+    meets: dict[tuple[RequestClass, str], bool] = {}
     for at in entered:
-        booking = view.booked.get(line.stages[slots[at]].id)
+        reservation = view.reservations.get(pending.stages[slots[at]].id)
         later = starts_at[slots[others]] > starts_at[slots[at]] + STILL_S
         owed = others[
-            later & (due[others] + drift < due[at]) & (line.project[slots[others]] != line.project[slots[at]])
+            later & (due[others] + drift < due[at]) & (pending.project[slots[others]] != pending.project[slots[at]])
         ]
-        if booking is None or booking.stage.id in view.owners:
+        if reservation is None or reservation.stage.id in view.owners:
             continue
-        for other in (line.stages[slot] for slot in slots[owed]):
-            key = (view.shape(other), booking.stage.id)
+        for other in (pending.stages[slot] for slot in slots[owed]):
+            key = (view.request_class(other), reservation.stage.id)
             if key not in meets:
-                meets[key] = _meets(view, key[0], booking)
+                meets[key] = _meets(view, key[0], reservation)
             if meets[key]:
-                ahead.setdefault(booking.stage.id, other.project)
+                ahead.setdefault(reservation.stage.id, other.project)
                 behind[other.id] = None
         if len(ahead) >= YIELDS:
             break
     return ahead, list(behind)
 
 
-def _meets(view: View, shape: Shape, booking: Booking) -> bool:
-    """Whether stages of this shape could use what an entry holds."""
-    rows = [view.fleet.node_row[node] for node in booking.option.placement.nodes]
-    return any(way.line_of(row) is not None for way in shape.ways for row in rows)
+def _meets(view: View, request: RequestClass, reservation: Reservation) -> bool:
+    """Whether stages of this request class could use what an entry holds."""
+    rows = [view.fleet.node_row[node] for node in reservation.option.placement.nodes]
+    return any(feasible.line_of(row) is not None for feasible in request.feasible_sets for row in rows)
 
 
 def move_forward(view: View, pool: str) -> None:
@@ -178,9 +182,9 @@ def move_forward(view: View, pool: str) -> None:
     of the queue moved, or those before them by more device time than the profile's drift.
     """
     profile = view.profile(pool)
-    if not profile.start_early or profile.timetable == "none" or (view.freed == set() and not view.stirred):
+    if not profile.start_early or profile.timetable == "none" or (view.freed == set() and not view.unsettled):
         return
-    entries = [one for one in view.booked.values() if one.stage.pool == pool and one.stage.id not in view.owners]
+    entries = [one for one in view.reservations.values() if one.stage.pool == pool and one.stage.id not in view.owners]
     entries = [one for one in entries if one.stage.promise is not None]  # the others were searched for in this cycle
     if not entries:
         return
@@ -188,59 +192,67 @@ def move_forward(view: View, pool: str) -> None:
     size = max(1, view.fleet.accelerators)
     limit, moved = profile.drift * profile.horizon_s * size, 0.0
     may_begin: dict[int, bool] = {}
-    for i, booking in enumerate(entries):
+    for i, reservation in enumerate(entries):
         look_ahead = profile.timetable == "repair" and (i < profile.repair_depth or moved > limit)
-        shape = view.shape(booking.stage)
-        if id(shape) not in may_begin:
-            may_begin[id(shape)] = _may_begin(view, shape, profile)
-        if not look_ahead and not may_begin[id(shape)] and booking.stage.id not in view.stirred:
+        request = view.request_class(reservation.stage)
+        if id(request) not in may_begin:
+            may_begin[id(request)] = _may_begin(view, request, profile)
+        if not look_ahead and not may_begin[id(request)] and reservation.stage.id not in view.unsettled:
             continue
-        gain = _forward(view, booking, look_ahead=look_ahead)
+        gain = _forward(view, reservation, look_ahead=look_ahead)
         if gain > 0:  # what it held until now may serve those behind it
-            view.free(booking.option.grants)
+            view.free(reservation.option.grants)
             may_begin.clear()
         moved += float("inf") if gain > 0 and i == 0 else gain
 
 
-def _forward(view: View, booking: Booking, *, look_ahead: bool) -> float:
+def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float:
     """Move one entry to an earlier time, if there is one; returns by how many device-seconds."""
-    stage, promise, old = booking.stage, booking.promise, booking.option
-    shape = view.shape(stage)
-    freed = [(way, among) for way in shape.ways if (among := _freed_places(view, way, stage)) is None or among]
+    stage, promise, old = reservation.stage, reservation.promise, reservation.option
+    request = view.request_class(stage)
+    freed = [
+        (feasible, among)
+        for feasible in request.feasible_sets
+        if (among := _freed_places(view, feasible, stage)) is None or among
+    ]
     if not freed:
         return 0.0
-    fresh = Outcome(stage, shape=shape)
+    fresh = Outcome(stage, request=request)
     earliest = gate(view, fresh)
     if earliest is None or (not look_ahead and earliest > view.now):
         return 0.0
-    ways = shape.ways if earliest > view.now else admitted(view, fresh, shape)
-    spots = [(way, among) for way, among in freed if way in ways]
+    feasible_sets = request.feasible_sets if earliest > view.now else admitted(view, fresh, request)
+    spots = [(feasible, among) for feasible, among in freed if feasible in feasible_sets]
     if not spots:
         return 0.0
     profile = view.profile(stage.pool)
     before = promise.start_at - STILL_S
-    if stage.nodes == 1 and not any(_could_be_sooner(view, way, profile, among, before) for way, among in spots):
+    if stage.nodes == 1 and not any(
+        _could_be_sooner(view, feasible, profile, among, before) for feasible, among in spots
+    ):
         return 0.0
     option: Option | None = None
     stays = stage.nodes == 1 and all(among is not None for _, among in spots) and _is_elsewhere(view, promise)
     if not stays:
-        view.unbook(stage.id)
-    for way, among in spots:
-        length = view.length_s(stage, way, profile.plan_with)
+        view.unreserve(stage.id)
+    for feasible, among in spots:
+        length = view.length_s(stage, feasible, profile.plan_with)
         found = None
         if earliest <= view.now:
-            found = now_slot(view, fresh, way, length, among if stage.nodes == 1 else None)
+            found = now_slot(view, fresh, feasible, length, among if stage.nodes == 1 else None)
         if found is None and look_ahead:
             places = among if stage.nodes == 1 else None
-            slot = view.table.earliest(way, stage.nodes, length, earliest, before, places)
+            slot = view.table.earliest(feasible, stage.nodes, length, earliest, before, places)
             found = (
-                clear_option(view, stage, later_option(way, slot[0], length, slot[1]), before, places) if slot else None
+                clear_option(view, stage, later_option(feasible, slot[0], length, slot[1]), before, places)
+                if slot
+                else None
             )
         if found is not None and (option is None or found.end_at < option.end_at):
             option = found
     is_better = option is not None and option.start_at <= before and option.end_at <= old.end_at
     if stays and is_better:
-        view.unbook(stage.id)
+        view.unreserve(stage.id)
     if option is None or not is_better:
         if not stays:
             view.reserve(stage, old, promise, keeps=True)
@@ -252,12 +264,14 @@ def _forward(view: View, booking: Booking, *, look_ahead: bool) -> float:
     return (promise.start_at - option.start_at) * len(option.grants)
 
 
-def _could_be_sooner(view: View, way: Way, profile: Profile, among: list[int] | None, before: float) -> bool:
+def _could_be_sooner(
+    view: View, feasible: FeasibleSet, profile: Profile, among: list[int] | None, before: float
+) -> bool:
     """Whether one of these places has what is asked for now, or may have it ``before`` then."""
     if among is None:
         return True
-    view.refresh(way, profile)
-    return bool(way.fits[among].any()) or view.table.soonest(way, among) < before
+    view.refresh(feasible, profile)
+    return bool(feasible.fits[among].any()) or view.table.soonest(feasible, among) < before
 
 
 def _is_elsewhere(view: View, promise: Promise) -> bool:
@@ -266,20 +280,20 @@ def _is_elsewhere(view: View, promise: Promise) -> bool:
     return all(view.fleet.node_row.get(node) not in freed for node in promise.placement.nodes)
 
 
-def _may_begin(view: View, shape: Shape, profile: Profile) -> bool:
-    """Whether stages of this shape could use at this moment what was given back since the last look."""
-    for way in shape.ways:
-        way.forget()
-        view.refresh(way, profile)
-        if way.count >= shape.nodes:
-            among = _freed_places(view, way)
-            if among is None or way.fits[among].any():
+def _may_begin(view: View, request: RequestClass, profile: Profile) -> bool:
+    """Whether stages of this request class could use at this moment what was given back since the last look."""
+    for feasible in request.feasible_sets:
+        feasible.forget()
+        view.refresh(feasible, profile)
+        if feasible.count >= request.nodes:
+            among = _freed_places(view, feasible)
+            if among is None or feasible.fits[among].any():
                 return True
     return False
 
 
-def _freed_places(view: View, way: Way, stage: Stage | None = None) -> list[int] | None:
-    """The places of ``way`` on which something was given back since the last look; ``None`` if that may be any."""
-    if view.freed is None or (stage is not None and stage.id in view.stirred):
+def _freed_places(view: View, feasible: FeasibleSet, stage: Stage | None = None) -> list[int] | None:
+    """The places of ``feasible`` on which something was given back since the last look; ``None`` if that may be any."""
+    if view.freed is None or (stage is not None and stage.id in view.unsettled):
         return None
-    return way.places.lines_of(view.freed)
+    return feasible.places.lines_of(view.freed)

@@ -22,10 +22,10 @@ from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
 from scheduler.core.resources import elastic, price
 from scheduler.core.resources.elastic import Curve, Elastic, Sizing
 from scheduler.core.resources.service import as_waiting
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
-Finds = Callable[[View, Outcome, Way, float, Iterable[int]], Option | None]
+Finds = Callable[[View, Outcome, FeasibleSet, float, Iterable[int]], Option | None]
 
 LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
 # Below this scaling a node more is as good as idle, and is left to whoever comes next.
@@ -34,7 +34,7 @@ LEAST_SCALING: Final = 0.2
 ANY: Final = Curve({1: 1.0})
 
 
-def stretch(view: View, finds: Finds) -> None:
+def resize(view: View, finds: Finds) -> None:
     """Widen what starts in this cycle, and resize what runs. ``finds`` is the engine's search for a place now, among
     the given places of a way."""
     if any(view.waiting[name].most_nodes for name in view.starts):
@@ -54,7 +54,7 @@ def is_movable(one: Running, view: View) -> bool:
         one.state is State.RUNNING
         and one.preemptible
         and one.evicted_for is None
-        and one.id not in view.doomed
+        and one.id not in view.chosen_victims
         and all(one.id != each.victim for each in view.resizes)
         and view.now - one.started_at >= one.min_runtime_s
         and not any(policy.protects(one, view) for policy in view.profile(one.pool).protects)
@@ -69,7 +69,7 @@ def _widen(view: View, finds: Finds) -> None:
     while line:
         stage = view.waiting[heapq.heappop(line)[1]]
         option = view.starts[stage.id]
-        found = _one_more(view, stage, option.way, option.placement.nodes, option.grants, finds)
+        found = _one_more(view, stage, option.feasible, option.placement.nodes, option.grants, finds)
         if found is not None:
             view.widen(stage, _joined(view, stage, option, found), found.grants)
             _offer(line, view, stage, view.starts[stage.id])
@@ -78,7 +78,7 @@ def _widen(view: View, finds: Finds) -> None:
 def _offer(line: list[tuple[float, str]], view: View, stage: Stage, option: Option) -> None:
     size = len(option.placement.nodes)
     if size < stage.most_nodes and stage.scaling >= LEAST_SCALING:
-        length = view.length_s(stage, option.way, view.profile(stage.pool).plan_with)
+        length = view.length_s(stage, option.feasible, view.profile(stage.pool).plan_with)
         heapq.heappush(line, (-_worth(stage, stage.nodes, size, length), stage.id))
 
 
@@ -93,39 +93,39 @@ def _joined(view: View, stage: Stage, option: Option, more: Option) -> Option:
     """The option with the nodes of the other as its last ranks."""
     one, other = option.placement, more.placement
     placement = Placement(one.alternative, one.nodes + other.nodes, one.grants + other.grants)
-    length = view.length_s(stage, option.way, view.profile(stage.pool).plan_with, len(placement.nodes))
+    length = view.length_s(stage, option.feasible, view.profile(stage.pool).plan_with, len(placement.nodes))
     return replace(option, end_at=view.now + length, placement=placement)
 
 
 def _one_more(
-    view: View, stage: Stage, way: Way, used: tuple[str, ...], held: tuple[Grant, ...], finds: Finds
+    view: View, stage: Stage, feasible: FeasibleSet, used: tuple[str, ...], held: tuple[Grant, ...], finds: Finds
 ) -> Option | None:
     """A place for one rank more on a node that is not ``used``, if the stage may have it and it fits there now."""
     size, profile = len(used) + 1, view.profile(stage.pool)
     if size > stage.most_nodes:
         return None
-    view.refresh(way, profile)
+    view.refresh(feasible, profile)
     rows = {view.fleet.node_row[name] for name in used if name in view.fleet.node_row}
-    among = [line for line in np.flatnonzero(way.fits).tolist() if int(way.places.nodes[line]) not in rows]
-    if not among or not _admits(view, replace(stage, nodes=size), way, held):
+    among = [line for line in np.flatnonzero(feasible.fits).tolist() if int(feasible.places.nodes[line]) not in rows]
+    if not among or not _admits(view, replace(stage, nodes=size), feasible, held):
         return None
-    length = view.length_s(stage, way, profile.plan_with, size)
+    length = view.length_s(stage, feasible, profile.plan_with, size)
     # What the walk has learned holds for all ranks at once, not for one more.
-    refused_s, way.refused_s = way.refused_s, float("inf")
-    barred, way.barred = way.barred, []
+    refused_s, feasible.refused_s = feasible.refused_s, float("inf")
+    barred, feasible.barred = feasible.barred, []
     try:
-        return finds(view, Outcome(replace(stage, nodes=1)), way, length, among)
+        return finds(view, Outcome(replace(stage, nodes=1)), feasible, length, among)
     finally:
-        way.refused_s, way.barred = refused_s, barred
+        feasible.refused_s, feasible.barred = refused_s, barred
 
 
-def _admits(view: View, stage: Stage, way: Way, held: tuple[Grant, ...]) -> bool:
+def _admits(view: View, stage: Stage, feasible: FeasibleSet, held: tuple[Grant, ...]) -> bool:
     """Whether no policy forbids the stage at this size; what it holds already is not counted twice."""
     policies = view.profile(stage.pool).admits
     if not policies:
         return True
     with _without(view, stage, held):
-        return all(policy.admit(stage, way, view) is None for policy in policies)
+        return all(policy.admit(stage, feasible, view) is None for policy in policies)
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def _resize(view: View, finds: Finds) -> None:
     when they start again: the ledger shows it free afterwards, as it is."""
     mark = view.ledger.checkpoint()
     line: list[tuple[float, str]] = []
-    seen: dict[object, list[Way]] = {}
+    seen: dict[object, list[FeasibleSet]] = {}
     for name in sorted(view.elastic):
         one = view.running[name]
         policies = view.profile(one.pool).resizes
@@ -180,20 +180,20 @@ def _draining(view: View, one: Running) -> tuple[str, ...] | None:
     return tuple(name for name, state in zip(one.placement.nodes, states, strict=True) if state in LEAVING)
 
 
-def _has_room(view: View, one: Running, seen: dict[object, list[Way]]) -> bool:
+def _has_room(view: View, one: Running, seen: dict[object, list[FeasibleSet]]) -> bool:
     """Whether it may be wider, and there is a place at all on which a rank of it would fit now. ``seen`` are the ways
     of those asked about before in this cycle."""
     if len(one.placement.nodes) >= one.most_nodes:
         return False
     where = (one.pool, one.pinned, one.avoid, one.site, one.within, one.within_required)
     key = (id(one.alternatives), where, one.least_nodes, one.kind, one.precision)
-    ways = seen.get(key)
-    if ways is None:  # stages that ask alike share their alternatives
-        ways = seen[key] = view.shape(_asked(one)).ways
+    feasible_sets = seen.get(key)
+    if feasible_sets is None:  # stages that ask alike share their alternatives
+        feasible_sets = seen[key] = view.request_class(_asked(one)).feasible_sets
     profile = view.profile(one.pool)
-    for way in ways:
-        view.refresh(way, profile)
-    return any(way.count for way in ways)
+    for feasible in feasible_sets:
+        view.refresh(feasible, profile)
+    return any(feasible.count for feasible in feasible_sets)
 
 
 def _resize_one(view: View, one: Running, drains: tuple[str, ...], policy: Any, finds: Finds) -> None:
@@ -232,12 +232,12 @@ def _asked(one: Running) -> Stage:
 def _grown(view: View, one: Running, stays: tuple[str, ...], finds: Finds) -> tuple[str, ...]:
     """The nodes that it could have besides those on which it stays; they are claimed."""
     stage = _asked(one)
-    for way in _ways(view, stage, one, stays):
+    for feasible in _feasible_sets(view, stage, one, stays):
         mark = view.ledger.checkpoint()
         more: list[str] = []
         held = grants_of(one)
         while len(stays) + len(more) < one.most_nodes:
-            found = _one_more(view, stage, way, (*stays, *more), held, finds)
+            found = _one_more(view, stage, feasible, (*stays, *more), held, finds)
             if found is None:
                 break
             view.ledger.claim(found.grants)
@@ -248,11 +248,11 @@ def _grown(view: View, one: Running, stays: tuple[str, ...], finds: Finds) -> tu
     return ()
 
 
-def _ways(view: View, stage: Stage, one: Running, stays: tuple[str, ...]) -> list[Way]:
+def _feasible_sets(view: View, stage: Stage, one: Running, stays: tuple[str, ...]) -> list[FeasibleSet]:
     """The way that it follows where it stays; any where it stays nowhere."""
-    ways = view.shape(stage).ways
+    feasible_sets = view.request_class(stage).feasible_sets
     if not stays:
-        return ways
+        return feasible_sets
     row = view.fleet.node_row[stays[0]]
-    own = (way for way in ways if way.alternative.index == one.placement.alternative)
-    return [way for way in own if way.line_of(row) is not None][:1]
+    own = (feasible for feasible in feasible_sets if feasible.alternative.index == one.placement.alternative)
+    return [feasible for feasible in own if feasible.line_of(row) is not None][:1]

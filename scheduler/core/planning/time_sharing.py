@@ -1,10 +1,10 @@
 """Time sharing: all stages that may hold devices, running or waiting, are lined up anew, and the best of them do.
 
 The whole line is walked once. A running stage stays where it is as long as nobody before it needed its devices; a
-waiting one takes what is free, else it displaces the last of the line, else those before it are packed closer. What
+waiting one takes what is free, else it displaces the last of the queue, else those before it are packed closer. What
 fits nowhere is passed over. Who was displaced may be placed elsewhere when its turn comes.
 
-Where stages take time to stop, those for whom others were told to come before the line: they begin on what was freed
+Where stages take time to stop, those for whom others were told to come before the queue: they begin on what was freed
 for them, which nobody else takes, or wait for the rest of it without displacing anybody else.
 
 Classical time-sharing schedulers (Tiresias, NSDI 2019; Gavel, OSDI 2020; Muri, SIGCOMM 2022) move work free of charge;
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core.explain import why as explain
+from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import clause, say
 from scheduler.core.model.lifecycle import State
@@ -38,10 +38,10 @@ from scheduler.core.model.types import (
 )
 from scheduler.core.resources import price, service, speed
 from scheduler.core.resources.match import grant
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
-Finds = Callable[[View, Outcome, Way, float], Option | None]
+Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
 
 MOVABLE = (State.STARTING, State.RUNNING, State.SUSPENDED)
 
@@ -57,7 +57,7 @@ def turn(view: View, now_slot: Finds) -> list[Rotation]:
 
 @dataclass(slots=True)
 class Seat:
-    """Where a stage of the line ends up: in the place where it runs (``option`` is ``None``) or in a new one."""
+    """Where a stage of the queue ends up: in the place where it runs (``option`` is ``None``) or in a new one."""
 
     stage: Stage
     running: Running | None
@@ -74,7 +74,7 @@ class Change:
 
 
 class Rotation:
-    """One pass over the line of one pool. While it lasts the ledger shows: what is free, less what was taken since."""
+    """One pass over the queue of one pool. While it lasts the ledger shows: what is free, less what was taken since."""
 
     def __init__(self, view: View, pool: str, now_slot: Finds) -> None:
         self.view, self.pool, self.profile, self._now_slot = view, pool, view.profile(pool), now_slot
@@ -93,13 +93,13 @@ class Rotation:
         self._asked = {one.id: service.as_waiting(one) for one in self._movable.values()}
         self._line: list[Stage] = []
         self._awaiting: set[str] = set()
-        # Those that run and have not had their turn, in the order of the line; and by the way in which they stand.
+        # Those that run and have not had their turn, in the order of the queue; and by the feasible set they stand in.
         self._lower: dict[str, Running] = {}
         self._in: dict[int, list[Running]] = {}
         self._widths = {one.id: price.width(one) for one in self._movable.values()}
 
     def run(self) -> None:
-        """Walk the line and note what follows."""
+        """Walk the queue and note what follows."""
         stages = [one for one in self.view.waiting.values() if one.pool == self.pool]
         stages = [one for one in stages if self._open(one)]
         self._line = self._ordered([*stages, *self._asked.values()])
@@ -107,9 +107,9 @@ class Rotation:
         self._lower = {one.id: one for one in sorted(self._movable.values(), key=lambda one: rank[one.id])}
         mark, held = self.view.ledger.checkpoint(), self.view.held.copy()
         self._keep_promises()
-        for stage, ways in self._pairs():
+        for stage, feasible_sets in self._pairs():
             if stage.id not in self._seats and stage.id not in self._awaiting:
-                self._seat(stage, ways)
+                self._seat(stage, feasible_sets)
         self.view.ledger.rollback(mark)
         self.view.held = held
         self._note()
@@ -121,17 +121,17 @@ class Rotation:
             if stage.id not in view.owners or stage.id in self._movable:
                 continue
             outcome = self._outcomes[stage.id]
-            assert outcome.shape is not None, "it was set when the stage was looked at"
-            found = (self._now(stage, way) for way in admitted(view, outcome, outcome.shape))
+            assert outcome.request is not None, "it was set when the stage was looked at"
+            found = (self._now(stage, feasible) for feasible in admitted(view, outcome, outcome.request))
             change = next((one for one in found if one is not None), None)
             if change is not None:
                 self._make(stage, None, change)
             elif stage.id in view.evicting:
-                outcome.reasons.append(explain.preempting(view, view.evicting[stage.id]))
+                outcome.reasons.append(why.preempting(view, view.evicting[stage.id]))
                 self._awaiting.add(stage.id)
         view.close_fences()
 
-    # -- the line ---------------------------------------------------------------------------------------------------
+    # -- the queue ---------------------------------------------------------------------------------------------------
 
     def _may_move(self, one: Running) -> bool:
         rounds = self.profile.rotates
@@ -149,9 +149,9 @@ class Rotation:
         """Whether it may start now at all; notes why not."""
         outcome = self._outcomes[stage.id] = Outcome(stage)
         earliest = gate(self.view, outcome)
-        outcome.shape = shape = self.view.shape(stage)
-        if shape.impossible:
-            outcome.reasons.append(shape.impossible)
+        outcome.request = request = self.view.request_class(stage)
+        if request.impossible:
+            outcome.reasons.append(request.impossible)
             return False
         return earliest is not None and earliest <= self.view.now
 
@@ -162,11 +162,11 @@ class Rotation:
             ranks[stage.id] = (-round(score, 6), stage.submitted_at, stage.number, stage.id)
         return sorted(stages, key=lambda stage: ranks[stage.id])
 
-    def _pairs(self) -> Iterator[tuple[Stage, list[Way] | None]]:
+    def _pairs(self) -> Iterator[tuple[Stage, list[FeasibleSet] | None]]:
         """The line, each stage with the ways that it may take at that point; ``None`` means any.
 
-        Where a policy allots, the most urgent pair of stage and way comes first, and the line itself comes after, so
-        that nothing stays free which somebody can use.
+        Where a policy allots, the most urgent pair of stage and feasible set comes first, and the queue itself comes
+        after, so that nothing stays free which somebody can use.
         """
         for policy in self.profile.allots:
             allotted = policy.allot(self._line, self.view)
@@ -175,66 +175,71 @@ class Rotation:
             for name, index in pairs:
                 if name not in self._seats:
                     stage = known[name][1]
-                    yield stage, [self.view.shape(stage).ways[index]]
+                    yield stage, [self.view.request_class(stage).feasible_sets[index]]
         for stage in self._line:
             yield stage, None
 
     # -- one stage --------------------------------------------------------------------------------------------------
 
-    def _seat(self, stage: Stage, only: list[Way] | None) -> None:
+    def _seat(self, stage: Stage, only: list[FeasibleSet] | None) -> None:
         """Give the stage a place in one of the ways, if there is one for it."""
         running = self._movable.get(stage.id)
         if running is not None and running.id not in self._gone:
             own = self._own(running)
             stays = only is None or own in only
-            elsewhere = self._better(stage, own) if only is None else [way for way in only if way is not own]
+            elsewhere = (
+                self._better(stage, own) if only is None else [feasible for feasible in only if feasible is not own]
+            )
             if not (elsewhere and self._leave_for(stage, running, elsewhere)) and stays:
                 del self._lower[running.id]
                 self._seats[stage.id] = Seat(stage, running)
             return
         if running is not None and not running.alternatives:
             return  # displaced, and nobody knows where else it could run
-        outcome = self._outcomes.setdefault(stage.id, Outcome(stage, shape=self.view.shape(stage)))
-        assert outcome.shape is not None, "it was set when the stage was looked at"
-        ways = outcome.shape.ways
+        outcome = self._outcomes.setdefault(stage.id, Outcome(stage, request=self.view.request_class(stage)))
+        assert outcome.request is not None, "it was set when the stage was looked at"
+        feasible_sets = outcome.request.feasible_sets
         if running is None:
             outcome.reasons.clear()
-            ways = admitted(self.view, outcome, outcome.shape)
+            feasible_sets = admitted(self.view, outcome, outcome.request)
         if only is not None:
-            ways = [way for way in ways if way in only]
-        if ways and (change := self._best(stage, ways)):
+            feasible_sets = [feasible for feasible in feasible_sets if feasible in only]
+        if feasible_sets and (change := self._best(stage, feasible_sets)):
             self._make(stage, running, change)
         elif only is None:
             self.view.ahead[self.pool] = self.view.ahead.get(self.pool, 0) + 1
 
-    def _own(self, running: Running) -> Way | None:
+    def _own(self, running: Running) -> FeasibleSet | None:
         """The way that a running stage follows."""
         row = self.view.fleet.node_row.get(running.placement.nodes[0])
         if row is None or not running.alternatives:
             return None
-        for way in self.view.shape(self._asked[running.id]).ways:
-            if way.alternative.index == running.placement.alternative and way.line_of(row) is not None:
-                return way
+        for feasible in self.view.request_class(self._asked[running.id]).feasible_sets:
+            if feasible.alternative.index == running.placement.alternative and feasible.line_of(row) is not None:
+                return feasible
         return None
 
-    def _better(self, stage: Stage, own: Way | None) -> list[Way]:
+    def _better(self, stage: Stage, own: FeasibleSet | None) -> list[FeasibleSet]:
         """The ways in which a running stage would be faster than in its own, where the profile chooses among ways."""
         if own is None or not self.profile.chooses:
             return []
-        return sorted((way for way in self.view.shape(stage).ways if way.speed > own.speed), key=lambda way: -way.speed)
+        return sorted(
+            (feasible for feasible in self.view.request_class(stage).feasible_sets if feasible.speed > own.speed),
+            key=lambda feasible: -feasible.speed,
+        )
 
-    def _leave_for(self, stage: Stage, running: Running, ways: list[Way]) -> bool:
-        """Move a running stage to one of ``ways``; whether there was room and it was worth it."""
-        ways = [way for way in ways if self._is_enough(stage, way)]
-        if not ways:
+    def _leave_for(self, stage: Stage, running: Running, feasible_sets: list[FeasibleSet]) -> bool:
+        """Move a running stage to one of ``feasible_sets``; whether there was room and it was worth it."""
+        feasible_sets = [feasible for feasible in feasible_sets if self._is_enough(stage, feasible)]
+        if not feasible_sets:
             return False
         ledger = self.view.ledger
         mark = ledger.checkpoint()
         ledger.release(grants_of(running))
-        for way in ways:
-            behind = self._behind(way)
+        for feasible in feasible_sets:
+            behind = self._behind(feasible)
             behind = behind[behind.index(running) + 1 :] if running in behind else behind
-            change = self._now(stage, way) or self._displace(stage, way, behind)
+            change = self._now(stage, feasible) or self._displace(stage, feasible, behind)
             if change is not None and self._is_worth(stage, [running, *change.leave], change.option):
                 del self._lower[running.id]
                 self._gone[running.id] = stage
@@ -244,13 +249,13 @@ class Rotation:
         ledger.rollback(mark)
         return False
 
-    def _best(self, stage: Stage, ways: list[Way]) -> Change | None:
+    def _best(self, stage: Stage, feasible_sets: list[FeasibleSet]) -> Change | None:
         """The best way to seat a stage that holds nothing."""
         changes = []
-        for way in ways:
-            change = self._now(stage, way)
-            if change is None and self._is_enough(stage, way):
-                change = self._displace(stage, way, self._behind(way)) or self._pack(stage, way)
+        for feasible in feasible_sets:
+            change = self._now(stage, feasible)
+            if change is None and self._is_enough(stage, feasible):
+                change = self._displace(stage, feasible, self._behind(feasible)) or self._pack(stage, feasible)
             if change is not None and self._is_worth(stage, self._stopped(change), change.option):
                 changes.append(change)
         if len(changes) > 1:
@@ -259,35 +264,35 @@ class Rotation:
                 return next(change for change in changes if change.option is option)
         return changes[0] if changes else None
 
-    def _now(self, stage: Stage, way: Way) -> Change | None:
+    def _now(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
         """Room on what is free."""
-        way.forget()
-        length = self.view.length_s(stage, way, self.profile.plan_with)
-        option = self._now_slot(self.view, Outcome(stage, shape=self.view.shape(stage)), way, length)
+        feasible.forget()
+        length = self.view.length_s(stage, feasible, self.profile.plan_with)
+        option = self._now_slot(self.view, Outcome(stage, request=self.view.request_class(stage)), feasible, length)
         return Change(option, []) if option else None
 
-    def _behind(self, way: Way) -> list[Running]:
-        """Those in the places of a way that have not had their turn, in the order of the line."""
-        known = self._in.get(id(way))
+    def _behind(self, feasible: FeasibleSet) -> list[Running]:
+        """Those in the places of a feasible set that have not had their turn, in the order of the queue."""
+        known = self._in.get(id(feasible))
         if known is None:
             row = self.view.fleet.node_row
-            known = self._in[id(way)] = [
+            known = self._in[id(feasible)] = [
                 one
                 for one in self._lower.values()
-                if any(way.line_of(row[node]) is not None for node in one.placement.nodes if node in row)
+                if any(feasible.line_of(row[node]) is not None for node in one.placement.nodes if node in row)
             ]
-        known = self._in[id(way)] = [one for one in known if one.id in self._lower]
+        known = self._in[id(feasible)] = [one for one in known if one.id in self._lower]
         return known
 
-    def _displace(self, stage: Stage, way: Way, lower: list[Running]) -> Change | None:
-        """Room on what the last of the line hold; as few of them as will do, the very last first."""
+    def _displace(self, stage: Stage, feasible: FeasibleSet, lower: list[Running]) -> Change | None:
+        """Room on what the last of the queue hold; as few of them as will do, the very last first."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         released: list[Running] = []
         found = None
         for one in reversed(lower):
             ledger.release(grants_of(one))
             released.append(one)
-            found = self._now(stage, way)
+            found = self._now(stage, feasible)
             if found is not None:
                 break
         if found is not None:
@@ -300,7 +305,7 @@ class Rotation:
         ledger.rollback(mark)
         return found
 
-    def _pack(self, stage: Stage, way: Way) -> Change | None:
+    def _pack(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
         """Room by placing all before it anew, in their order; those whose nodes stay the same keep their devices."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         seats = [seat for seat in self._seats.values() if seat.running is None or seat.running.alternatives]
@@ -314,13 +319,13 @@ class Rotation:
             released = ledger.checkpoint()
             nodes: list[tuple[Seat, Option]] = []
             for seat in seats:
-                own = self._way(seat)
+                own = self._feasible(seat)
                 found = self._now(seat.stage, own) if own is not None else None
                 if found is None:
                     return None
                 ledger.claim(found.option.grants)
                 nodes.append((seat, found.option))
-            last = self._now(stage, way)
+            last = self._now(stage, feasible)
             if last is None:
                 return None
             ledger.rollback(released)
@@ -348,34 +353,34 @@ class Rotation:
         finally:
             ledger.rollback(mark)
 
-    def _is_enough(self, stage: Stage, way: Way) -> bool:
-        """Whether what is free and what the rest of the line holds would do, if it lay in the right places."""
-        at = speed.deciding(way.alternative.asks)
-        ask = way.alternative.asks[at]
-        free = int(np.maximum(self.view.ledger.milli[way.rows[at]], 0).sum())
-        held = sum(self._widths[one.id] for one in self._behind(way))
+    def _is_enough(self, stage: Stage, feasible: FeasibleSet) -> bool:
+        """Whether what is free and what the rest of the queue holds would do, if it lay in the right places."""
+        at = speed.deciding(feasible.alternative.asks)
+        ask = feasible.alternative.asks[at]
+        free = int(np.maximum(self.view.ledger.milli[feasible.rows[at]], 0).sum())
+        held = sum(self._widths[one.id] for one in self._behind(feasible))
         return free + 1000 * held >= ask.count * ask.milli * stage.nodes
 
     def _on(self, stage: Stage, option: Option) -> Option | None:
         """The same option with devices that are free now on its very nodes."""
         ranks: list[tuple[Grant, ...]] = []
         for node in option.placement.nodes:
-            line = option.way.line_of(self.view.fleet.node_row[node])
+            line = option.feasible.line_of(self.view.fleet.node_row[node])
             assert line is not None, "an option stands on the places of its way"
-            grants = grant(option.way.alternative.asks, option.way.places[line], self.view.ledger)
+            grants = grant(option.feasible.alternative.asks, option.feasible.places[line], self.view.ledger)
             if grants is None:
                 return None
             ranks.append(grants)
         placement = Placement(option.placement.alternative, option.placement.nodes, tuple(ranks))
-        return Option(option.way, option.start_at, option.end_at, placement, option.among)
+        return Option(option.feasible, option.start_at, option.end_at, placement, option.among)
 
-    def _way(self, seat: Seat) -> Way | None:
+    def _feasible(self, seat: Seat) -> FeasibleSet | None:
         """The way that it follows, or the first that it could; ``None`` where it can run nowhere any more."""
         if seat.option is not None:
-            return seat.option.way
+            return seat.option.feasible
         assert seat.running is not None, "a seat is old or new"
         own = self._own(seat.running)
-        return own if own is not None else next(iter(self.view.shape(seat.stage).ways), None)
+        return own if own is not None else next(iter(self.view.request_class(seat.stage).feasible_sets), None)
 
     def _held(self, seat: Seat) -> tuple[Grant, ...]:
         if seat.option is not None:
@@ -402,7 +407,7 @@ class Rotation:
         factor = getattr(self.profile.evicts[0], "factor", 1.0)
         cost = sum(price.price(one, view.now) for one in stopped)
         wait_s = min(max(view.finish.get(one.id, view.now) for one in stopped) - view.now, self.profile.horizon_s)
-        devices = price.breadth(option.way.alternative, stage.nodes)
+        devices = price.breadth(option.feasible.alternative, stage.nodes)
         gain = price.gain(stage.priority, devices, wait_s, max(one.grace_s for one in stopped))
         if gain < factor * cost:
             return False
@@ -431,7 +436,7 @@ class Rotation:
         self._seats[stage.id] = Seat(stage, running, change.option)
 
     def _count(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
-        """Keep what projects hold true while the line is walked, for those who admit."""
+        """Keep what projects hold true while the queue is walked, for those who admit."""
         self.view.held.count(project, grants, self.view.ledger.devices, sign)
 
     def _note(self) -> None:
@@ -463,7 +468,9 @@ class Rotation:
     def _start(self, stage: Stage, option: Option) -> Start:
         view = self.view
         lasts = Estimate(
-            view.length_s(stage, option.way, "p50"), view.length_s(stage, option.way, "p90"), stage.estimate.basis
+            view.length_s(stage, option.feasible, "p50"),
+            view.length_s(stage, option.feasible, "p90"),
+            stage.estimate.basis,
         )
         names = ", ".join(view.nodes[node].name for node in option.placement.nodes)
         said = (clause("TurnHere", nodes=names),)
@@ -482,12 +489,12 @@ class Rotation:
                 continue
             reasons = list(self._outcomes[stage.id].reasons)
             if stage.id in victims:
-                reasons.append(explain.preempting(self.view, victims[stage.id]))
+                reasons.append(why.preempting(self.view, victims[stage.id]))
             if stage.id in rank and (rank[stage.id] or not reasons):
                 ahead = {"ahead": rank[stage.id]}
                 reasons.append(Reason("PriorityBehind", ahead) if ahead["ahead"] else Reason("PendingEvaluation"))
-            shape = self._outcomes[stage.id].shape
-            found.append(Wait(stage.id, tuple(reasons), funnel=shape.funnel if shape else ()))
+            request = self._outcomes[stage.id].request
+            found.append(Wait(stage.id, tuple(reasons), funnel=request.funnel if request else ()))
         return found
 
     def wake_at(self) -> float | None:
@@ -501,7 +508,7 @@ class Rotation:
                 times += [at for policy in self.profile.turns if (at := policy.turns_at(stage, self.view)) is not None]
         for stage in self.view.waiting.values():
             times += [at for at in (stage.begin_at, stage.retry_at) if at is not None]
-        unsafe_at = self.view.holders.next_unsafe(now) if self.view.waiting else None
+        unsafe_at = self.view.victim_index.next_unsafe(now) if self.view.waiting else None
         if unsafe_at is not None:
             times.append(unsafe_at)
         return min((at for at in times if at > now), default=None)

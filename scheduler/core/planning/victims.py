@@ -9,13 +9,13 @@ from scheduler.core.resources.fleet import Rates
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.resources.speed import deciding
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.reservation import grants_of
 from scheduler.core.world.view import View
 
 
 def cheapest(
-    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
 ) -> tuple[Placement, tuple[Running, ...]] | None:
     """A placement for all ranks and the victims that it needs, none of which could be left out; the world is as before
     afterwards.
@@ -25,19 +25,19 @@ def cheapest(
     """
     mark = view.ledger.checkpoint()
     try:
-        return _choose(stage, way, slots, costs, most, look, view)
+        return _choose(stage, feasible, slots, costs, most, look, view)
     finally:
         view.ledger.rollback(mark)
 
 
 def _choose(
-    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
 ) -> tuple[Placement, tuple[Running, ...]] | None:
     sets, cost = [], dict[str, float]()
-    for line, some in _promising(stage, way, slots, costs, most, look, view):
-        place = way.places[line]
-        cost.update((view.holders.stages[slots[i]].id, float(costs[i])) for i in some)
-        needed = _least(way, place, _stoppable(slots[some], cost, view), cost, view)
+    for line, some in _promising(stage, feasible, slots, costs, most, look, view):
+        place = feasible.places[line]
+        cost.update((view.victim_index.stages[slots[i]].id, float(costs[i])) for i in some)
+        needed = _least(feasible, place, _stoppable(slots[some], cost, view), cost, view)
         if needed is not None:
             sets.append((sum(cost[one.id] for one in needed), place.node.name, place, needed))
     if len(sets) < stage.nodes:
@@ -49,16 +49,16 @@ def _choose(
         return None  # it fits without: something else holds it back, and stopping others would not help
     for victim in victims.values():
         view.ledger.release(grants_of(victim))
-    ranks = [grant(way.alternative.asks, place, view.ledger) for _, _, place, _ in chosen]
+    ranks = [grant(feasible.alternative.asks, place, view.ledger) for _, _, place, _ in chosen]
     nodes = tuple(place.node.id for _, _, place, _ in chosen)
     if any(rank is None for rank in ranks):
         return None
-    placement = Placement(way.alternative.index, nodes, tuple(rank for rank in ranks if rank is not None))
+    placement = Placement(feasible.alternative.index, nodes, tuple(rank for rank in ranks if rank is not None))
     return placement, tuple(victims[key] for key in sorted(victims))
 
 
 def _promising(
-    stage: Stage, way: Way, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
 ) -> list[tuple[int, Column]]:
     """The places on which the asks may fit for the least cost, each with those of ``slots`` (by position) who could be
     stopped there.
@@ -66,35 +66,35 @@ def _promising(
     A place is judged by what freeing the missing devices would cost at the price of its cheapest holder: no set of
     victims there can be cheaper. Places on which that alone exceeds ``most`` are left out.
     """
-    holders, nodes = view.holders, way.places.nodes
-    view.refresh(way, view.profile(stage.pool))
-    at, count = deciding(way.alternative.asks), len(view.fleet.nodes)
-    ask = way.alternative.asks[at]
-    gives = np.bincount(holders.node[slots], holders.gives[slots], count)
+    victim_index, nodes = view.victim_index, feasible.places.nodes
+    view.refresh(feasible, view.profile(stage.pool))
+    at, count = deciding(feasible.alternative.asks), len(view.fleet.nodes)
+    ask = feasible.alternative.asks[at]
+    gives = np.bincount(victim_index.node[slots], victim_index.gives[slots], count)
     rate = np.full(count, np.inf)
-    np.minimum.at(rate, holders.node[slots], costs / np.maximum(holders.gives[slots], 1.0))
-    free = np.maximum(view.ledger.milli[way.rows[at]], 0).sum(axis=1)
+    np.minimum.at(rate, victim_index.node[slots], costs / np.maximum(victim_index.gives[slots], 1.0))
+    free = np.maximum(view.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
     missing = np.maximum(ask.count * ask.milli - free, 1.0)
-    bound = np.where(way.fits, 0.0, np.where(gives[nodes] > 0, missing * rate[nodes], np.inf))
-    bound[~way.fits & (free + gives[nodes] < ask.count * ask.milli)] = np.inf
+    bound = np.where(feasible.fits, 0.0, np.where(gives[nodes] > 0, missing * rate[nodes], np.inf))
+    bound[~feasible.fits & (free + gives[nodes] < ask.count * ask.milli)] = np.inf
     lines = np.flatnonzero(bound <= most)
     lines = lines[np.argsort(bound[lines], kind="stable")][: look * stage.nodes]
-    return [(line, np.flatnonzero(holders.node[slots] == nodes[line])) for line in sorted(lines.tolist())]
+    return [(line, np.flatnonzero(victim_index.node[slots] == nodes[line])) for line in sorted(lines.tolist())]
 
 
 def _stoppable(slots: Column, cost: dict[str, float], view: View) -> list[Running]:
     """These running stages, the least important and cheapest first."""
-    stages: list[Running] = view.holders.stages[slots].tolist()
+    stages: list[Running] = view.victim_index.stages[slots].tolist()
     guards = {one.pool: view.profile(one.pool).protects for one in stages}
     free = [one for one in stages if not any(policy.protects(one, view) for policy in guards[one.pool])]
     return sorted(free, key=lambda one: (one.priority, cost[one.id], one.id))
 
 
 def _least(
-    way: Way, place: Candidate, running: list[Running], cost: dict[str, float], view: View
+    feasible: FeasibleSet, place: Candidate, running: list[Running], cost: dict[str, float], view: View
 ) -> list[Running] | None:
     """The fewest, least important stages of one node without which the asks fit; ``None`` where none would do."""
-    asks = way.alternative.asks
+    asks = feasible.alternative.asks
     if grant(asks, place, view.ledger) is not None:
         return []
     mark = view.ledger.checkpoint()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from scheduler.core.model.types import Alternative, Grant, Running, Stage
 
 if TYPE_CHECKING:
-    from scheduler.core.world.view import Booking, View
+    from scheduler.core.world.view import Reservation, View
 
 # Weights are priorities in units of the class "medium".
 UNIT: Final = 500.0
@@ -50,7 +50,7 @@ def relief(view: View, stage: Stage, above: int, sooner_s: float) -> float:
     followers = [one for one in behind(view, stage) if one.stage.priority > above]
     if not followers:
         return 0.0
-    entry = view.booked[stage.id].option
+    entry = view.reservations[stage.id].option
     most_s = min(sooner_s, entry.end_at - entry.start_at)
     each = (
         gain(one.stage.priority, _held(one.option.grants), min(most_s, one.option.start_at - view.now), 0.0)
@@ -59,15 +59,15 @@ def relief(view: View, stage: Stage, above: int, sooner_s: float) -> float:
     return math.fsum(each)
 
 
-def behind(view: View, stage: Stage) -> list[Booking]:
+def behind(view: View, stage: Stage) -> list[Reservation]:
     """The entries that follow that of ``stage`` on one of its devices; none where it has no entry."""
-    entry = view.booked.get(stage.id)
+    entry = view.reservations.get(stage.id)
     if entry is None:
         return []
     held = {one.device for one in entry.option.grants}
     return [
         one
-        for one in view.booked.values()
+        for one in view.reservations.values()
         if one.option.start_at >= entry.option.end_at and any(grant.device in held for grant in one.option.grants)
     ]
 

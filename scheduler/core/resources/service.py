@@ -17,7 +17,7 @@ from scheduler.core.resources import speed
 from scheduler.core.resources.fleet import Rates
 
 if TYPE_CHECKING:
-    from scheduler.core.world.request_class import Shape
+    from scheduler.core.world.request_class import RequestClass
     from scheduler.core.world.view import View
 
 # Work that has overrun its prediction will probably go on for this part of what it has had already.
@@ -28,7 +28,7 @@ UNKNOWN_S: Final = 1e12
 SUREST: Final = 1.05
 
 
-def width(stage: Stage | Shape) -> float:
+def width(stage: Stage | RequestClass) -> float:
     """How many devices it asks for in its first way: accelerators where it names any, else CPU cores."""
     asks = stage.alternatives[0].asks if stage.alternatives else ()
     accelerators = [ask for ask in asks if ask.kind != "cpu"] or asks

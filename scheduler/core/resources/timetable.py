@@ -25,7 +25,7 @@ from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.match import Candidate, grant, share_of
 
 if TYPE_CHECKING:
-    from scheduler.core.world.request_class import Way
+    from scheduler.core.world.request_class import FeasibleSet
 
 Held = tuple[tuple[int, Grant], ...]
 FOREVER = float("inf")
@@ -332,29 +332,29 @@ class Timetable:
 
     def earliest(
         self,
-        way: Way,
+        feasible: FeasibleSet,
         count: int,
         length_s: float,
         not_before: float,
         before: float = FOREVER,
         among: Sequence[int] | None = None,
     ) -> tuple[float, list[tuple[Candidate, tuple[Grant, ...]]]] | None:
-        """The first start from which ``count`` places of ``way`` meet its asks for ``length_s``, and their grants;
+        """The first start from which ``count`` places of ``feasible`` meet its asks for ``length_s``, and their grants;
         ``None`` where there is none ``before`` then. ``among`` narrows the search to those places."""
-        asks = way.alternative.asks
-        places = np.arange(len(way.places)) if among is None else np.asarray(among, dtype=np.int64)
-        plain_from, is_plain = self._plain(way, places)
+        asks = feasible.alternative.asks
+        places = np.arange(len(feasible.places)) if among is None else np.asarray(among, dtype=np.int64)
+        plain_from, is_plain = self._plain(feasible, places)
         knotted = [int(i) for i in places[~is_plain]]
         ready_from = np.sort(np.maximum(plain_from[is_plain], not_before))
         slots: dict[int, float] = {}
         at = not_before
         if len(ready_from) >= count:
             before = min(before, float(np.nextafter(ready_from[count - 1], FOREVER)))
-        bounds = self._bounds(way, places[~is_plain]) if count == 1 and len(knotted) > FEW else None
+        bounds = self._bounds(feasible, places[~is_plain]) if count == 1 and len(knotted) > FEW else None
         for j in range(len(knotted)) if bounds is None else np.argsort(bounds, kind="stable").tolist():
             if bounds is not None and bounds[j] >= before:
                 break
-            first = self._first(asks, way.places[knotted[j]], length_s, at, before)
+            first = self._first(asks, feasible.places[knotted[j]], length_s, at, before)
             if first is not None:
                 slots[knotted[j]] = first
                 if bounds is not None:  # one place is enough: of the others only those that are no later count
@@ -367,7 +367,7 @@ class Timetable:
             moved = False
             for i, first in list(slots.items()):
                 if first < at:
-                    again = self._first(asks, way.places[i], length_s, at, before)
+                    again = self._first(asks, feasible.places[i], length_s, at, before)
                     if again is None:
                         del slots[i]
                     else:
@@ -379,16 +379,18 @@ class Timetable:
         fits |= {i for i, first in slots.items() if first <= at}
         chosen = []
         for i in sorted(fits)[:count]:
-            grants = grant(asks, way.places[i], Window(self, at, at + length_s))
+            grants = grant(asks, feasible.places[i], Window(self, at, at + length_s))
             assert grants is not None, "it was found free"
-            chosen.append((way.places[i], grants))
+            chosen.append((feasible.places[i], grants))
         return at, chosen
 
-    def _plain(self, way: Way, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def _plain(
+        self, feasible: FeasibleSet, places: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
         """From when on each place meets every ask for ever, and whether that is the whole truth about it."""
         since = np.full(len(places), ALWAYS)
-        is_plain = np.full(len(places), way.is_disjoint)
-        for ask, rows, need in zip(way.alternative.asks, way.rows, way.needs, strict=True):
+        is_plain = np.full(len(places), feasible.is_disjoint)
+        for ask, rows, need in zip(feasible.alternative.asks, feasible.rows, feasible.needs, strict=True):
             at = rows[places]
             always = (self._least[at] >= need[places]) & (self._least_memory[at] >= ask.memory_bytes)
             free = np.where(always, ALWAYS, self._from[at])
@@ -402,14 +404,14 @@ class Timetable:
             is_plain &= exact.all(axis=1)
         return since, is_plain
 
-    def soonest(self, way: Way, among: Sequence[int]) -> float:
+    def soonest(self, feasible: FeasibleSet, among: Sequence[int]) -> float:
         """Before which time none of these places can meet the asks."""
-        return float(self._bounds(way, np.asarray(among, dtype=np.int64)).min())
+        return float(self._bounds(feasible, np.asarray(among, dtype=np.int64)).min())
 
-    def _bounds(self, way: Way, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def _bounds(self, feasible: FeasibleSet, places: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Before which time no place can meet the asks: those for whole devices need so many that are all free."""
         bounds = np.full(len(places), ALWAYS)
-        for ask, rows, need in zip(way.alternative.asks, way.rows, way.needs, strict=True):
+        for ask, rows, need in zip(feasible.alternative.asks, feasible.rows, feasible.needs, strict=True):
             at = rows[places]
             whole_from = np.where(need[places] >= self._capacity[at], self._whole_from[at], ALWAYS)
             whole_from[at < 0] = FOREVER

@@ -13,7 +13,7 @@ from scheduler.core.ports import Eviction
 from scheduler.core.resources.timetable import ALWAYS
 from scheduler.core.world.occupancy import Occupancy
 from scheduler.core.world.pending import Column
-from scheduler.core.world.reservation import Booking, Option, Outcome, grants_of
+from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
 
 if TYPE_CHECKING:
     from scheduler.core.planning.time_sharing import Rotation
@@ -29,7 +29,7 @@ class Decisions(Occupancy):
 
     def _begin(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile]) -> None:
         super()._begin(snapshot, profiles)
-        self.booked: dict[str, Booking] = {}
+        self.reservations: dict[str, Reservation] = {}
         # Whose entry was made, moved or taken out since the last look.
         self._rewritten: set[str] = set()
         # Whose promise on record could not be entered.
@@ -53,11 +53,11 @@ class Decisions(Occupancy):
         self.moves: list[Move] = []
         self.wakes: list[float] = []
         self.turns: list[Rotation] = []
-        self.doomed: set[str] = set()
+        self.chosen_victims: set[str] = set()
         self.ahead: dict[str, int] = {}
         self.broken: list[Stage] = []
         self.lifted: set[str] = set()
-        self.stirred: set[str] = set()
+        self.unsettled: set[str] = set()
         self.evictable: dict[object, bool] = {}
         self.refusals: dict[object, list[Reason]] = {}
         # Device by device, for whom it was freed and until when it is kept.
@@ -74,7 +74,7 @@ class Decisions(Occupancy):
         self.followers: dict[str, str] = {}
         # Who starts sooner if they do.
         self.owed: set[str] = set()
-        # By pool: slots of the line, and what the project of each will have received before it.
+        # By pool: slots of the pending table, and what the project of each will have received before it.
         self.due: dict[str, tuple[Column, Column]] = {}
         # By pool: what its projects have received, and will if all that waits runs.
         self.spoken: dict[str, float] = {}
@@ -83,10 +83,10 @@ class Decisions(Occupancy):
 
     def start(self, stage: Stage, option: Option) -> None:
         """Give ``stage`` its devices now."""
-        if stage.id in self.booked:
-            self.free(self.unbook(stage.id).option.grants)
+        if stage.id in self.reservations:
+            self.free(self.unreserve(stage.id).option.grants)
         self.ledger.claim(option.grants)
-        late = self.now + self.length_s(stage, option.way, "p90")
+        late = self.now + self.length_s(stage, option.feasible, "p90")
         self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
         self._tentative.append(stage.id)
         self.starts[stage.id] = option
@@ -99,7 +99,7 @@ class Decisions(Occupancy):
         """Give ``more`` to a stage that starts in this cycle; ``option`` is all that it gets."""
         self.ledger.claim(more)
         self.table.drop(stage.id)
-        late = self.now + self.length_s(stage, option.way, "p90", len(option.placement.nodes))
+        late = self.now + self.length_s(stage, option.feasible, "p90", len(option.placement.nodes))
         self.table.take(stage.id, option.grants, ALWAYS, option.end_at, late)
         self.starts[stage.id] = option
         self.finish[stage.id] = option.end_at
@@ -128,26 +128,26 @@ class Decisions(Occupancy):
                 made_at=promise.made_at if promise else self.now,
                 yielded_to=promise.yielded_to if promise else self.yielded.get(stage.id, ""),
             )
-        self._book(Booking(stage, promise, option))
+        self._book(Reservation(stage, promise, option))
 
-    def _book(self, booking: Booking) -> None:
-        stage, option = booking.stage, booking.option
-        late_end = booking.promise.late_at + self.length_s(stage, option.way, "p90")
+    def _book(self, reservation: Reservation) -> None:
+        stage, option = reservation.stage, reservation.option
+        late_end = reservation.promise.late_at + self.length_s(stage, option.feasible, "p90")
         self.table.take(stage.id, option.grants, option.start_at, option.end_at, late_end)
-        self.booked[stage.id] = booking
+        self.reservations[stage.id] = reservation
         self._rewritten.add(stage.id)
         self.finish[stage.id] = option.end_at
         entries = self.entries.setdefault(stage.pool, {})
         entries[stage.priority] = entries.get(stage.priority, 0) + 1
 
-    def _rebook(self, stage: Stage, promise: Promise) -> None:
+    def _reserve_again(self, stage: Stage, promise: Promise) -> None:
         """Enter a promise of the record, where it still makes sense; the engine sees to the others."""
         profile = self.profile(stage.pool)
-        shape = self.shape(stage)
-        way = self.way_of(shape, promise)
+        request = self.request_class(stage)
+        feasible = self.feasible_set_of(request, promise)
         if profile.timetable == "none":
             return
-        if way is None:  # a device of it cannot be used: perhaps it can be again later
+        if feasible is None:  # a device of it cannot be used: perhaps it can be again later
             self._astray.add(stage.id)
             self.lifted.add(stage.id)
             return
@@ -155,32 +155,32 @@ class Decisions(Occupancy):
             self.free(one for rank in promise.placement.grants for one in rank)
             self.lifted.add(stage.id)
             return
-        end = promise.start_at + self.length_s(stage, way, profile.plan_with)
-        self._book(Booking(stage, promise, Option(way, promise.start_at, end, promise.placement)))
+        end = promise.start_at + self.length_s(stage, feasible, profile.plan_with)
+        self._book(Reservation(stage, promise, Option(feasible, promise.start_at, end, promise.placement)))
 
-    def _still_stands(self, booking: Booking, new: Stage | None) -> bool:
-        old = booking.stage
+    def _still_stands(self, reservation: Reservation, new: Stage | None) -> bool:
+        old = reservation.stage
         return new is not None and (new.promise, new.estimate, new.time_limit_s, new.pool, new.priority) == (
-            booking.promise,
+            reservation.promise,
             old.estimate,
             old.time_limit_s,
             old.pool,
             old.priority,
         )
 
-    def unbook(self, name: str) -> Booking:
+    def unreserve(self, name: str) -> Reservation:
         """Take an entry out again."""
-        booking = self.booked.pop(name)
+        reservation = self.reservations.pop(name)
         self._rewritten.add(name)
         self.table.drop(name)
         self.finish.pop(name, None)
-        self.entries[booking.stage.pool][booking.stage.priority] -= 1
-        return booking
+        self.entries[reservation.stage.pool][reservation.stage.priority] -= 1
+        return reservation
 
-    def _unbook_for_now(self, name: str) -> None:
+    def _unreserve_for_now(self, name: str) -> None:
         """Take out the entry of a stage, if it has one; what is on record is entered again later."""
-        if name in self.booked:
-            self.free(self.unbook(name).option.grants)
+        if name in self.reservations:
+            self.free(self.unreserve(name).option.grants)
 
     # -- evictions and fences ---------------------------------------------------------------------------------------
 
@@ -191,9 +191,9 @@ class Decisions(Occupancy):
         sizes = eviction.sizes or (0,) * len(eviction.victims)
         for victim, price, size in zip(eviction.victims, eviction.prices, sizes, strict=True):
             self._note_victim(victim, size, stage, price, eviction.gain, fenced)
-            self.doomed.add(victim.id)
+            self.chosen_victims.add(victim.id)
             self._expect(victim.project, grants_of(victim), -1)
-            self.holders.leave(victim.id)
+            self.victim_index.leave(victim.id)
             self._vacate(victim.id)
             end = self.finish.get(victim.id, option.start_at) if size else option.start_at
             self._occupy(victim, size, option.start_at, end, end)
@@ -262,6 +262,6 @@ class Decisions(Occupancy):
             self._count(self.waiting[name].project, option.grants, -1)
             self.commitments.forget(name)
             self.finish.pop(name, None)
-        for name in self.doomed:
+        for name in self.chosen_victims:
             self._undone[name] = stage = self.running.pop(name)
             self._leave(stage)

@@ -15,10 +15,10 @@ import numpy as np
 from scheduler.core.model import fences
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Maintenance, News, Node, Running, Snapshot, Stage
-from scheduler.core.world import request_class as shapes
+from scheduler.core.world import request_class as request_classes
 from scheduler.core.world.decisions import Decisions
 from scheduler.core.world.occupancy import GOES_ON
-from scheduler.core.world.request_class import Shape
+from scheduler.core.world.request_class import RequestClass
 from scheduler.core.world.reservation import grants_of
 
 T = TypeVar("T", Stage, Running, Node)
@@ -37,7 +37,7 @@ class Again:
     kinds: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
-    stirred: set[str] = field(default_factory=set)
+    unsettled: set[str] = field(default_factory=set)
     is_usual_other: bool = False
 
     def __bool__(self) -> bool:
@@ -89,11 +89,11 @@ class Deltas(Decisions):
         windows = self.snapshot.maintenance
         self._take_over(snapshot, profiles, now)
         self._begin_cycle()
-        self.stirred = set(snapshot.stirred) | again.stirred
-        for one in self._shapes.values():
+        self.unsettled = set(snapshot.unsettled) | again.unsettled
+        for one in self._requests.values():
             one.evictions_refused.clear()
-            for way in one.ways:
-                way.forget()
+            for feasible in one.feasible_sets:
+                feasible.forget()
         if news is None or not follows:
             running = _differences(self.running, snapshot.running)
             waiting = _differences(self.waiting, snapshot.waiting)
@@ -138,8 +138,8 @@ class Deltas(Decisions):
                 self.evicting.setdefault(str(stage.evicted_for), []).append(stage)
                 self._expect(stage.project, grants_of(stage), -1)
         for name in self.evicting:
-            if name in self.booked:
-                self._expect(self.waiting[name].project, self.booked[name].option.grants, 1)
+            if name in self.reservations:
+                self._expect(self.waiting[name].project, self.reservations[name].option.grants, 1)
         self.owners = {owner for owner in self.fences.values() if owner} | set(self.evicting)
 
     def _concerned(
@@ -151,8 +151,8 @@ class Deltas(Decisions):
         names = {one.name for one in snapshot.pools} | {one.name for one in before.pools}
         if snapshot.pools != before.pools:
             known, now = {one.name: one for one in before.pools}, {one.name: one for one in snapshot.pools}
-            found.stirred = {
-                name for name, one in self.booked.items() if known.get(one.stage.pool) != now.get(one.stage.pool)
+            found.unsettled = {
+                name for name, one in self.reservations.items() if known.get(one.stage.pool) != now.get(one.stage.pool)
             }
             found.is_usual_other = [one.typical for one in before.pools] != [one.typical for one in snapshot.pools]
         if profiles is not self._profiles and profiles != self._profiles:
@@ -168,7 +168,7 @@ class Deltas(Decisions):
             for name, stage in self.waiting.items():
                 if stage.pool in found.pools or stage.kind in found.kinds:
                     found.waiting.add(name)
-                    self._unbook_for_now(name)
+                    self._unreserve_for_now(name)
         for name, one in nodes.items():
             if one is not None and self.fleet.is_like_before(one):
                 continue
@@ -178,12 +178,12 @@ class Deltas(Decisions):
                 continue
             for owner in self.table.owners(self.fleet.rows_at(self.fleet.node_row[name])):
                 found.running |= {owner, owner.removesuffix(GOES_ON)} & self.running.keys()
-                self._unbook_for_now(owner)
+                self._unreserve_for_now(owner)
         return found
 
     def _see_nodes(self, nodes: Mapping[str, Node | None], again: Again, windows: tuple[Maintenance, ...]) -> set[str]:
-        """Let nodes be as they are now, with the shapes of all requests; what ran on those that are concerned was taken
-        out before. Gives the waiting stages whose ways to run are not those of before."""
+        """Let nodes be as they are now, with the classes of all requests; what ran on those that are concerned was
+        taken out before. Gives the waiting stages whose feasible sets are not those of before."""
         if not nodes and not again and self.snapshot.maintenance == windows:
             return set()
         rows = [self.fleet.node_row[name] for name in nodes if name in self.fleet.node_row]
@@ -220,63 +220,68 @@ class Deltas(Decisions):
         self.ledger.touched += sorted(set(rows) - deep)
         kits |= {kit for row in deep if (kit := self.fleet.kit_of(row)) is not None}
         pools |= {pool for row in deep for pool in self.fleet.nodes[row].pools}
-        concerned = {one for one in self._shapes.values() if deep and shapes.is_concerned(one, self.fleet, kits, pools)}
+        concerned = {
+            one
+            for one in self._requests.values()
+            if deep and request_classes.is_concerned(one, self.fleet, kits, pools)
+        }
         others = self._see_shapes(sorted(set(rows)), sorted(deep), again, concerned)
-        kins = [code for code, (shape, _) in enumerate(self.line.kins) if shape in others]
-        slots = self.line.slots() if kins else np.zeros(0, dtype=np.int64)
-        return {stage.id for stage in self.line.stages[slots[np.isin(self.line.kin[slots], kins)]]}
+        tiers = [code for code, (request, _) in enumerate(self.pending.tiers) if request in others]
+        slots = self.pending.slots() if tiers else np.zeros(0, dtype=np.int64)
+        return {stage.id for stage in self.pending.stages[slots[np.isin(self.pending.tier[slots], tiers)]]}
 
     def _see_shapes(
-        self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[Shape]
-    ) -> set[Shape]:
-        """Let all shapes follow the nodes in ``rows``, of which those in ``deep`` are of another class than before,
-        which is of interest to the shapes ``concerned``; gives those whose ways are others now."""
+        self, rows: Sequence[int], deep: Sequence[int], again: Again, concerned: Collection[RequestClass]
+    ) -> set[RequestClass]:
+        """Let all request classes follow the nodes in ``rows``, of which those in ``deep`` are of another class than
+        before, which is of interest to the request classes ``concerned``; gives those whose feasible sets are others
+        now."""
         others = set()
         if again.pools:
-            for key in [key for key, one in self._shapes.items() if one.pool not in self.pools]:
-                del self._shapes[key]
-            self._shape_of.clear()
-        for shape in self._shapes.values() if rows or again else ():
-            profile, speeds = self.profile(shape.pool), self.snapshot.speeds
-            if shape.pool in again.pools or shape.sample.kind in again.kinds:
-                shapes.work_out_anew(shape, self.fleet, profile, speeds)
-            elif shape in concerned and shapes.change(shape, self.fleet, profile, speeds, deep):
-                others.add(shape)
-            for way in shape.every:
-                way.places.forget(rows)
+            for key in [key for key, one in self._requests.items() if one.pool not in self.pools]:
+                del self._requests[key]
+            self._request_of.clear()
+        for request in self._requests.values() if rows or again else ():
+            profile, speeds = self.profile(request.pool), self.snapshot.speeds
+            if request.pool in again.pools or request.sample.kind in again.kinds:
+                request_classes.work_out_anew(request, self.fleet, profile, speeds)
+            elif request in concerned and request_classes.change(request, self.fleet, profile, speeds, deep):
+                others.add(request)
+            for feasible in request.every:
+                feasible.places.forget(rows)
                 if again.is_usual_other:
-                    way.judge_anew()
-        for name in [name for name, one in self.booked.items() if self.shape(one.stage) in others]:
-            self.stirred.add(name)
-            self._unbook_for_now(name)
+                    feasible.judge_anew()
+        for name in [name for name, one in self.reservations.items() if self.request_class(one.stage) in others]:
+            self.unsettled.add(name)
+            self._unreserve_for_now(name)
         return others
 
     def _see_waiting(self, changes: Mapping[str, Stage | None]) -> None:
         for name, new in changes.items():
             if name in self.waiting:
-                self._shape_here.pop(id(self.waiting[name]), None)
+                self._request_here.pop(id(self.waiting[name]), None)
             if new is None and name in self.waiting:
                 del self.waiting[name]
                 self.gated.discard(name)
-            if name in self.line.slot and (new is None or self.takes_turns(new.pool)):
-                self.line.leave(name)
-            if name in self.booked and not self._still_stands(self.booked[name], new):
-                self.free(self.booked[name].option.grants)
-                self.unbook(name)
+            if name in self.pending.slot and (new is None or self.takes_turns(new.pool)):
+                self.pending.remove(name)
+            if name in self.reservations and not self._still_stands(self.reservations[name], new):
+                self.free(self.reservations[name].option.grants)
+                self.unreserve(name)
         came = [new for new in changes.values() if new is not None]
         self.waiting.update((stage.id, stage) for stage in came)
-        self._shape_here.update((id(stage), self._find_shape(stage)) for stage in came)
+        self._request_here.update((id(stage), self._find_request(stage)) for stage in came)
         turning = {stage.pool for stage in came}
         turning = {pool for pool in turning if self.takes_turns(pool)}
         queued = [stage for stage in came if stage.pool not in turning] if turning else came
         if len(queued) <= FEW:
             for stage in queued:
                 group = self.group(stage)
-                self.line.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
+                self.pending.enter(stage, group, (group[0], stage.priority), self._least_s(stage))
         else:
             groups = [self.group(stage) for stage in queued]
-            kins = [(group[0], stage.priority) for group, stage in zip(groups, queued, strict=True)]
-            self.line.fill(queued, groups, kins, np.array([self._least_s(stage) for stage in queued]))
+            tiers = [(group[0], stage.priority) for group, stage in zip(groups, queued, strict=True)]
+            self.pending.fill(queued, groups, tiers, np.array([self._least_s(stage) for stage in queued]))
         for stage in came:
             self._note_waiting(stage)
 
@@ -285,33 +290,35 @@ class Deltas(Decisions):
         an entry could not be made it is tried again."""
         astray, self._astray = self._astray, set()
         for name in sorted((self._rewritten | astray) & self.waiting.keys()):
-            stage, booking = self.waiting[name], self.booked.get(name)
-            if booking is not None:
-                promise = booking.promise
-                is_kept = self.profile(stage.pool).timetable != "none" and promise.start_at == booking.option.start_at
+            stage, reservation = self.waiting[name], self.reservations.get(name)
+            if reservation is not None:
+                promise = reservation.promise
+                is_kept = (
+                    self.profile(stage.pool).timetable != "none" and promise.start_at == reservation.option.start_at
+                )
                 if is_kept and stage.promise == promise:
                     continue
-                self.free(self.unbook(name).option.grants)
+                self.free(self.unreserve(name).option.grants)
             if stage.promise is not None:
-                self._rebook(stage, stage.promise)
+                self._reserve_again(stage, stage.promise)
         self._rewritten = set()
 
     def _note_waiting(self, stage: Stage) -> None:
         """Count a stage among those of its sort, and bring its entry up to date."""
         if stage.begin_at is not None or stage.retry_at is not None:
             self.gated.add(stage.id)
-        if stage.id in self.booked:
-            old = self.booked[stage.id].stage
+        if stage.id in self.reservations:
+            old = self.reservations[stage.id].stage
             if (old.unmet, old.begin_at, old.retry_at, old.state) != (
                 stage.unmet,
                 stage.begin_at,
                 stage.retry_at,
                 stage.state,
             ):
-                self.stirred.add(stage.id)
-            self.booked[stage.id] = replace(self.booked[stage.id], stage=stage)
+                self.unsettled.add(stage.id)
+            self.reservations[stage.id] = replace(self.reservations[stage.id], stage=stage)
         elif stage.promise is not None:
-            self._rebook(stage, stage.promise)
+            self._reserve_again(stage, stage.promise)
 
 
 def _differences(before: Mapping[str, T], now: Iterable[T]) -> dict[str, T | None]:

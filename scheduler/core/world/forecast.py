@@ -9,7 +9,7 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Running, Snapshot, Stage
 from scheduler.core.resources import speed
 from scheduler.core.resources.elastic import faster
-from scheduler.core.world.request_class import Way
+from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.reservation import Option, grants_of
 from scheduler.core.world.shares import Shares
 
@@ -26,28 +26,28 @@ class Forecast(Shares):
         # By kind of stage, precision, sort of device and partition.
         self._speeds: dict[tuple[str, str, int, str], float] = {}
 
-    def length_s(self, stage: Stage, way: Way, quantile: str, size: int = 0) -> float:
+    def length_s(self, stage: Stage, feasible: FeasibleSet, quantile: str, size: int = 0) -> float:
         """How long the stage is predicted to run in this way; its time limit is the most. ``size`` is on how many nodes
         where it is elastic, its least otherwise."""
         base = stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s
-        length = max(base / (way.speed / way.best if stage.estimate.declared else way.speed), 1.0)
+        length = max(base / (feasible.speed / feasible.best if stage.estimate.declared else feasible.speed), 1.0)
         length = length / faster(stage.nodes, size, stage.scaling) if size > stage.nodes else length
         return min(length, stage.time_limit_s) if stage.time_limit_s else length
 
-    def worst_s(self, stage: Stage, way: Way) -> float:
+    def worst_s(self, stage: Stage, feasible: FeasibleSet) -> float:
         """How long it runs in this way in the bad case: nine of ten stages like it end sooner, or its limit ends it."""
-        return self.length_s(stage, way, "p90")
+        return self.length_s(stage, feasible, "p90")
 
     def _least_s(self, stage: Stage) -> float:
-        """How long it would run in the fastest way of its shape."""
-        fastest = self.shape(stage).fastest
+        """How long it would run in the fastest way of its request class."""
+        fastest = self.request_class(stage).fastest
         return self.length_s(stage, fastest, self.profile(stage.pool).plan_with) if fastest else 0.0
 
     def may_meet(self, stage: Stage, option: Option) -> bool:
         """Whether the stage, begun so, would in the bad case still run when a maintenance of its nodes begins."""
         if not self.closed:
             return False
-        until = option.start_at + self.worst_s(stage, option.way)
+        until = option.start_at + self.worst_s(stage, option.feasible)
         return self.closing(option.placement.nodes, option.start_at, until) is not None
 
     def predicted_end(self, stage: Running, quantile: str, rate: float | None = None) -> float:

@@ -66,7 +66,7 @@ class Occupancy(Forecast):
         grants = grants_of(stage)
         self.ledger.occupy(grants)
         self._count(stage.project, grants, 1)
-        self.holders.enter([stage], [self._rate(stage)])
+        self.victim_index.enter([stage], [self._rate(stage)])
         self._note(stage)
         self._foresee(stage)
 
@@ -75,7 +75,7 @@ class Occupancy(Forecast):
         row = self.fleet.row
         holds = [tuple((row[one.device], one) for one in grants_of(stage) if one.device in row) for stage in stages]
         self.ledger.fill([one for held in holds for one in held])
-        self.holders.enter(stages, map(self._rate, stages))
+        self.victim_index.enter(stages, map(self._rate, stages))
         for stage, held in zip(stages, holds, strict=True):
             self._count(stage.project, [one for _, one in held], 1)
             self._note(stage)
@@ -131,7 +131,7 @@ class Occupancy(Forecast):
         grants = grants_of(stage)
         self.ledger.release(grants)
         self._vacate(stage.id)
-        self.holders.leave(stage.id)
+        self.victim_index.leave(stage.id)
         self.commitments.forget(stage.id)
         self._count(stage.project, grants, -1)
         if stage.preemptible:

@@ -41,21 +41,20 @@ OF_STAGE: Final[Sequence[tuple[str, Callable[[Stage], float]]]] = (
     ("is_blocked", _is_blocked),
     ("is_gated", _is_gated),
 )
-CODES: Final = ("project", "pool", "group", "kin", "owner")
+CODES: Final = ("project", "pool", "group", "tier", "owner")
 
 
-class Line:
+class PendingTable:
     """Waiting stages by slot. Slots of those who left are given to newcomers; :meth:`slots` tells which are in use.
     ``order`` is how they stood when last lined up, ``changed`` are the slots that were written since.
 
     Columns, one value per slot: ``priority``, ``submitted_at``, ``eligible_at``, ``number``, ``promised_at`` and
     ``deadline_at`` (infinite without one), ``p50_s``, ``p90_s``, ``attained_device_s``, ``project`` and ``pool`` (codes
     into ``projects`` and ``pools``), and ``group``: stages of one group ask for the same in the same place, for the
-    same owner at the same priority, those of one ``kin`` (a shape and a priority) for whatever owner; those of one
-    ``owner`` share pool, priority and project, whatever they ask for.
-    ``length_s`` is how long each would run in the fastest way open to it; ``is_blocked`` says that it is held or needs
-    something that is not done, ``is_gated`` that, or that it may not start before a certain time or cannot be fetched.
-    ``is_used`` tells the slots in use.
+    same owner at the same priority, those of one ``tier`` (a request class and a priority) for whatever owner; those of
+    one ``owner`` share pool, priority and project, whatever they ask for. ``length_s`` is how long each would run in
+    the fastest way open to it; ``is_blocked`` says that it is held or needs something that is not done, ``is_gated``
+    that, or that it may not start before a certain time or cannot be fetched. ``is_used`` tells the slots in use.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class Line:
         self.projects: list[str] = []
         self.pools: list[str] = []
         self.groups: list[object] = []
-        self.kins: list[tuple[Any, int]] = []
+        self.tiers: list[tuple[Any, int]] = []
         self.owners: list[tuple[str, int, str]] = []
         self._codes: dict[tuple[str, object], int] = {}
         self._codes_by_group: dict[object, tuple[int, ...]] = {}
@@ -84,7 +83,7 @@ class Line:
         self.project: Column = np.zeros(_START, dtype=np.int64)
         self.pool: Column = np.zeros(_START, dtype=np.int64)
         self.group: Column = np.zeros(_START, dtype=np.int64)
-        self.kin: Column = np.zeros(_START, dtype=np.int64)
+        self.tier: Column = np.zeros(_START, dtype=np.int64)
         self.length_s: Column = np.zeros(_START)
         self.owner: Column = np.zeros(_START, dtype=np.int64)
         self.is_blocked: Column = np.zeros(_START, dtype=np.bool_)
@@ -94,20 +93,20 @@ class Line:
     def __len__(self) -> int:
         return len(self.slot)
 
-    def enter(self, stage: Stage, group: object, kin: tuple[Any, int], length_s: float) -> None:
+    def enter(self, stage: Stage, group: object, tier: tuple[Any, int], length_s: float) -> None:
         """Put a stage in, or write its values anew. Its group tells all that the codes of a stage are of."""
         at = self._slot_of(stage)
         self.stages[at] = stage
         for name, value in OF_STAGE:
             getattr(self, name)[at] = value(stage)
-        for name, code in zip(CODES, self._codes_of(stage, group, kin), strict=True):
+        for name, code in zip(CODES, self._codes_of(stage, group, tier), strict=True):
             getattr(self, name)[at] = code
         self.length_s[at] = length_s
         self.is_used[at] = True
         self.changed.add(at)
 
     def fill(
-        self, stages: Sequence[Stage], groups: Sequence[object], kins: Sequence[tuple[Any, int]], lengths: Rates
+        self, stages: Sequence[Stage], groups: Sequence[object], tiers: Sequence[tuple[Any, int]], lengths: Rates
     ) -> None:
         """Put many in at once, the same way."""
         slots = [self._slot_of(stage) for stage in stages]
@@ -117,14 +116,14 @@ class Line:
         self.stages[at] = column
         for name, value in OF_STAGE:
             getattr(self, name)[at] = list(map(value, stages))
-        codes = np.array([self._codes_of(*one) for one in zip(stages, groups, kins, strict=True)], dtype=np.int64)
+        codes = np.array([self._codes_of(*one) for one in zip(stages, groups, tiers, strict=True)], dtype=np.int64)
         for name, column in zip(CODES, codes.T, strict=True):
             getattr(self, name)[at] = column
         self.length_s[at] = lengths
         self.is_used[at] = True
         self.changed.update(slots)
 
-    def leave(self, stage_id: str) -> None:
+    def remove(self, stage_id: str) -> None:
         at = self.slot.pop(stage_id)
         self.stages[at] = None
         self.is_used[at] = False
@@ -142,7 +141,7 @@ class Line:
 
     @property
     def by_group(self) -> Column:
-        """The codes of each group, a line per group and a column per name in ``CODES``."""
+        """The codes of each group, a row per group and a column per name in ``CODES``."""
         if len(self._by_group) < len(self.groups):
             new = list(self._codes_by_group.values())[len(self._by_group) :]
             self._by_group = np.concatenate([self._by_group, np.array(new, dtype=np.int64)])
@@ -162,7 +161,7 @@ class Line:
             at = self.slot[stage.id] = self._spare.pop()
         return at
 
-    def _codes_of(self, stage: Stage, group: object, kin: tuple[Any, int]) -> tuple[int, ...]:
+    def _codes_of(self, stage: Stage, group: object, tier: tuple[Any, int]) -> tuple[int, ...]:
         known = self._codes_by_group.get(group)
         if known is None:
             owner = (stage.pool, stage.priority, stage.project)
@@ -170,7 +169,7 @@ class Line:
                 self._code("project", stage.project, self.projects),
                 self._code("pool", stage.pool, self.pools),
                 self._code("group", group, self.groups),
-                self._code("kin", kin, self.kins),
+                self._code("tier", tier, self.tiers),
                 self._code("owner", owner, self.owners),
             )
         return known

@@ -19,7 +19,7 @@ from scheduler.core.resources.match import Candidate
 
 
 class Places(Sequence[Candidate]):
-    """The nodes of a way in the order of their names. Each is made a candidate when somebody looks at it."""
+    """The nodes of a feasible set in the order of their names. Each is made a candidate when somebody looks at it."""
 
     def __init__(self, fleet: Fleet, alternative: Alternative, nodes: Rows) -> None:
         self.nodes = nodes
@@ -78,11 +78,11 @@ class Places(Sequence[Candidate]):
 
 
 @dataclass(eq=False, slots=True)
-class Way:
+class FeasibleSet:
     """An alternative on one group of like nodes, with what has been learned about it.
 
-    ``best`` is the speed of the fastest way of the same shape: what people declare about durations means that one.
-    ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
+    ``best`` is the speed of the fastest way of the same request class: what people declare about durations means that
+    one. ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
     ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line
     per place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
     ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
@@ -186,7 +186,7 @@ class Way:
         """Look at every place again: what the scores rest on has changed."""
         self._seen = -1
 
-    def replace_lines(self, gone: Sequence[int], came: Way | None, rank: Rows) -> None:
+    def replace_lines(self, gone: Sequence[int], came: FeasibleSet | None, rank: Rows) -> None:
         """Take out the lines of the nodes ``gone``, and put in those of the way ``came``, in the order of ``rank``.
         Whether the latter fit is found out when they are touched."""
         lines = self.places.lines_of(gone)
@@ -220,11 +220,12 @@ def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
 
 
 @dataclass(eq=False, slots=True)
-class Shape:
+class RequestClass:
     """What stages have in common that ask for the same thing in the same place.
 
-    ``sample`` is a stage of this shape. ``ways`` are those on enough nodes for it. ``is_narrow`` says that it may not
-    go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` follows the nodes.
+    ``sample`` is a stage of this request class. ``feasible_sets`` are those on enough nodes for it. ``is_narrow`` says
+    that it may not go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change`
+    follows the nodes.
     """
 
     pool: str
@@ -232,13 +233,13 @@ class Shape:
     alternatives: tuple[Alternative, ...]
     sample: Stage
     within: str
-    ways: list[Way] = field(default_factory=list)
+    feasible_sets: list[FeasibleSet] = field(default_factory=list)
     funnel: tuple[tuple[str, int], ...] = ()
     impossible: Reason | None = None
     evictions_refused: set[str] = field(default_factory=set)
-    fastest: Way | None = None
+    fastest: FeasibleSet | None = None
     # All ways, those on too few nodes too.
-    every: list[Way] = field(default_factory=list)
+    every: list[FeasibleSet] = field(default_factory=list)
     # By kit and alternative: the devices that match each ask (as positions on the node), of whatever health and of
     # those that work; None where there are too few.
     _kits: dict[tuple[int, int], tuple[bool, bool, Offsets | None]] = field(default_factory=dict)
@@ -249,7 +250,7 @@ class Shape:
 
     @property
     def asked(self) -> Stage | None:
-        """A stage of this shape, where that may not go everywhere: it avoids nodes or may not leave a site."""
+        """A stage of this request class, where that may not go everywhere: it avoids nodes or may not leave a site."""
         return self.sample if self.sample.avoid or self.sample.site else None
 
     def may_meet(self, kit: int) -> bool:
@@ -289,32 +290,36 @@ class Part:
         return frozenset(one.code for one, _, _ in self.classes)
 
 
-def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
-    """The shape of a stage. What holds for one node holds for all of its class, so only one of each is looked at."""
+def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> RequestClass:
+    """The request class of a stage. What holds for one node holds for all of its class, so only one of each is looked
+    at."""
     within = stage.within if stage.within_required else ""
-    shape = Shape(stage.pool, stage.nodes, stage.alternatives, stage, within)
-    return work_out_anew(shape, fleet, profile, measured)
+    request = RequestClass(stage.pool, stage.nodes, stage.alternatives, stage, within)
+    return work_out_anew(request, fleet, profile, measured)
 
 
-def work_out_anew(shape: Shape, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> Shape:
-    """The same shape, as if nothing were known of it."""
-    shape.every = [_way(shape.sample, part, fleet, measured) for part in _outline(shape, fleet, profile)]
-    _choose(shape)
-    return shape
+def work_out_anew(
+    request: RequestClass, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]
+) -> RequestClass:
+    """The same request class, as if nothing were known of it."""
+    request.every = [_feasible(request.sample, part, fleet, measured) for part in _outline(request, fleet, profile)]
+    _choose(request)
+    return request
 
 
-def is_concerned(shape: Shape, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
-    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a shape."""
-    if shape.is_narrow or shape.sample.site:
+def is_concerned(request: RequestClass, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
+    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a request
+    class."""
+    if request.is_narrow or request.sample.site:
         return True
-    before = shape.funnel[0][1], shape.funnel[1][1]
-    if before != (len(fleet.node_row), fleet.count_in(shape.pool)):
+    before = request.funnel[0][1], request.funnel[1][1]
+    if before != (len(fleet.node_row), fleet.count_in(request.pool)):
         return True
-    return shape.pool in pools and any(shape.may_meet(kit) for kit in kits)
+    return request.pool in pools and any(request.may_meet(kit) for kit in kits)
 
 
 def change(
-    shape: Shape,
+    request: RequestClass,
     fleet: Fleet,
     profile: Profile,
     measured: Mapping[tuple[str, str], float],
@@ -322,60 +327,60 @@ def change(
 ) -> bool:
     """Follow the nodes in ``rows``, which are others than they were; whether any way is another one, or as fast as it
     was not. A way stays itself as long as its classes of nodes stay together."""
-    before = [(id(way), way.speed, way.best) for way in shape.ways]
+    before = [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
     changed = list(rows)
     by_class: dict[int | None, list[int]] = {}
     for row in changed:
         by_class.setdefault(fleet.class_of[row], []).append(row)
-    parts = _outline(shape, fleet, profile)
-    homes = _homes(shape, parts)
+    parts = _outline(request, fleet, profile)
+    homes = _homes(request, parts)
     every = []
     for i, part in enumerate(parts):
         if len(homes[i]) != 1:
-            every.append(_way(shape.sample, part, fleet, measured))
+            every.append(_feasible(request.sample, part, fleet, measured))
             continue
-        way = homes[i][0]
+        feasible = homes[i][0]
         new = [
             (one, found, offsets)
             for one, lines, offsets in part.classes
             if one.code in by_class and len(found := lines[np.isin(lines, by_class[one.code])])
         ]
-        came = _way(shape.sample, replace(part, classes=new), fleet, measured) if new else None
-        if came is not None or way.places.lines_of(changed):
-            way.replace_lines(changed, came, fleet.rank)
-            way.speed = _slowest(shape.sample, part, fleet, measured)
-        way.places.forget(changed)
-        way.classes, way.sort = part.codes, part.sort
-        every.append(way)
-    shape.every = every
-    _choose(shape)
-    return before != [(id(way), way.speed, way.best) for way in shape.ways]
+        came = _feasible(request.sample, replace(part, classes=new), fleet, measured) if new else None
+        if came is not None or feasible.places.lines_of(changed):
+            feasible.replace_lines(changed, came, fleet.rank)
+            feasible.speed = _slowest(request.sample, part, fleet, measured)
+        feasible.places.forget(changed)
+        feasible.classes, feasible.sort = part.codes, part.sort
+        every.append(feasible)
+    request.every = every
+    _choose(request)
+    return before != [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
 
 
-def _homes(shape: Shape, parts: Sequence[Part]) -> list[list[Way]]:
+def _homes(request: RequestClass, parts: Sequence[Part]) -> list[list[FeasibleSet]]:
     """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
     part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
-    homes: list[list[Way]] = [[] for _ in parts]
-    for way in shape.every:
-        found = {part_of.get((way.alternative.index, code), -1) for code in way.classes} - {-1}
+    homes: list[list[FeasibleSet]] = [[] for _ in parts]
+    for feasible in request.every:
+        found = {part_of.get((feasible.alternative.index, code), -1) for code in feasible.classes} - {-1}
         for i in found:
-            homes[i] += [way] * len(found)
+            homes[i] += [feasible] * len(found)
     return homes
 
 
-def _choose(shape: Shape) -> None:
+def _choose(request: RequestClass) -> None:
     """Tell the ways on enough nodes, and which is the fastest."""
-    shape.ways = [way for way in shape.every if len(way.places) >= shape.nodes]
-    for way in shape.ways:
-        way.best = max(other.speed for other in shape.ways)
-    shape.fastest = max(shape.ways, key=lambda way: way.speed, default=None)
+    request.feasible_sets = [feasible for feasible in request.every if len(feasible.places) >= request.nodes]
+    for feasible in request.feasible_sets:
+        feasible.best = max(other.speed for other in request.feasible_sets)
+    request.fastest = max(request.feasible_sets, key=lambda feasible: feasible.speed, default=None)
 
 
-def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
-    """What the ways of a shape are made of; tells why there are none, and how many nodes pass each filter."""
-    stage = shape.sample
+def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part]:
+    """What the feasible sets of a request class are made of; tells why there are none, and how many pass each filter."""
+    stage = request.sample
     inside = fleet.in_pool(stage.pool)
-    allowed = _narrowed(stage, fleet, inside) if shape.is_narrow or stage.site else None
+    allowed = _narrowed(stage, fleet, inside) if request.is_narrow or stage.site else None
     by_kit = {kit: [(i, one, one.nodes) for i, one in classes] for kit, classes in inside.items()}
     by_kit = by_kit if allowed is None else allowed
     sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
@@ -388,7 +393,7 @@ def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
         usable: list[tuple[int, Alike, Rows, Offsets]] = []
         whole = lacking = 0
         for kit, classes in by_kit.items():
-            matches, but_for_engine, offsets = shape.meets(alternative, classes[0][1], fleet)
+            matches, but_for_engine, offsets = request.meets(alternative, classes[0][1], fleet)
             if matches:
                 whole += sizes[kit]
                 matching.add(kit)
@@ -413,7 +418,7 @@ def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
     allowed_count = sum(sizes.values())
     matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
     lacking = sum(count for code, count in bare.items() if code not in ready)
-    shape.funnel = (
+    request.funnel = (
         ("nodes", len(fleet.node_row)),
         (f"in pool {stage.pool}", inside_count),
         *((("where its data lie or not avoided", allowed_count),) if allowed_count != inside_count else ()),
@@ -421,13 +426,13 @@ def _outline(shape: Shape, fleet: Fleet, profile: Profile) -> list[Part]:
         *((("with a container engine", matches_count - lacking),) if lacking else ()),
         ("ready and healthy", ready_count),
     )
-    shape.impossible = None
+    request.impossible = None
     if not possible:
-        shape.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
+        request.impossible = unequipped or _impossible(stage, matches_count, largest, matches_count - ready_count)
         if largest < stage.nodes:
             everybody = [one for classes in inside.values() for _, one in classes]
             barred = kept_out(stage, largest, lambda other: _matching(other, fleet, everybody))
-            shape.impossible = barred or shape.impossible
+            request.impossible = barred or request.impossible
     return parts
 
 
@@ -525,7 +530,7 @@ def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group:
     return [parts[name] for name in sorted(parts)]
 
 
-def _way(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> Way:
+def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> FeasibleSet:
     """The way that a part is, of which nothing is known yet."""
     alternative = part.alternative
     sizes = [len(rows) for _, rows, _ in part.classes]
@@ -550,7 +555,7 @@ def _way(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, st
             continue
         exclusive = fleet.is_exclusive[matrix] & (matrix >= 0)
         needs.append(np.where(exclusive, fleet.capacity[matrix], ask.milli))
-    return Way(
+    return FeasibleSet(
         alternative,
         Places(fleet, alternative, nodes),
         _slowest(stage, part, fleet, measured),
@@ -600,7 +605,7 @@ def _unequipped(stage: Stage, able: int, ready: int) -> Reason:
 
 def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
     """The request in words: ``2 nodes with 8 gpu H100 · 8 cores · 64 GiB, or 1 core``."""
-    ways = []
+    feasible_sets = []
     for alternative in alternatives:
         parts = []
         for ask in alternative.asks:
@@ -613,6 +618,6 @@ def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
                 share = f" {ask.partition}" if ask.partition else share
                 name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
                 parts.append(f"{ask.count} {name}{share}{memory}")
-        ways.append(" · ".join(parts))
-    text = ", or ".join(ways)
+        feasible_sets.append(" · ".join(parts))
+    text = ", or ".join(feasible_sets)
     return f"{nodes} nodes with {text}" if nodes > 1 else text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scheduler.core.model.types import Expected, Grant, Placement, Promise, Reason, Running, Stage
-from scheduler.core.world.request_class import Shape, Way
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Option:
     """One way to run a stage: when it could start, when it would end, and where; ``among`` is on how many nodes it
     fitted when this was chosen, ``score`` how good its best place was found."""
 
-    way: Way
+    feasible: FeasibleSet
     start_at: float
     end_at: float
     placement: Placement
@@ -26,7 +26,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class Reservation:
     """An entry of the timetable: what was promised to a stage, and where it really stands."""
 
     stage: Stage
@@ -40,7 +40,7 @@ class Outcome:
 
     stage: Stage
     reasons: list[Reason] = field(default_factory=list)
-    shape: Shape | None = None
+    request: RequestClass | None = None
     expected: Expected | None = None
     kept: bool = False
     ahead: int = 0

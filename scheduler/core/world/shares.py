@@ -14,7 +14,7 @@ from scheduler.core.resources.commitments import Commitments
 from scheduler.core.resources.fleet import Fleet
 from scheduler.core.world.heads import Heads
 from scheduler.core.world.pending import Column
-from scheduler.core.world.request_class import Shape
+from scheduler.core.world.request_class import RequestClass
 from scheduler.core.world.world import World
 
 LEAST_WEIGHT = 1e-6
@@ -58,16 +58,18 @@ class Shares(World):
         return sum(float(each[row[one.device]]) * one.milli for one in grants if one.device in row) / 1000
 
     def charges(self, slots: Column) -> Column:
-        """What each of these waiting stages (slots of the line) will count in the use of its project, if it runs as
-        long as predicted where it is fastest; nothing for one that is held or needs what is not done."""
-        line = self.line
-        self._kin_charges += [_charge_of(shape, self.fleet) for shape, _ in line.kins[len(self._kin_charges) :]]
-        rates = np.array(self._kin_charges)[line.kin[slots]]
-        return np.where(line.is_blocked[slots], 0.0, rates * line.length_s[slots])
+        """What each of these waiting stages (slots of the pending table) will count in the use of its project, if it
+        runs as long as predicted where it is fastest; nothing for one that is held or needs what is not done."""
+        pending = self.pending
+        self._tier_charges += [
+            _charge_of(request, self.fleet) for request, _ in pending.tiers[len(self._tier_charges) :]
+        ]
+        rates = np.array(self._tier_charges)[pending.tier[slots]]
+        return np.where(pending.is_blocked[slots], 0.0, rates * pending.length_s[slots])
 
     def charge_of(self, stage: Stage) -> float:
         """What a second of the stage counts in the use of its project, where it is fastest."""
-        return _charge_of(self.shape(stage), self.fleet)
+        return _charge_of(self.request_class(stage), self.fleet)
 
     def size(self, pool: str) -> float:
         """What a second of all accelerators of a pool counts in the use of projects; of all cores where it has none."""
@@ -85,16 +87,16 @@ class Shares(World):
     def _forget_charges(self) -> None:
         """Work out anew what stages and pools count: devices are not what they were."""
         self.heads = Heads()
-        # By kin of the line, and by pool.
-        self._kin_charges: list[float] = []
+        # By tier of the pending table, and by pool.
+        self._tier_charges: list[float] = []
         self._sizes: dict[str, float] = {}
 
 
-def _charge_of(shape: Shape, fleet: Fleet) -> float:
-    """What a second of a stage of this shape counts in the use of its project, where it is fastest."""
-    way = shape.fastest
-    if way is None:
+def _charge_of(request: RequestClass, fleet: Fleet) -> float:
+    """What a second of a stage of this request class counts in the use of its project, where it is fastest."""
+    feasible = request.fastest
+    if feasible is None:
         return 0.0
-    rows = [int(rows[rows >= 0][0]) for rows in way.rows]
-    each = [fleet.charge[row] * ask.count * ask.milli for ask, row in zip(way.alternative.asks, rows, strict=True)]
-    return float(sum(each)) * shape.nodes / 1000
+    rows = [int(rows[rows >= 0][0]) for rows in feasible.rows]
+    each = [fleet.charge[row] * ask.count * ask.milli for ask, row in zip(feasible.alternative.asks, rows, strict=True)]
+    return float(sum(each)) * request.nodes / 1000

@@ -19,7 +19,7 @@ _SPARE = {"node": -1, "p50_s": 1, "p90_s": 1, "rate": 1, "stages": None}
 STOPPABLE = frozenset({State.STARTING, State.RUNNING, State.SUSPENDED})
 
 
-class Holders:
+class VictimIndex:
     """Running stages that could be stopped, a slot for each node that one holds.
 
     Columns: ``node`` (row; -1 for a spare slot), ``priority``, ``weight`` (devices times importance), ``saved_at``

@@ -12,31 +12,31 @@ import numpy as np
 from scheduler.core.model.profile import Profile
 from scheduler.core.resources.match import grant
 from scheduler.core.world.deltas import Deltas
-from scheduler.core.world.request_class import Shape, Way, asks_text
-from scheduler.core.world.reservation import Booking, Option, Outcome, grants_of
+from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text
+from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
 
-__all__ = ["Booking", "Option", "Outcome", "Shape", "View", "Way", "asks_text", "grants_of"]
+__all__ = ["FeasibleSet", "Option", "Outcome", "RequestClass", "Reservation", "View", "asks_text", "grants_of"]
 
 
 class View(Deltas):
     """The world of one cycle, with the questions that the engine asks of its policies, its queue and its timetable."""
 
-    def refresh(self, way: Way, profile: Profile) -> None:
-        """Bring up to date where ``way`` fits now and how well."""
-        fresh = way.refresh(self.ledger)
+    def refresh(self, feasible: FeasibleSet, profile: Profile) -> None:
+        """Bring up to date where ``feasible`` fits now and how well."""
+        fresh = feasible.refresh(self.ledger)
         if not len(fresh) or not profile.scores:
             return
         score = np.zeros(len(fresh))
         for policy, weight in profile.scores:
             if hasattr(policy, "scores"):
-                score += weight * policy.scores(way, fresh, self)
+                score += weight * policy.scores(feasible, fresh, self)
             else:
-                score += weight * np.array([self._score(policy, way, int(i)) for i in fresh])
-        way.score[fresh] = np.round(score, 6)
+                score += weight * np.array([self._score(policy, feasible, int(i)) for i in fresh])
+        feasible.score[fresh] = np.round(score, 6)
 
-    def _score(self, policy: object, way: Way, line: int) -> float:
-        place = way.places[line]
-        grants = grant(way.alternative.asks, place, self.ledger)
+    def _score(self, policy: object, feasible: FeasibleSet, line: int) -> float:
+        place = feasible.places[line]
+        grants = grant(feasible.alternative.asks, place, self.ledger)
         return 0.0 if grants is None else float(policy.score(place.node, grants, self))  # type: ignore[attr-defined]
 
     def room(self, pool: str, priority: float, profile: Profile) -> bool:

@@ -24,10 +24,10 @@ from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.holdings import Holdings
 from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.timetable import Timetable
-from scheduler.core.world import request_class as shapes
-from scheduler.core.world.pending import Column, Line
-from scheduler.core.world.request_class import Shape, Way
-from scheduler.core.world.victim_index import Holders
+from scheduler.core.world import request_class as request_classes
+from scheduler.core.world.pending import Column, PendingTable
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
+from scheduler.core.world.victim_index import VictimIndex
 
 
 class World:
@@ -53,18 +53,18 @@ class World:
         self.ledger = Ledger(self.fleet)
         self.table = Timetable(self.fleet)
         self._close(snapshot.maintenance)
-        self.line = Line()
-        self.holders = Holders(self.fleet)
+        self.pending = PendingTable()
+        self.victim_index = VictimIndex(self.fleet)
         self.running: dict[str, Running] = {}
         self.waiting: dict[str, Stage] = {}
         self.held = Holdings()
         self.freed: set[int] | None = None
         if snapshot.given_back is not None:
             self.freed = {row for name in snapshot.given_back if (row := self.fleet.node_row.get(name)) is not None}
-        self._shapes: dict[object, Shape] = {}
-        self._shape_of: dict[object, tuple[object, Shape]] = {}
+        self._requests: dict[object, RequestClass] = {}
+        self._request_of: dict[object, tuple[object, RequestClass]] = {}
         # Of the very stages that wait, by identity: nobody else can have it while they do.
-        self._shape_here: dict[int, Shape] = {}
+        self._request_here: dict[int, RequestClass] = {}
 
     def _take_over(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
         """Let this be the snapshot, with its pools, projects and quotas; nodes and stages are left to the deltas."""
@@ -86,53 +86,57 @@ class World:
         return self.profile(pool).rotates != "none"
 
     def positions(self, slots: Column) -> Column:
-        """Where in the queue each slot of the line stands; ``slots`` are those in the queue in order."""
+        """Where in the queue each slot of the pending table stands; ``slots`` are those in the queue in order."""
         if self._positions is None:
-            self._positions = np.zeros(len(self.line.priority), dtype=np.int64)
+            self._positions = np.zeros(len(self.pending.priority), dtype=np.int64)
             self._positions[slots] = np.arange(len(slots))
         return self._positions
 
     # -- requests ---------------------------------------------------------------------------------------------------
 
-    def shape(self, stage: Stage) -> Shape:
-        """The shape of the stage; stages keep their alternatives alive, so that their identity may serve as a key."""
-        mine = self._shape_here.get(id(stage))
-        return mine if mine is not None else self._find_shape(stage)
+    def request_class(self, stage: Stage) -> RequestClass:
+        """The request class of the stage; stages keep their alternatives alive, so that their identity may serve as a
+        key."""
+        mine = self._request_here.get(id(stage))
+        return mine if mine is not None else self._find_request(stage)
 
-    def _find_shape(self, stage: Stage) -> Shape:
+    def _find_request(self, stage: Stage) -> RequestClass:
         near = (id(stage.alternatives), stage.pool, stage.nodes, stage.kind, stage.precision)
         if stage.pinned or stage.avoid:
             near = (*near, stage.pinned, stage.avoid)  # type: ignore[assignment]
         if stage.site or stage.within:
             near = (*near, stage.site, stage.within, stage.within_required)  # type: ignore[assignment]
-        known = self._shape_of.get(near)
+        known = self._request_of.get(near)
         if known is None or known[0] is not stage.alternatives:
             key = (stage.alternatives, *near[1:])
-            found = self._shapes.get(key)
+            found = self._requests.get(key)
             if found is None:
                 profile = self.profile(stage.pool)
-                found = self._shapes[key] = shapes.work_out(stage, self.fleet, profile, self.snapshot.speeds)
-            known = self._shape_of[near] = (stage.alternatives, found)
+                found = self._requests[key] = request_classes.work_out(stage, self.fleet, profile, self.snapshot.speeds)
+            known = self._request_of[near] = (stage.alternatives, found)
         return known[1]
 
     def group(self, stage: Stage) -> tuple[object, ...]:
         """What tells a stage from others as far as admission and fit go."""
-        return self.shape(stage), stage.project, stage.user, stage.priority
+        return self.request_class(stage), stage.project, stage.user, stage.priority
 
-    def way_of(self, shape: Shape, promise: Promise) -> Way | None:
+    def feasible_set_of(self, request: RequestClass, promise: Promise) -> FeasibleSet | None:
         """The way that a promise follows, if all its nodes and devices can still be used."""
-        for way in shape.ways:
-            if way.alternative.index == promise.placement.alternative and len(promise.placement.nodes) == shape.nodes:
+        for feasible in request.feasible_sets:
+            if (
+                feasible.alternative.index == promise.placement.alternative
+                and len(promise.placement.nodes) == request.nodes
+            ):
                 for node, grants in zip(promise.placement.nodes, promise.placement.grants, strict=True):
                     row = self.fleet.node_row.get(node)
-                    line = way.line_of(row) if row is not None else None
+                    line = feasible.line_of(row) if row is not None else None
                     if line is None:
                         break
-                    usable = {int(row) for rows in way.rows for row in rows[line]}
+                    usable = {int(row) for rows in feasible.rows for row in rows[line]}
                     if not all(self.fleet.row.get(one.device, -2) in usable for one in grants):
                         break
                 else:
-                    return way
+                    return feasible
         return None
 
     # -- maintenance, and what is given back ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Plan, Quota, Running, Snapshot, Stage
 from scheduler.core.planning import engine
 from scheduler.profiles import named
-from tests.core.worlds import NOW, begun, check_laws, node, stage, way
+from tests.core.worlds import NOW, alternative, begun, check_laws, node, stage
 
 STEPS = 25
 
@@ -37,7 +37,7 @@ class Story:
                 priority=self.dice.choice([250, 500, 500, 750]),
                 submitted_at=self.now,
                 eligible_at=self.now,
-                alternatives=(way(1, 1),),
+                alternatives=(alternative(1, 1),),
             )
             self.asked[new.id] = new
             self.world = replace(self.world, waiting=(*self.world.waiting, new))

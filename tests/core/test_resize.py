@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Plan, Pool, Project, Quota, Running, Snapshot, Stage
 from scheduler.core.resources.elastic import faster
-from tests.core.worlds import GIB, NOW, begun, node, running, stage, starts, think, waits, way
+from tests.core.worlds import GIB, NOW, alternative, begun, node, running, stage, starts, think, waits
 
 LONG = 20_000.0
 
@@ -24,7 +24,7 @@ def elastic(number: int, least: int, most: int, **more: Any) -> Stage:
 def going(number: int, on: str, least: int = 1, most: int = 4, **more: Any) -> Running:
     """An elastic stage that runs on the first GPU of each of these nodes and saved its work 5 s ago."""
     saved = {"checkpoint_at": NOW - 5, "checkpoints": True}
-    given_: dict[str, Any] = {"since": 600.0, "p50": LONG, "alternatives": (way(1),), **saved, **more}
+    given_: dict[str, Any] = {"since": 600.0, "p50": LONG, "alternatives": (alternative(1),), **saved, **more}
     return running(number, {name: ["gpu0"] for name in on}, least_nodes=least, most_nodes=most, **given_)
 
 
@@ -106,7 +106,7 @@ def test_a_running_stage_grows_into_idle_nodes_and_says_why() -> None:
         ({"min_runtime_s": 3_600.0}, "it has a minimum run time"),
         ({"pinned": ("a",)}, "its data lie there"),
         ({"most": 1}, "it has its most"),
-        ({"alternatives": (way(2),)}, "no node has that"),
+        ({"alternatives": (alternative(2),)}, "no node has that"),
     ],
 )
 def test_it_does_not_grow(more: dict[str, Any], why: str) -> None:
@@ -235,7 +235,7 @@ def test_while_it_stops_to_go_on_nobody_is_promised_its_place() -> None:
 
 def test_what_it_keeps_while_it_makes_room_is_promised_to_nobody_either() -> None:
     """On cores no fence keeps its place for it, so the timetable must."""
-    cores = {"alternatives": (way(0, 32),), "kind": "generic"}
+    cores = {"alternatives": (alternative(0, 32),), "kind": "generic"}
     held = going(1, "ab", p50=9_000.0, **cores)
     whole = tuple((Grant(f"{name}/cpu0", 32_000, GIB),) for name in "ab")
     held = replace(held, placement=replace(held.placement, grants=whole))
@@ -294,7 +294,7 @@ def test_laws_of_every_resize(
                 running(number, {name: ["gpu0"] for name in names}, since=600.0, p50=LONG, priority=500),
                 least_nodes=min(least, size),
                 most_nodes=size + 2,
-                alternatives=(way(1),),
+                alternatives=(alternative(1),),
                 checkpoint_at=NOW - 5 if saved else None,
                 checkpoints=saved,
             )

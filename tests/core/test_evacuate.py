@@ -14,7 +14,7 @@ from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Node, Running, Snapshot
 from scheduler.core.planning.evacuate import PER_CYCLE
 from scheduler.policies.conditions import Conditions
-from tests.core.worlds import NOW, node, running, stage, think, way
+from tests.core.worlds import NOW, alternative, node, running, stage, think
 
 HOUR = 3600.0
 
@@ -27,7 +27,7 @@ def warning(found: Node, *names: str) -> Node:
 def going(number: int, on: dict[str, list[str]], **more: Any) -> Running:
     """A stage in the middle of ten hours, that saved its work 60 s ago."""
     width = len(next(iter(on.values())))
-    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (way(width),)}
+    saved = {"checkpoint_at": NOW - 60, "checkpoints": True, "alternatives": (alternative(width),)}
     return running(number, on, **{"since": HOUR, "p50": 10 * HOUR, **saved, **more})
 
 

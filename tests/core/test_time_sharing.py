@@ -20,7 +20,7 @@ from scheduler.policies.quota import Quota
 from scheduler.policies.shortest_predicted import ShortestPredicted
 from scheduler.sim.traces import Arrival
 from scheduler.sim.world import Chance, World
-from tests.core.worlds import NOW, node, running, stage, way
+from tests.core.worlds import NOW, alternative, node, running, stage
 
 SHORTEST = ((ShortestPredicted(), 1.0),)
 FREE = Profile("free", SHORTEST, rotates="event")
@@ -30,7 +30,7 @@ PRICED = Profile("priced", (*SHORTEST, (Preempt(), 1.0)), rotates="event")
 def going(number: int, devices: dict[str, list[str]], p50: float, **more: object) -> Running:
     """A running stage that can be placed anew."""
     gpus = max(len(one) for one in devices.values())
-    return running(number, devices, p50=p50, alternatives=(way(gpus),), submitted_at=NOW - 5000, **more)  # type: ignore[arg-type]
+    return running(number, devices, p50=p50, alternatives=(alternative(gpus),), submitted_at=NOW - 5000, **more)  # type: ignore[arg-type]
 
 
 def turn(world: Snapshot, profile: Profile = FREE) -> Plan:

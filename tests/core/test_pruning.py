@@ -6,7 +6,7 @@ from scheduler.core.model.types import Quota, Snapshot
 from scheduler.profiles import PROFILES, load
 from tests.core.worlds import node, running, stage, starts, think, waits
 
-# The timetable takes one entry; with that, whole kins are passed over.
+# The timetable takes one entry; with that, whole tiers are passed over.
 ONE = load("one", {**PROFILES["hybrid"], "depth": 1})
 
 
