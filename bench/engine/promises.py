@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.engine import philly
 from scheduler.core.model.types import Quota
-from scheduler.core.resources.service import width
+from scheduler.core.world.service import width
 from scheduler.profiles import named
 from scheduler.sim.cluster import cluster
 from scheduler.sim.learned import LearningWorld

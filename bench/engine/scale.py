@@ -35,7 +35,7 @@ from scheduler.core.model.types import (
     Stage,
 )
 from scheduler.core.planning.engine import Planner, plan
-from scheduler.core.resources.service import as_running
+from scheduler.core.world.service import as_running
 from scheduler.profiles import named
 
 KEYS: Final = ("event_ms", "event_worst_ms", "node_event_ms", "node_event_worst_ms", "full_plan_s")

@@ -25,7 +25,7 @@ from controlplane.jobs.service import Note
 from controlplane.jobs.values import listed, nearest
 from scheduler.core.model.lifecycle import Event as What
 from scheduler.core.model.lifecycle import State
-from scheduler.core.resources import price
+from scheduler.core.world import price
 
 LEAST_MEMORY_BYTES: Final = 1 << 20
 # The weight of disks of a stage that says nothing of its phase (see ``agents.protocol.Share``).

@@ -9,8 +9,8 @@ import msgspec
 from django.db import connection
 
 from controlplane.fleet.world import parsed
-from scheduler.core.model.lateness import PromiseClass
 from scheduler.core.model.types import Turnout
+from scheduler.core.world.lateness import PromiseClass
 from scheduler.predict.starts import WINDOW, Announced, turnouts
 
 REREAD_S = 20.0

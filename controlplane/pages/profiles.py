@@ -16,7 +16,7 @@ from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.simulations import LOOK
 from scheduler import policies
-from scheduler.core.ports import ABILITIES
+from scheduler.core.hooks import answers
 
 # Of two specs no more lines are compared on a page.
 MOST_CHANGES = 40
@@ -73,15 +73,15 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
 def _policies(given: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A line for each policy, those together that have a say in the same; nothing is said of one that is no more."""
     parts = (
-        (_("the order of the queue"), {"order", "levels", "turns_at"}),
+        (_("the order of the queue"), {"rank", "levels", "turns_at"}),
         (_("who may start"), {"admit", "fits", "groups"}),
         (_("the place"), {"score", "scores", "prefer", "choose"}),
-        (_("who is stopped, resized or moved"), {"victims", "protects", "guarantees", "stakes", "leaves"}),
+        (_("who is stopped, resized or moved"), {"victims", "protects", "guarantees", "stakes", "evacuates"}),
         (_("who takes turns"), {"allot"}),
     )
     known, lines = policies.discover(), []
     for name, params in given.items():
-        able = {ability for ability in ABILITIES if hasattr(known.get(name), ability)}
+        able = answers(known[name]) if name in known else frozenset()
         has = [place for place, (_said, abilities) in enumerate(parts) if able & abilities]
         told = ", ".join(f"{key} {json.dumps(value)}" for key, value in params.items() if key != "weight")
         line = {"name": name, "judges": [parts[place][0] for place in has], "params": told}

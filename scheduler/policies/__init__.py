@@ -1,8 +1,8 @@
 """One small judgement per file. A file is found by being here; nothing registers it.
 
 A policy is a frozen dataclass that bears the name of its file (``fair_share.py`` holds ``FairShare``); its fields are
-its parameters. It has any of the methods in ``scheduler.core.ports``: order, admit, groups, fits, score, choose,
-victims. :mod:`scheduler.research` holds those that are only compared with.
+its parameters. It derives from one or more of the four hooks in :mod:`scheduler.core.hooks` (Rank, Admit, Score,
+Victims) and overrides what it has an opinion on. :mod:`scheduler.research` holds those that are only compared with.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, Final
 
+from scheduler.core.hooks import HOOKS, Policy, answers
 from scheduler.core.model.sentences import _
-from scheduler.core.ports import ABILITIES
 
 RESEARCH: Final = "scheduler.research"
 # What a parameter may be that names no range, and how long a list of numbers.
@@ -33,13 +33,14 @@ def discover(package: str = __name__) -> dict[str, type]:
     for module in sorted(pkgutil.iter_modules(folder), key=lambda one: one.name):
         name = "".join(word.capitalize() for word in module.name.split("_"))
         policy = getattr(importlib.import_module(f"{package}.{module.name}"), name, None)
-        if policy is None or not any(hasattr(policy, ability) for ability in ABILITIES):
-            raise TypeError(f"{package}.{module.name} must hold a class {name} with one of {', '.join(ABILITIES)}")
+        if policy is None or not issubclass(policy, HOOKS) or not answers(policy):
+            hooks = ", ".join(hook.__name__ for hook in HOOKS)
+            raise TypeError(f"{package}.{module.name} must hold a class {name} that answers by one of {hooks}")
         found[module.name] = policy
     return found
 
 
-def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Any:
+def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Policy:
     """The policy called ``name`` with these parameters. ``live`` allows only what a pool may have, and no baseline or
     oracle. Raises ``ValueError`` that lists what there is."""
     own, research = discover(), discover(RESEARCH)
@@ -55,7 +56,8 @@ def build(name: str, params: Mapping[str, Any], *, live: bool = False) -> Any:
             takes = ", ".join(allowed) or _("no parameters")
             problem = _('policy "{name}" has no parameter "{param}"; it takes {takes}')
             raise ValueError(problem.format(name=name, param=param, takes=takes))
-    return known[name](**{param: _checked(name, allowed[param], value) for param, value in params.items()})
+    policy: Policy = known[name](**{param: _checked(name, allowed[param], value) for param, value in params.items()})
+    return policy
 
 
 def _checked(name: str, param: Field[Any], value: Any) -> Any:

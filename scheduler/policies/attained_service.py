@@ -6,9 +6,10 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Rank
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import attained_device_s, since_counted_s, width
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import attained_device_s, since_counted_s, width
 
 # Longer than anything waits or runs; the parts of one queue lie this far apart in the order.
 _SPAN_S = 1e9
@@ -17,7 +18,7 @@ _WHOLE_S = 1.0
 
 
 @dataclass(frozen=True)
-class AttainedService:
+class AttainedService(Rank):
     """Least attained service in two dimensions, devices times seconds, in queues (Tiresias, NSDI 2019).
 
     A stage begins in the first queue and is put to the end of the next, even while it runs, when its service reaches
@@ -28,25 +29,25 @@ class AttainedService:
 
     thresholds: tuple[float, ...] = (3_250.0, 7_200.0)
 
-    def order(self, stage: Stage, view: View) -> float:
-        attained = attained_device_s(stage, view)
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        attained = attained_device_s(stage, world)
         queue = bisect_right(self.thresholds, attained)
         here_s = (attained - self.thresholds[queue - 1]) / width(stage) if queue else math.inf
-        running = view.running.get(stage.id)
+        running = world.running.get(stage.id)
         if running is not None and here_s >= _WHOLE_S:
-            place = _SPAN_S - min(view.now - running.started_at, here_s, _SPAN_S)
+            place = _SPAN_S - min(world.now - running.started_at, here_s, _SPAN_S)
         elif stage.stopped_at is not None and running is None and here_s >= _WHOLE_S:
-            place = 2 * _SPAN_S + min(view.now - stage.stopped_at, _SPAN_S)
+            place = 2 * _SPAN_S + min(world.now - stage.stopped_at, _SPAN_S)
         else:
-            came_at = view.now if running is not None else stage.submitted_at
+            came_at = world.now if running is not None else stage.submitted_at
             if running is None and stage.stopped_at is not None:
                 came_at = stage.stopped_at
-            place = 4 * _SPAN_S - min(view.now - came_at, _SPAN_S)
+            place = 4 * _SPAN_S - min(world.now - came_at, _SPAN_S)
         return -(10 * _SPAN_S * queue + place)
 
-    def turns_at(self, stage: Stage, view: View) -> float | None:
+    def turns_at(self, stage: Stage, world: ReadOnlyWorld) -> float | None:
         """When it reaches the next threshold; whole seconds from when it was last counted, so that it has surely."""
-        left = [one - stage.attained_device_s for one in self.thresholds if one > attained_device_s(stage, view)]
+        left = [one - stage.attained_device_s for one in self.thresholds if one > attained_device_s(stage, world)]
         if not left:
             return None
-        return view.now - since_counted_s(stage, view) + math.ceil(left[0] / width(stage))
+        return world.now - since_counted_s(stage, world) + math.ceil(left[0] / width(stage))

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.core.hooks import Rank
 from scheduler.core.matching.fair import Part, parts
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import attained_device_s, received_s
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import attained_device_s, received_s
 from scheduler.policies.max_min import solver
 
 
 @dataclass(frozen=True)
-class Balance:
+class Balance(Rank):
     """The assignment of stages to models with the largest sum of speed times urgency, as a linear program.
 
     Urgency is how long a stage has been there beside how much of its work was done (both plus ``head_start_s``, to the
@@ -30,39 +31,39 @@ class Balance:
     power: float = field(default=1.0, metadata={"range": (0.0, 10.0)})
     stay: float = 0.1
 
-    def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
-        known = parts(stages, view)
+    def allot(self, stages: Sequence[Stage], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
+        known = parts(stages, world)
         if not known:
             return {}
-        urgency = [self._urgency(part, view) for part in known]
-        here = [_model_now(part, view) for part in known]
+        urgency = [self._urgency(part, world) for part in known]
+        here = [_model_now(part, world) for part in known]
         columns = [(j, i) for j, part in enumerate(known) for i in range(len(part.speeds))]
         worth = np.array([self._worth(known[j], i, urgency[j], here[j]) for j, i in columns])
         chosen = _assign(known, columns, worth)
         return {(known[j].stage.id, i): float(worth[k]) for k, (j, i) in enumerate(columns) if chosen[k] > 0.5}
 
-    def _urgency(self, part: Part, view: View) -> float:
-        age_s = max(view.now - part.stage.submitted_at, 0.0)
-        return float(((age_s + self.head_start_s) / (_done_s(part, view) + self.head_start_s)) ** self.power)
+    def _urgency(self, part: Part, world: ReadOnlyWorld) -> float:
+        age_s = max(world.now - part.stage.submitted_at, 0.0)
+        return float(((age_s + self.head_start_s) / (_done_s(part, world) + self.head_start_s)) ** self.power)
 
     def _worth(self, part: Part, i: int, urgency: float, here: str) -> float:
         return part.speeds[i] * urgency * part.width * (1 + self.stay * (part.models[i] == here))
 
 
-def _done_s(part: Part, view: View) -> float:
+def _done_s(part: Part, world: ReadOnlyWorld) -> float:
     """How much of its work was done so far, in seconds of a device of speed 1; service on models that it has no way to
     any more, or of which only the sum is known, counts with its usual speed."""
     speeds = dict(zip(part.models, part.speeds, strict=True))
-    received = received_s(part.stage, view)
-    elsewhere_s = max(attained_device_s(part.stage, view) / part.width - sum(received.values()), 0.0)
+    received = received_s(part.stage, world)
+    elsewhere_s = max(attained_device_s(part.stage, world) / part.width - sum(received.values()), 0.0)
     return sum(span * speeds.get(model, part.usual) for model, span in received.items()) + elsewhere_s * part.usual
 
 
-def _model_now(part: Part, view: View) -> str:
-    running = view.running.get(part.stage.id)
+def _model_now(part: Part, world: ReadOnlyWorld) -> str:
+    running = world.running.get(part.stage.id)
     if running is None:
         return ""
-    held = [view.ledger.devices[one.device] for rank in running.placement.grants for one in rank]
+    held = [world.ledger.devices[one.device] for rank in running.placement.grants for one in rank]
     return next((one.model for one in held if one.kind != "cpu"), "")
 
 

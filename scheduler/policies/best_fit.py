@@ -6,22 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class BestFit:
+class BestFit(Score):
     """The baseline of placement studies: the sum over resources of what stays free, each as a share of what the largest
     node has of it, is kept least. Unlike *pack* it weighs a core by how scarce cores are here, not by its price."""
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """From -1 to 0. What the request takes is the same everywhere, so only what is free counts."""
-        columns = room.columns(view.ledger.fleet)
+        columns = room.columns(world.ledger.fleet)
         nodes = feasible.places.nodes[rows]
         left = np.zeros(len(rows))
         for kind in columns.kinds:
-            left += room.free(view, nodes, kind).sum(axis=1) / max(int(columns.size(kind).max(initial=0)), 1)
+            left += room.free(world, nodes, kind).sum(axis=1) / max(int(columns.size(kind).max(initial=0)), 1)
         return -left / max(len(columns.kinds), 1)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Victims
 from scheduler.core.model.types import Running
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
 
 
 @dataclass(frozen=True)
-class CycleGuard:
+class CycleGuard(Victims):
     """Protects a running stage that was stopped for others which were stopped for it, directly or through more of them.
 
     Priority and quota may disagree for ever: the more urgent one takes what the other, within its nominal quota, takes
     back. Once that has gone round, whoever runs goes on to its end.
     """
 
-    def protects(self, running: Running, view: View) -> bool:
+    def protects(self, running: Running, world: ReadOnlyWorld) -> bool:
         return running.in_circle

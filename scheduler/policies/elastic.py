@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from scheduler.core.hooks import Eviction, Victims
 from scheduler.core.model.types import Grant, Placement, Running, Stage
 from scheduler.core.planning.resize import is_movable, left_s
-from scheduler.core.ports import Eviction
-from scheduler.core.resources import elastic, price, topology
+from scheduler.core.resources import elastic, topology
+from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.world import price
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Option, View
+from scheduler.core.world.reservation import Option
 
 
 @dataclass(frozen=True)
-class Elastic:
+class Elastic(Victims):
     """A resize stops a stage and starts it again, so it must gain more than it costs.
 
     For a stage that waits, stages of its own or a lower class give back nodes above their least, the cheapest first and
@@ -31,96 +34,101 @@ class Elastic:
     factor: float = 1.0
     most_doublings: int = field(default=5, metadata={"range": (0, 20)})
 
-    def could(self, stage: Stage, view: View) -> bool:
+    def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
         """Whether anybody has something to give back."""
-        return any(self._gives(view.running[name], stage, view) for name in view.elastic)
+        return any(self._gives(world.running[name], stage, world) for name in world.elastic)
 
-    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
+    def victims(
+        self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
+    ) -> Eviction | None:
         """Who gives back how much, for the way that costs least."""
-        givers = [one for name in sorted(view.elastic) if self._gives(one := view.running[name], stage, view)]
-        givers.sort(key=lambda one: (one.priority, price.price(one, view.now), one.id))
+        givers = [one for name in sorted(world.elastic) if self._gives(one := world.running[name], stage, world)]
+        givers.sort(key=lambda one: (one.priority, price.price(one, world.now), one.id))
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets:
-            mark = view.ledger.checkpoint()
-            try:
-                found = self._on(stage, feasible, givers, view)
-            finally:
-                view.ledger.rollback(mark)
+            with world.trial() as ledger:
+                found = self._on(stage, feasible, givers, ledger, world)
             if found is None:
                 continue
             placement, sizes = found
             victims = tuple(one for one in givers if one.id in sizes)
-            prices = tuple(price.price(one, view.now) for one in victims)
+            prices = tuple(price.price(one, world.now) for one in victims)
             delay_s = max(one.grace_s for one in victims)
             gain = price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, delay_s)
             if gain < self.factor * sum(prices) or (best is not None and best[0] <= sum(prices)):
                 continue
-            start = view.now + delay_s
-            length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+            start = world.now + delay_s
+            length = world.length_s(stage, feasible, world.profile(stage.pool).plan_with)
             option = Option(feasible, start, start + length, placement)
             best = (sum(prices), Eviction(option, victims, prices, gain, tuple(sizes[one.id] for one in victims)))
         return best[1] if best else None
 
-    def settled_at(self, running: Running, view: View) -> float:
+    def settled_at(self, running: Running, world: ReadOnlyWorld) -> float:
         """From when on it may grow."""
-        times = sum(view.now - at < self.horizon_s for at in running.gave_back_at)
+        times = sum(world.now - at < self.horizon_s for at in running.gave_back_at)
         return running.started_at + self.settle_s * float(2 ** min(times, self.most_doublings))
 
-    def stakes(self, running: Running, size: int, view: View) -> tuple[float, float]:
+    def stakes(self, running: Running, size: int, world: ReadOnlyWorld) -> tuple[float, float]:
         """What going on with ``size`` nodes costs and gains, in weighted device-seconds at its present rate."""
         was = len(running.placement.nodes)
         rate = elastic.faster(was, size, running.scaling)
         saved_at, again_s = price.at_stake(running)
-        span_s = min(left_s(running, view), self.horizon_s)
+        span_s = min(left_s(running, world), self.horizon_s)
         scale = price.weight(running.priority) * price.width(running)
-        lost = scale * (max(0.0, view.now - saved_at) + again_s * rate)
+        lost = scale * (max(0.0, world.now - saved_at) + again_s * rate)
         return lost, scale * (rate - 1.0) * span_s if rate >= 1.0 + self.worthwhile else 0.0
 
-    def _gives(self, one: Running, stage: Stage, view: View) -> bool:
-        if len(one.placement.nodes) <= one.least_nodes or one.priority > stage.priority or not is_movable(one, view):
+    def _gives(self, one: Running, stage: Stage, world: ReadOnlyWorld) -> bool:
+        if len(one.placement.nodes) <= one.least_nodes or one.priority > stage.priority or not is_movable(one, world):
             return False
-        return one.priority < stage.priority or view.now - one.started_at >= self.settle_s
+        return one.priority < stage.priority or world.now - one.started_at >= self.settle_s
 
     def _on(
-        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], view: View
+        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], ledger: Ledger, world: ReadOnlyWorld
     ) -> tuple[Placement, dict[str, int]] | None:
         """A placement, and by giver the size that is left to it. Leaves the ledger as if they had given."""
-        if self._placed(stage, feasible, view) is not None:
+        if self._placed(stage, feasible, world) is not None:
             return None  # it fits without: something else holds it back, and giving would not help
         sizes: dict[str, int] = {}
         for one in givers:
             for rank in range(len(one.placement.nodes) - 1, one.least_nodes - 1, -1):
-                view.ledger.release(one.placement.grants[rank])
+                ledger.release(one.placement.grants[rank])
                 sizes[one.id] = rank
-                if self._placed(stage, feasible, view) is not None:
-                    return self._spared(stage, feasible, givers, sizes, view)
+                if self._placed(stage, feasible, world) is not None:
+                    return self._spared(stage, feasible, givers, sizes, ledger, world)
         return None
 
     def _spared(
-        self, stage: Stage, feasible: FeasibleSet, givers: Sequence[Running], sizes: dict[str, int], view: View
+        self,
+        stage: Stage,
+        feasible: FeasibleSet,
+        givers: Sequence[Running],
+        sizes: dict[str, int],
+        ledger: Ledger,
+        world: ReadOnlyWorld,
     ) -> tuple[Placement, dict[str, int]]:
         """The same without those whose nodes are not needed."""
         for one in givers:
             if one.id not in sizes or len(sizes) == 1:
                 continue
             given = [each for rank in one.placement.grants[sizes[one.id] :] for each in rank]
-            view.ledger.claim(given)
-            if self._placed(stage, feasible, view) is None:
-                view.ledger.release(given)
+            ledger.claim(given)
+            if self._placed(stage, feasible, world) is None:
+                ledger.release(given)
             else:
                 del sizes[one.id]
-        placement = self._placed(stage, feasible, view)
+        placement = self._placed(stage, feasible, world)
         assert placement is not None, "what was given is still free"
         return placement, sizes
 
-    def _placed(self, stage: Stage, feasible: FeasibleSet, view: View) -> Placement | None:
+    def _placed(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Placement | None:
         """Where the stage fits as the ledger stands; the best places first."""
-        view.refresh(feasible, view.profile(stage.pool))
+        world.refresh(feasible, world.profile(stage.pool))
         if feasible.count < stage.nodes:
             return None
         passed: list[tuple[Candidate, tuple[Grant, ...]]] = []
         for line in feasible.best_first():
-            grants = grant(feasible.alternative.asks, feasible.places[line], view.ledger)
+            grants = grant(feasible.alternative.asks, feasible.places[line], world.ledger)
             if grants is not None:
                 passed.append((feasible.places[line], grants))
             if stage.nodes == 1 and passed:

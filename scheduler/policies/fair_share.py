@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.hooks import Admit, Rank
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Reason, Stage
 from scheduler.core.world.pending import Column
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class FairShare:
+class FairShare(Rank, Admit):
     """A stage is due when its project will have received no more than others: what the project used (decayed), what it
     holds up to its predicted end, and what its stages before this one ask for, all for its weight.
 
@@ -30,35 +31,35 @@ class FairShare:
     hysteresis_s: float = 900.0
     defer_above: float = 0.0
 
-    def order(self, stage: Stage, view: View) -> float:
-        return float(2.0 ** -view.share(stage.project))
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        return float(2.0 ** -world.share(stage.project))
 
-    def hysteresis(self, pool: str, view: View) -> float:
+    def hysteresis(self, pool: str, world: ReadOnlyWorld) -> float:
         """By how much more a project must be due than another for a promise to yield, in device-seconds for
         each unit of weight."""
-        weights = [view.weight(name) for name in view.pending.projects]
-        return self.hysteresis_s * view.size(pool) * len(weights) / sum(weights) if weights else 0.0
+        weights = [world.weight(name) for name in world.pending.projects]
+        return self.hysteresis_s * world.size(pool) * len(weights) / sum(weights) if weights else 0.0
 
-    def levels(self, pool: str, order: Column, due: Column, view: View) -> Column:
-        drift = self.hysteresis(pool, view)
-        weights = sum(view.weight(name) for name in view.pending.projects)
+    def levels(self, pool: str, order: Column, due: Column, world: ReadOnlyWorld) -> Column:
+        drift = self.hysteresis(pool, world)
+        weights = sum(world.weight(name) for name in world.pending.projects)
         # One fair share of all that is spoken of; a promise is never worth more than one.
-        unit = max(view.spoken[pool] / weights, drift, 1.0)
-        is_promised = np.isfinite(view.pending.promised_at[order])
+        unit = max(world.spoken[pool] / weights, drift, 1.0)
+        is_promised = np.isfinite(world.pending.promised_at[order])
         points: Column = 2.0 ** -((due - drift * is_promised) / unit)
         return points
 
-    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
-        if self.defer_above <= 0.0 or view.share(stage.project) <= self.defer_above:
+    def admit(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Reason | None:
+        if self.defer_above <= 0.0 or world.share(stage.project) <= self.defer_above:
             return None
-        for other in view.waiting.values():
-            owed = other.pool == stage.pool and view.share(other.project) <= self.defer_above
-            if owed and other.id not in view.starts and self._may_start(other, view):
+        for other in world.waiting.values():
+            owed = other.pool == stage.pool and world.share(other.project) <= self.defer_above
+            if owed and other.id not in world.starts and self._may_start(other, world):
                 return Reason(
-                    "FairShareDeferred", {"project": stage.project, "share": round(view.share(stage.project), 3)}
+                    "FairShareDeferred", {"project": stage.project, "share": round(world.share(stage.project), 3)}
                 )
         return None
 
-    def _may_start(self, other: Stage, view: View) -> bool:
+    def _may_start(self, other: Stage, world: ReadOnlyWorld) -> bool:
         ready = other.state is State.PENDING and not other.unmet and not other.blocked_by
-        return ready and view.request_class(other).impossible is None
+        return ready and world.request_class(other).impossible is None

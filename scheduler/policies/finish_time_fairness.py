@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Rank
 from scheduler.core.matching.fair import capacity
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import attained_device_s, predicted_left_s, width
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import attained_device_s, predicted_left_s, width
 
 
 @dataclass(frozen=True)
-class FinishTimeFairness:
+class FinishTimeFairness(Rank):
     """Rho of Themis (NSDI 2020): the time from submission to the end, if the stage began now, beside the time that it
     would take with its part of the cluster all along; the largest goes first.
 
@@ -19,15 +20,15 @@ class FinishTimeFairness:
     for it is thought to be slower in proportion.
     """
 
-    def order(self, stage: Stage, view: View) -> float:
-        left_s = predicted_left_s(stage, view)
-        had_s = attained_device_s(stage, view) / width(stage)
-        shared_s = view.now - stage.submitted_at + left_s
-        return shared_s / ((had_s + left_s) * self._slower(stage, view))
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        left_s = predicted_left_s(stage, world)
+        had_s = attained_device_s(stage, world) / width(stage)
+        shared_s = world.now - stage.submitted_at + left_s
+        return shared_s / ((had_s + left_s) * self._slower(stage, world))
 
-    def _slower(self, stage: Stage, view: View) -> float:
+    def _slower(self, stage: Stage, world: ReadOnlyWorld) -> float:
         """How many times slower the stage would be with an equal part; never quicker than with all it asks for."""
         asks = stage.alternatives[0].asks if stage.alternatives else ()
         kind = next((ask.kind for ask in asks if ask.kind != "cpu"), "cpu")
-        rivals = len(view.waiting) + len(view.running)
-        return max(1.0, width(stage) * max(rivals, 1) / max(capacity(view, stage.pool, kind), 1e-3))
+        rivals = len(world.waiting) + len(world.running)
+        return max(1.0, width(stage) * max(rivals, 1) / max(capacity(world, stage.pool, kind), 1e-3))

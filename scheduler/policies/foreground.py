@@ -5,16 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Rank
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import attained_device_s, width
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import attained_device_s, width
 
 # More device-seconds than anything receives; classes lie this far apart in the order.
 _MOST: float = 1e12
 
 
 @dataclass(frozen=True)
-class Foreground:
+class Foreground(Rank):
     """Queues by attained service (devices times seconds), without taking turns inside a queue: those that run come
     first, and the furthest of them. Nothing is known or guessed about lengths.
 
@@ -25,16 +26,16 @@ class Foreground:
 
     thresholds: tuple[float, ...] = (68_000.0,)
 
-    def order(self, stage: Stage, view: View) -> float:
-        attained = attained_device_s(stage, view)
-        place = 2 * bisect_right(self.thresholds, attained) + (stage.id not in view.running)
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        attained = attained_device_s(stage, world)
+        place = 2 * bisect_right(self.thresholds, attained) + (stage.id not in world.running)
         return min(attained, _MOST) - place * 2 * _MOST
 
-    def turns_at(self, stage: Stage, view: View) -> float | None:
+    def turns_at(self, stage: Stage, world: ReadOnlyWorld) -> float | None:
         """When it reaches the next threshold."""
-        attained = attained_device_s(stage, view)
+        attained = attained_device_s(stage, world)
         queue = bisect_right(self.thresholds, attained)
         if queue == len(self.thresholds):
             return None
         # A moment later it has surely been reached.
-        return view.now + (self.thresholds[queue] - attained) / width(stage) + 0.01
+        return world.now + (self.thresholds[queue] - attained) / width(stage) + 0.01

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room, workload
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Fragmentation:
+class Fragmentation(Score):
     """Fragmentation gradient descent (FGD; Weng et al., ATC 2023): by how much the placement lowers what is free and
     of no use to a request of the typical workload.
 
@@ -26,12 +27,12 @@ class Fragmentation:
     covers: float = field(default=0.95, metadata={"range": (0.01, 1.0)})
     steps: int = field(default=100, metadata={"range": (0, 1_000_000)})
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """From 0 to 1, bigger is better."""
-        usual = workload.in_force(view)
+        usual = workload.in_force(world)
         gain = np.zeros(len(rows))
-        for kind in room.accelerators(view):
-            place = room.room(feasible, rows, view, kind)
+        for kind in room.accelerators(world):
+            place = room.room(feasible, rows, world, kind)
             table = workload.usable(usual, kind, place.free.shape[1], self.covers)
             kept = table.of(place.left, place.cores_left) - table.of(place.free, place.cores)
             gain += (place.used + kept) / workload.WHOLE

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Admit
 from scheduler.core.model.types import Device, Node, Stage
 
 
 @dataclass(frozen=True)
-class Gang:
+class Gang(Admit):
     """Collective communication is as fast as its slowest rank and speaks one backend: nodes are grouped by the vendor
     and model of the devices that match. That a gang starts whole or not at all is the engine's own law."""
 

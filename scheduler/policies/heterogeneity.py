@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Score
 from scheduler.core.model.types import Stage
-from scheduler.core.world.view import Option, View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.reservation import Option
 
 
 @dataclass(frozen=True)
-class Heterogeneity:
+class Heterogeneity(Score):
     """Predicted finish by the table of speeds alone, whatever a device is worth; with *gang* there is a way for each
     model. In a profile that rotates, who comes first in the line has the first choice (Gavel's heterogeneity-aware
     policies, OSDI 2020)."""
 
-    def choose(self, stage: Stage, options: Sequence[Option], view: View) -> Option:
+    def choose(self, stage: Stage, options: Sequence[Option], world: ReadOnlyWorld) -> Option:
         return min(options, key=lambda option: (option.end_at, option.start_at, option.feasible.alternative.index))

@@ -6,18 +6,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.core.hooks import Score, Victims
 from scheduler.core.matching import room
 from scheduler.core.matching.load import SLACK, share
 from scheduler.core.model.clauses import Said, clause, several
 from scheduler.core.model.types import Placement, Running
-from scheduler.core.resources import price
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world import price
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class HotNodes:
+class HotNodes(Score, Victims):
     """On a node of load 2 tasks wait as long for cores, disks or memory as they run, so that everything there takes
     twice as long: that is the product of how many queue, how long each is served and how busy the node is. A start
     counts against each place by how much longer it would take there; the first quarter is let pass, because a node that
@@ -33,41 +34,41 @@ class HotNodes:
     threshold: float = field(default=0.5, metadata={"range": (0.0, 100.0)})
     settle_s: float = field(default=300.0, metadata={"range": (0.0, 86_400.0)})
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """Minus how much longer a stage would take at each place, as a share, the load of the stage itself included."""
-        load = room.columns(view.ledger.fleet).load
+        load = room.columns(world.ledger.fleet).load
         if not load.any():
             return np.zeros(len(rows))
         nodes = feasible.places.nodes[rows]
-        cores = room.columns(view.ledger.fleet).size("cpu")[nodes]
+        cores = room.columns(world.ledger.fleet).size("cpu")[nodes]
         own = sum(ask.count * ask.milli for ask in feasible.alternative.asks if ask.kind == "cpu")
         return -np.maximum(load[nodes] + own / np.maximum(cores, 1) - 1.0 - SLACK, 0.0)
 
-    def evacuates(self, running: Running, view: View) -> tuple[Said, float]:
+    def evacuates(self, running: Running, world: ReadOnlyWorld) -> tuple[Said, float]:
         """Which of its nodes are hot, and what it would win where nothing waits."""
-        nodes = [view.nodes[name] for name in running.placement.nodes if name in view.nodes]
+        nodes = [world.nodes[name] for name in running.placement.nodes if name in world.nodes]
         hot = [node for node in nodes if node.load > 1.0 + self.threshold]
         if not hot:
             return (), 0.0
         names = ", ".join(node.name for node in hot)
-        return (clause(several(len(hot), "NodeHot", "NodesHot"), nodes=names),), self._worth(running, 1.0, view)
+        return (clause(several(len(hot), "NodeHot", "NodesHot"), nodes=names),), self._worth(running, 1.0, world)
 
-    def gains(self, running: Running, placement: Placement, view: View) -> float:
+    def gains(self, running: Running, placement: Placement, world: ReadOnlyWorld) -> float:
         """What it wins by the lower load there."""
         here = running.placement
-        if not set(here.nodes).isdisjoint(placement.nodes) or any(name not in view.nodes for name in here.nodes):
+        if not set(here.nodes).isdisjoint(placement.nodes) or any(name not in world.nodes for name in here.nodes):
             return 0.0
-        shares = [share(rank, name, view) for name, rank in zip(here.nodes, here.grants, strict=True)]
-        before, own = max((view.nodes[name].load, own) for name, own in zip(here.nodes, shares, strict=True))
+        shares = [share(rank, name, world) for name, rank in zip(here.nodes, here.grants, strict=True)]
+        before, own = max((world.nodes[name].load, own) for name, own in zip(here.nodes, shares, strict=True))
         there = list(zip(placement.nodes, placement.grants, strict=True))
-        cold = max(view.nodes[name].load for name, _ in there)
-        after = max(view.nodes[name].load + share(rank, name, view) for name, rank in there)
+        cold = max(world.nodes[name].load for name, _ in there)
+        after = max(world.nodes[name].load + share(rank, name, world) for name, rank in there)
         if before - cold <= self.threshold or before - own < after:
             return 0.0
-        return self._worth(running, max(after, 1.0), view)
+        return self._worth(running, max(after, 1.0), world)
 
-    def _worth(self, running: Running, after: float, view: View) -> float:
+    def _worth(self, running: Running, after: float, world: ReadOnlyWorld) -> float:
         """What going on under a load of ``after`` is worth: the seconds that it saves of what it has left."""
-        before = max([1.0, *(view.nodes[name].load for name in running.placement.nodes if name in view.nodes)])
-        left_s = max(view.finish.get(running.id, view.now) - view.now, 0.0)
+        before = max([1.0, *(world.nodes[name].load for name in running.placement.nodes if name in world.nodes)])
+        left_s = max(world.finish.get(running.id, world.now) - world.now, 0.0)
         return max(before - after, 0.0) * left_s * price.weight(running.priority) * price.width(running)

@@ -7,18 +7,19 @@ from typing import Final
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room, workload
 from scheduler.core.matching.workload import WHOLE
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 # Among places that are equal to this share of a device, the fuller node is taken.
 _NEARLY: Final = 1e-4
 
 
 @dataclass(frozen=True)
-class Leftover:
+class Leftover(Score):
     """What a node will probably leave unused in the end, in devices, and by how much the placement adds to that.
 
     Two things waste a device. *Its cores run out*: for what is left on a node the usual requests would want so many
@@ -32,12 +33,12 @@ class Leftover:
     common: float = field(default=0.015, metadata={"range": (0.0, 1.0)})
     gangs: float = field(default=0.1, metadata={"range": (0.0, 1.0)})
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """Devices lost, negative."""
-        usual = workload.in_force(view)
+        usual = workload.in_force(world)
         lost = np.zeros(len(rows))
-        for kind in room.accelerators(view):
-            place = room.room(feasible, rows, view, kind)
+        for kind in room.accelerators(world):
+            place = room.room(feasible, rows, world, kind)
             wanted = workload.demand(usual, kind, self.common, place.free.shape[1])
             lost += _stranded(place.left, place.cores_left, wanted) - _stranded(place.free, place.cores, wanted)
             if kind in room.asked_kinds(feasible):

@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from scheduler.core.hooks import Rank
 from scheduler.core.matching.fair import Part, parts, shuffled
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import received_s
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import received_s
 
 # What makes stages alike here: the models, speeds and sizes of their ways, and their width.
 Sort = tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...], float]
 
 
 @dataclass(frozen=True)
-class MaxMin:
+class MaxMin(Rank):
     """Max-min fair shares of time on each device model, as a linear program, and rounds that give what is owed most
     first: allocation divided by the part of its life that a stage has had there (Gavel, OSDI 2020, sections 4 and 5).
 
@@ -33,27 +34,27 @@ class MaxMin:
     round_s: float = field(default=360.0, metadata={"range": (1.0, 604_800.0)})
     seed: int = 0
 
-    def allot(self, stages: Sequence[Stage], view: View) -> Mapping[tuple[str, int], float]:
-        known = parts(stages, view)
+    def allot(self, stages: Sequence[Stage], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
+        known = parts(stages, world)
         if not known:
             return {}
         if not self.heterogeneous:
-            return self._dealt(known, view)
+            return self._dealt(known, world)
         shares = _fair(known)
         return {
-            (part.stage.id, i): share / _had(part, i, view)
+            (part.stage.id, i): share / _had(part, i, world)
             for part, row in zip(known, shares, strict=True)
             for i, share in enumerate(row)
             if share > 1e-6
         }
 
-    def _dealt(self, known: Sequence[Part], view: View) -> Mapping[tuple[str, int], float]:
+    def _dealt(self, known: Sequence[Part], world: ReadOnlyWorld) -> Mapping[tuple[str, int], float]:
         """The models in the order of this round; each to those first who have had least of their share of it."""
         shares = _even(known)
-        order = shuffled(sorted({model for part in known for model in part.models}), view.now, self.round_s, self.seed)
+        order = shuffled(sorted({model for part in known for model in part.models}), world.now, self.round_s, self.seed)
         turn = {model: float(len(order) - i) for i, model in enumerate(order)}
         owed = {
-            (part.stage.id, i): share / _had(part, i, view)
+            (part.stage.id, i): share / _had(part, i, world)
             for part, row in zip(known, shares, strict=True)
             for i, share in enumerate(row)
         }
@@ -62,10 +63,10 @@ class MaxMin:
         return {pair: turn[models[pair]] + value / most for pair, value in owed.items()}
 
 
-def _had(part: Part, i: int, view: View) -> float:
+def _had(part: Part, i: int, world: ReadOnlyWorld) -> float:
     """The part of its life so far that the stage ran on the model of its way ``i``; never nothing."""
-    life_s = max(view.now - part.stage.submitted_at, 1.0)
-    return max(received_s(part.stage, view).get(part.models[i], 0.0) / life_s, 1e-6)
+    life_s = max(world.now - part.stage.submitted_at, 1.0)
+    return max(received_s(part.stage, world).get(part.models[i], 0.0) / life_s, 1e-6)
 
 
 def _even(known: Sequence[Part]) -> list[list[float]]:

@@ -8,18 +8,19 @@ from itertools import islice
 
 import numpy as np
 
+from scheduler.core.hooks import Eviction, Victims
 from scheduler.core.model.types import Stage
 from scheduler.core.planning.victims import cheapest
-from scheduler.core.ports import Eviction
-from scheduler.core.resources import price
-from scheduler.core.resources.service import middle_left_s, width
+from scheduler.core.world import price
 from scheduler.core.world.pending import Column
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Option, View
+from scheduler.core.world.reservation import Option
+from scheduler.core.world.service import middle_left_s, width
 
 
 @dataclass(frozen=True)
-class Overtake:
+class Overtake(Victims):
     """Stops running stages for a waiting one of their class, where the wait that this saves is more than ``factor``
     times the delay of all who are stopped: what the other still needs, what stopping loses, and starting again.
 
@@ -37,11 +38,11 @@ class Overtake:
     look: int = 16
     first: int = 16
 
-    def overtakers(self, pool: str, view: View) -> Sequence[Stage]:
+    def overtakers(self, pool: str, world: ReadOnlyWorld) -> Sequence[Stage]:
         """The stages of which some running one of their class needs so much more that stopping it may be worth it, the
         shortest first."""
-        pending, victim_index = view.pending, view.victim_index
-        if pool not in pending.pools or not view.running:
+        pending, victim_index = world.pending, world.victim_index
+        if pool not in pending.pools or not world.running:
             return []
         slots = pending.slots()
         slots = slots[(pending.pool[slots] == pending.pools.index(pool)) & ~pending.is_gated[slots]]
@@ -52,25 +53,27 @@ class Overtake:
         for code in np.flatnonzero(np.bincount(pending.owner[slots])).tolist():
             priority = pending.owners[code][1]
             if priority not in by_priority:
-                others = victim_index.alike(priority, self.budget, view.now)
-                by_priority[priority] = float(victim_index.left_s(view.now)[others].max(initial=0.0))
+                others = victim_index.alike(priority, self.budget, world.now)
+                by_priority[priority] = float(victim_index.left_s(world.now)[others].max(initial=0.0))
             longest_s[code] = by_priority[priority]
-        needs_s = self._needs_s(slots, view)
+        needs_s = self._needs_s(slots, world)
         is_short = self.factor * needs_s < longest_s[pending.owner[slots]]
         slots, needs_s = slots[is_short], needs_s[is_short]
-        settled = view.starts.keys() | view.owners | view.evicting.keys()
+        settled = world.starts.keys() | world.owners | world.evicting.keys()
         stages = (pending.stages[slot] for slot in slots[np.lexsort((pending.number[slots], needs_s))])
         return list(islice((one for one in stages if one.id not in settled), self.first))
 
-    def could(self, stage: Stage, view: View) -> bool:
-        return len(view.chosen_victims) < self.per_cycle
+    def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
+        return len(world.chosen_victims) < self.per_cycle
 
-    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
+    def victims(
+        self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
+    ) -> Eviction | None:
         """Whom to stop, by the way that delays others least."""
-        victim_index, now = view.victim_index, view.now
-        needs_s = float(self._needs_s(np.array([view.pending.slot[stage.id]]), view)[0])
+        victim_index, now = world.victim_index, world.now
+        needs_s = float(self._needs_s(np.array([world.pending.slot[stage.id]]), world)[0])
         slots = victim_index.alike(stage.priority, self.budget, now)
-        slots = slots[np.isin(slots, victim_index.of(self._yielding(stage, view), now))]
+        slots = slots[np.isin(slots, victim_index.of(self._yielding(stage, world), now))]
         delays_s = needs_s + victim_index.again_s[slots] + np.maximum(now - victim_index.saved_at[slots], 0.0)
         left_s = victim_index.left_s(now)[slots]
         may = (left_s > self.factor * delays_s) & ~victim_index.is_spared[slots]
@@ -79,8 +82,8 @@ class Overtake:
         costs = delays_s * (1.0 + delays_s / left_s)
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets if len(slots) else ():
-            found = cheapest(stage, feasible, slots, costs, wait_s / self.factor, self.look, view)
-            if found is None or len(found[1]) + len(view.chosen_victims) > self.per_cycle:
+            found = cheapest(stage, feasible, slots, costs, wait_s / self.factor, self.look, world)
+            if found is None or len(found[1]) + len(world.chosen_victims) > self.per_cycle:
                 continue
             placement, victims = found
             cost_of = {one.id: cost for one, cost in zip(victim_index.stages[slots], costs.tolist(), strict=True)}
@@ -90,13 +93,13 @@ class Overtake:
             prices = tuple(price.price(one, now) for one in victims)
             if self.factor * cost > wait_s or gain < sum(prices) or (best is not None and cost >= best[0]):
                 continue
-            length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+            length = world.length_s(stage, feasible, world.profile(stage.pool).plan_with)
             best = (cost, Eviction(Option(feasible, start, start + length, placement), victims, prices, gain))
         return best[1] if best else None
 
-    def _needs_s(self, slots: Column, view: View) -> Column:
+    def _needs_s(self, slots: Column, world: ReadOnlyWorld) -> Column:
         """How long these slots of the pending table still need, in the middle."""
-        pending = view.pending
+        pending = world.pending
         found: Column = pending.p50_s[slots].copy()
         again = np.flatnonzero(pending.attained_device_s[slots] > 0)
         if len(again):
@@ -105,10 +108,10 @@ class Overtake:
             found[again] = middle_left_s(pending.p50_s[some] + ran_s, pending.p90_s[some] + ran_s, ran_s)
         return found
 
-    def _yielding(self, stage: Stage, view: View) -> list[str]:
+    def _yielding(self, stage: Stage, world: ReadOnlyWorld) -> list[str]:
         """The projects whose stages may be stopped for this one."""
-        levels = view.profile(stage.pool).levels
-        drift = min((policy.hysteresis(stage.pool, view) for policy, _ in levels), default=np.inf)
-        mine = view.taken(stage.project) / view.weight(stage.project)
-        others = {one.project for one in view.running.values()}
-        return [name for name in sorted(others) if mine <= view.taken(name) / view.weight(name) + drift]
+        levels = world.profile(stage.pool).levels
+        drift = min((policy.hysteresis(stage.pool, world) for policy, _ in levels), default=np.inf)
+        mine = world.taken(stage.project) / world.weight(stage.project)
+        others = {one.project for one in world.running.values()}
+        return [name for name in sorted(others) if mine <= world.taken(name) / world.weight(name) + drift]

@@ -6,22 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.model.types import Grant, Node
 from scheduler.core.resources.speed import worth
 from scheduler.core.world.pending import Column
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Pack:
+class Pack(Score):
     """Best fit: the node whose remaining free devices are worth least. Work that needs no accelerator so keeps off
     nodes whose accelerators are free."""
 
-    def score(self, node: Node, grants: tuple[Grant, ...], view: View) -> float:
-        left = sum(worth(device, max(0, view.ledger.free(device.id)[0])) for device in node.devices)
-        return -(left - sum(worth(view.ledger.devices[one.device], one.milli) for one in grants))
+    def score(self, node: Node, grants: tuple[Grant, ...], world: ReadOnlyWorld) -> float:
+        left = sum(worth(device, max(0, world.ledger.free(device.id)[0])) for device in node.devices)
+        return -(left - sum(worth(world.ledger.devices[one.device], one.milli) for one in grants))
 
-    def scores(self, feasible: FeasibleSet, rows: np.ndarray, view: View) -> Column:
+    def scores(self, feasible: FeasibleSet, rows: np.ndarray, world: ReadOnlyWorld) -> Column:
         """What this request would take is the same everywhere on one sort of device, so only what is free counts."""
-        return -view.ledger.worth_left(feasible.places.nodes[rows])
+        return -world.ledger.worth_left(feasible.places.nodes[rows])

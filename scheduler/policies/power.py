@@ -7,31 +7,32 @@ from typing import Final
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 _RATES: Final = ("bf16_tflops", "fp16_tflops", "fp32_tflops")
 
 
 @dataclass(frozen=True)
-class Power:
+class Power(Score):
     """A machine costs most of its power by being up at all, so the first thing is to wake none, the second to use those
     that work already and let the others fall asleep, the third to take the device that does most per watt.
 
     One who sleeps gets work only where nobody awake fits.
     """
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """4 for being awake, 2 for being in use, up to 1 for work per watt."""
-        fleet = view.ledger.fleet
+        fleet = world.ledger.fleet
         nodes = feasible.places.nodes[rows]
         awake = np.array([fleet.nodes[node].awake for node in nodes.tolist()], dtype=np.float64)
         facts = room.columns(fleet)
         in_use = np.zeros(len(rows), dtype=np.bool_)
         for kind in facts.kinds:
-            in_use |= room.free(view, nodes, kind).sum(axis=1) < facts.size(kind)[nodes]
+            in_use |= room.free(world, nodes, kind).sum(axis=1) < facts.size(kind)[nodes]
         return 4.0 * awake + 2.0 * in_use + _per_watt(feasible, rows, fleet)
 
 

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.core.hooks import Rank, Victims
 from scheduler.core.model.types import Running, Stage
 from scheduler.core.world.pending import Column, PendingTable
-from scheduler.core.world.view import View, grants_of
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.reservation import grants_of
 
 
 @dataclass(frozen=True)
-class Priority:
+class Priority(Rank, Victims):
     """The number of the stage's class. The same number says who may stop whom: waiting lifts nobody to another class.
 
     What keeps a low class from starving is a part of the pool, the ``guarantee``: while those that began after waiting
@@ -24,28 +26,28 @@ class Priority:
     guarantee: float = field(default=0.05, metadata={"range": (0.0, 1.0)})
     cap: float = 1000.0
 
-    def order(self, stage: Stage, view: View) -> float:
-        return max(float(stage.priority), self.cap - 1.0) if stage.id in view.guaranteed else float(stage.priority)
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        return max(float(stage.priority), self.cap - 1.0) if stage.id in world.guaranteed else float(stage.priority)
 
-    def orders(self, pending: PendingTable, view: View) -> Column:
+    def ranks(self, pending: PendingTable, slots: Column, world: ReadOnlyWorld) -> Column:
         found = pending.priority.astype(np.float64)
-        at = [pending.slot[name] for name in view.guaranteed if name in pending.slot]
+        at = [pending.slot[name] for name in world.guaranteed if name in pending.slot]
         found[at] = np.maximum(found[at], self.cap - 1.0)
-        return found
+        return found[slots]
 
-    def guarantees(self, pool: str, view: View) -> set[str]:
+    def guarantees(self, pool: str, world: ReadOnlyWorld) -> set[str]:
         """Who is served from the guaranteed part of the pool: those that run so, and those next in turn."""
-        left, found = self.guarantee * view.size(pool), set[str]()
+        left, found = self.guarantee * world.size(pool), set[str]()
         if left <= 0.0:
             return found
-        victim_index, pending = view.victim_index, view.pending
+        victim_index, pending = world.victim_index, world.pending
         began = victim_index.stages[(victim_index.node >= 0) & (victim_index.waited_s > self.patience_s)].tolist()
         mine = {one.id: one for one in began if one.pool == pool and one.priority < self.cap}
         for one in sorted(mine.values(), key=lambda one: (one.started_at, one.id)):
             if left > 0.0:
                 found.add(one.id)
-                left -= view.charge(grants_of(one))
-        slots = np.flatnonzero(pending.is_used & (pending.eligible_at < view.now - self.patience_s))
+                left -= world.charge(grants_of(one))
+        slots = np.flatnonzero(pending.is_used & (pending.eligible_at < world.now - self.patience_s))
         if not len(slots):
             return found
         inside = pending.is_used & (pending.pool == pending.pools.index(pool)) & ~pending.is_gated
@@ -55,10 +57,10 @@ class Priority:
             stage: Stage = pending.stages[slot]
             if left <= 0.0 and found:
                 break
-            if view.request_class(stage).impossible is None:
+            if world.request_class(stage).impossible is None:
                 found.add(stage.id)
-                left -= view.charge_of(stage)
+                left -= world.charge_of(stage)
         return found
 
-    def protects(self, running: Running, view: View) -> bool:
-        return running.id in view.guaranteed
+    def protects(self, running: Running, world: ReadOnlyWorld) -> bool:
+        return running.id in world.guaranteed

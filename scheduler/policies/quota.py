@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Admit
 from scheduler.core.model.types import Quota as Right
 from scheduler.core.model.types import Reason, Stage
 from scheduler.core.resources.holdings import amount
 from scheduler.core.resources.match import matches
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Quota:
+class Quota(Admit):
     """Counts what a project holds of each kind and model of device against its rights to them (Kueue's words). A right
     without a nominal is without limit: it refuses nothing, lends nothing and borrows nothing."""
 
-    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
-        for right in view.rights.of(stage.project):
-            if right.nominal_milli is not None and (asked := asks(stage, feasible, right, view)):
-                reason = self._judge(right, right.nominal_milli, asked, view)
+    def admit(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Reason | None:
+        for right in world.rights.of(stage.project):
+            if right.nominal_milli is not None and (asked := asks(stage, feasible, right, world)):
+                reason = self._judge(right, right.nominal_milli, asked, world)
                 if reason:
                     return reason
         return None
 
-    def _judge(self, right: Right, nominal: int, asked: int, view: View) -> Reason | None:
-        held, lent = view.held.of(right), self._lent(right, view)
+    def _judge(self, right: Right, nominal: int, asked: int, world: ReadOnlyWorld) -> Reason | None:
+        held, lent = world.held.of(right), self._lent(right, world)
         limit = right.borrowing_limit_milli
         most = None if limit is None else nominal + limit
         named = {"kind": sort(right), "project": right.project, "asked": _number(asked)}
@@ -39,20 +40,20 @@ class Quota:
         numbers = {"held": _number(held), "nominal": _number(nominal), "borrow": _number(left)}
         return Reason("QuotaExhausted", {**numbers, **named})
 
-    def _lent(self, right: Right, view: View) -> int:
+    def _lent(self, right: Right, world: ReadOnlyWorld) -> int:
         """What the others of the cohort leave unused and lend, less what others have borrowed of it already."""
         free = 0
-        for other in view.rights.others(right):
+        for other in world.rights.others(right):
             if other.nominal_milli is None:
                 continue
-            unused = other.nominal_milli - view.held.of(other)
+            unused = other.nominal_milli - world.held.of(other)
             if unused > 0 and other.lending_limit_milli is not None:
                 unused = min(unused, other.lending_limit_milli)
             free += unused  # where it is less than nothing, so much was borrowed
         return max(0, free)
 
 
-def asks(stage: Stage, feasible: FeasibleSet, right: Right, view: View) -> int:
+def asks(stage: Stage, feasible: FeasibleSet, right: Right, world: ReadOnlyWorld) -> int:
     """What the stage asks of what a right covers, in the unit of the right; at most, where a way has several models."""
     asked = 0
     for ask in feasible.alternative.asks:
@@ -60,7 +61,7 @@ def asks(stage: Stage, feasible: FeasibleSet, right: Right, view: View) -> int:
             continue
         share = ask.count * ask.milli
         if right.model or right.normalised:
-            samples = (view.fleet.sample(code) for code in feasible.classes)
+            samples = (world.fleet.sample(code) for code in feasible.classes)
             devices = (device for node in samples for device in node.devices if matches(ask, device))
             share = max((amount(right, device, share) for device in devices), default=0)
         asked += share * stage.nodes

@@ -8,19 +8,21 @@ from typing import ClassVar
 
 import numpy as np
 
+from scheduler.core.hooks import Eviction, Victims
 from scheduler.core.model.types import Placement, Quota, Running, Stage
-from scheduler.core.ports import Eviction
-from scheduler.core.resources import price
 from scheduler.core.resources.holdings import amount
+from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.match import grant
 from scheduler.core.resources.speed import deciding
+from scheduler.core.world import price
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Option, View, grants_of
+from scheduler.core.world.reservation import Option, grants_of
 from scheduler.policies.quota import asks
 
 
 @dataclass(frozen=True)
-class Reclaim:
+class Reclaim(Victims):
     """A project that asks for no more than its nominal quota stops stages of projects of its cohort that hold more than
     theirs, whatever the priority of either: it takes back its own (Kueue's word).
 
@@ -34,29 +36,31 @@ class Reclaim:
     look: int = 16
     by_project: ClassVar[bool] = True
 
-    def could(self, stage: Stage, view: View) -> bool:
+    def could(self, stage: Stage, world: ReadOnlyWorld) -> bool:
         """Whether its project is within its right, and somebody of its cohort beyond theirs."""
-        if len(view.chosen_victims) >= self.per_cycle or view.now - stage.eligible_at < self.patience_s:
+        if len(world.chosen_victims) >= self.per_cycle or world.now - stage.eligible_at < self.patience_s:
             return False
-        for right in view.rights.of(stage.project):
-            is_within = right.nominal_milli is not None and view.held.of(right) < right.nominal_milli
-            if right.cohort and is_within and self._borrowers(right, view):
+        for right in world.rights.of(stage.project):
+            is_within = right.nominal_milli is not None and world.held.of(right) < right.nominal_milli
+            if right.cohort and is_within and self._borrowers(right, world):
                 return True
         return False
 
-    def victims(self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, view: View) -> Eviction | None:
+    def victims(
+        self, stage: Stage, feasible_sets: Sequence[FeasibleSet], wait_s: float, world: ReadOnlyWorld
+    ) -> Eviction | None:
         """Who must give back, for the way that loses least; ``None`` where the project has no right to more."""
         best: tuple[float, Eviction] | None = None
         for feasible in feasible_sets:
-            right = self._own(stage, feasible, view)
-            found = self._choose(stage, feasible, right, view) if right else None
-            if found is None or len(found[1]) + len(view.chosen_victims) > self.per_cycle:
+            right = self._own(stage, feasible, world)
+            found = self._choose(stage, feasible, right, world) if right else None
+            if found is None or len(found[1]) + len(world.chosen_victims) > self.per_cycle:
                 continue
             placement, victims = found
-            prices = tuple(price.price(one, view.now) for one in victims)
+            prices = tuple(price.price(one, world.now) for one in victims)
             if best is None or sum(prices) < best[0]:
-                start = view.now + max(one.grace_s for one in victims)
-                length = view.length_s(stage, feasible, view.profile(stage.pool).plan_with)
+                start = world.now + max(one.grace_s for one in victims)
+                length = world.length_s(stage, feasible, world.profile(stage.pool).plan_with)
                 gain = max(
                     sum(prices), price.gain(stage.priority, price.breadth(feasible.alternative, stage.nodes), wait_s, 0)
                 )
@@ -66,66 +70,62 @@ class Reclaim:
                 )
         return best[1] if best else None
 
-    def _own(self, stage: Stage, feasible: FeasibleSet, view: View) -> Quota | None:
+    def _own(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Quota | None:
         """By what right the stage may take back what it needs here, where it would fit into what is nominally its
         project's by all rights to the accelerators of this way (to the cores, where it needs none)."""
         kind = next((ask.kind for ask in feasible.alternative.asks if ask.kind != "cpu"), "cpu")
-        rights = [one for one in view.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
-        mine = [(one, asked) for one in rights if (asked := asks(stage, feasible, one, view))]
-        if not all(view.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):
+        rights = [one for one in world.rights.of(stage.project) if one.kind == kind and one.nominal_milli is not None]
+        mine = [(one, asked) for one in rights if (asked := asks(stage, feasible, one, world))]
+        if not all(world.held.of(one) + asked <= (one.nominal_milli or 0) for one, asked in mine):
             return None
         # The narrowest: what is lent of a model is taken back from who holds that model.
         return min(
             (one for one, _ in mine if one.cohort), key=lambda one: (not one.model, one.normalised), default=None
         )
 
-    def _borrowers(self, right: Quota, view: View) -> dict[str, int]:
+    def _borrowers(self, right: Quota, world: ReadOnlyWorld) -> dict[str, int]:
         """By project of the same cohort, what it holds beyond its nominal quota; nothing for one without a limit."""
         beyond = {}
-        for one in view.rights.others(right) if right.cohort else ():
-            if one.nominal_milli is not None and (more := view.held.of(one) - one.nominal_milli) > 0:
+        for one in world.rights.others(right) if right.cohort else ():
+            if one.nominal_milli is not None and (more := world.held.of(one) - one.nominal_milli) > 0:
                 beyond[one.project] = more
         return beyond
 
     def _choose(
-        self, stage: Stage, feasible: FeasibleSet, right: Quota, view: View
+        self, stage: Stage, feasible: FeasibleSet, right: Quota, world: ReadOnlyWorld
     ) -> tuple[Placement, tuple[Running, ...]] | None:
-        beyond = self._borrowers(right, view)
+        beyond = self._borrowers(right, world)
         if not beyond:
             return None
-        lines, on_node = self._promising(stage, feasible, beyond, view)
-        mark = view.ledger.checkpoint()
+        lines, on_node = self._promising(stage, feasible, beyond, world)
         left, chosen, victims = dict(beyond), [], dict[str, Running]()
-        try:
+        with world.trial() as ledger:
             for line in lines:
-                needed = self._least(
-                    feasible, line, on_node.get(int(feasible.places.nodes[line]), []), left, right, view
-                )
+                here = on_node.get(int(feasible.places.nodes[line]), [])
+                needed = self._least(feasible, line, here, left, right, ledger, world.now)
                 if needed is None:
                     continue
                 victims.update((one.id, one) for one in needed)
-                rank = grant(feasible.alternative.asks, feasible.places[line], view.ledger)
+                rank = grant(feasible.alternative.asks, feasible.places[line], ledger)
                 assert rank is not None, "it was just made to fit"
-                view.ledger.claim(rank)
+                ledger.claim(rank)
                 chosen.append((feasible.places[line].node.id, rank))
                 if len(chosen) == stage.nodes:
                     break
-        finally:
-            view.ledger.rollback(mark)
         if len(chosen) < stage.nodes or not victims:
             return None
         nodes, ranks = tuple(node for node, _ in chosen), tuple(rank for _, rank in chosen)
         return Placement(feasible.alternative.index, nodes, ranks), tuple(victims[name] for name in sorted(victims))
 
     def _promising(
-        self, stage: Stage, feasible: FeasibleSet, beyond: Mapping[str, int], view: View
+        self, stage: Stage, feasible: FeasibleSet, beyond: Mapping[str, int], world: ReadOnlyWorld
     ) -> tuple[list[int], dict[int, list[Running]]]:
         """The places where least would be lost for each device given back, first those where nothing would; and who
         could be stopped on each node."""
-        victim_index, nodes = view.victim_index, feasible.places.nodes
-        slots = victim_index.of(beyond, view.now)
-        view.refresh(feasible, view.profile(stage.pool))
-        count = len(view.fleet.nodes)
+        victim_index, nodes = world.victim_index, feasible.places.nodes
+        slots = victim_index.of(beyond, world.now)
+        world.refresh(feasible, world.profile(stage.pool))
+        count = len(world.fleet.nodes)
         at = deciding(feasible.alternative.asks)
         need = feasible.alternative.asks[at].count * feasible.alternative.asks[at].milli
         gives = np.bincount(victim_index.node[slots], victim_index.gives[slots], count)
@@ -133,9 +133,9 @@ class Reclaim:
         np.minimum.at(
             rate,
             victim_index.node[slots],
-            victim_index.prices(slots, view.now) / np.maximum(victim_index.gives[slots], 1.0),
+            victim_index.prices(slots, world.now) / np.maximum(victim_index.gives[slots], 1.0),
         )
-        free = np.maximum(view.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
+        free = np.maximum(world.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
         cost = np.where(feasible.fits, 0.0, np.where(free + gives[nodes] >= need, rate[nodes], np.inf))
         found = np.flatnonzero(np.isfinite(cost))
         lines = found[np.argsort(cost[found], kind="stable")][: self.look * stage.nodes].tolist()
@@ -143,31 +143,38 @@ class Reclaim:
         on_node: dict[int, list[Running]] = {}
         for slot in slots[np.isin(victim_index.node[slots], list(chosen))].tolist():
             one: Running = victim_index.stages[slot]
-            if not any(policy.protects(one, view) for policy in view.profile(one.pool).protects):
+            if not any(policy.protects(one, world) for policy in world.profile(one.pool).protects):
                 on_node.setdefault(int(victim_index.node[slot]), []).append(one)
         return lines, on_node
 
     def _least(
-        self, feasible: FeasibleSet, line: int, running: list[Running], left: dict[str, int], right: Quota, view: View
+        self,
+        feasible: FeasibleSet,
+        line: int,
+        running: list[Running],
+        left: dict[str, int],
+        right: Quota,
+        ledger: Ledger,
+        now: float,
     ) -> list[Running] | None:
         """The borrowers of one place without which the asks fit, cheapest first; nothing is changed where none would
         do. What they give back is taken off ``left``, and stays released in the ledger."""
         asks, place = feasible.alternative.asks, feasible.places[line]
-        if grant(asks, place, view.ledger) is not None:
+        if grant(asks, place, ledger) is not None:
             return []
-        mark, before = view.ledger.checkpoint(), dict(left)
+        mark, before = ledger.checkpoint(), dict(left)
         stopped: list[Running] = []
-        for one in sorted(running, key=lambda one: (price.price(one, view.now), one.id)):
-            devices = view.ledger.devices
+        for one in sorted(running, key=lambda one: (price.price(one, now), one.id)):
+            devices = ledger.devices
             size = sum(amount(right, devices[g.device], g.milli) for g in grants_of(one) if g.device in devices)
             if left.get(one.project, 0) < size:
                 continue
             left[one.project] -= size
-            view.ledger.release(grants_of(one))
+            ledger.release(grants_of(one))
             stopped.append(one)
-            if grant(asks, place, view.ledger) is not None:
+            if grant(asks, place, ledger) is not None:
                 return stopped
-        view.ledger.rollback(mark)
+        ledger.rollback(mark)
         left.clear()
         left.update(before)
         return None

@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.core.hooks import Rank
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import OVERRUN_SHARE, predicted_left_s, width
 from scheduler.core.world.pending import Column, PendingTable
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import OVERRUN_SHARE, predicted_left_s, width
 
 
 @dataclass(frozen=True)
-class ShortestPredicted:
+class ShortestPredicted(Rank):
     """Minus the predicted seconds that are left times the devices, to the power of ``breadth`` (Helios QSSF, SC 2021).
 
     With a ``breadth`` of 0 only time counts, with 1 all device-seconds do. What overran its prediction is thought to
@@ -22,11 +23,11 @@ class ShortestPredicted:
 
     breadth: float = field(default=1.0, metadata={"range": (0.0, 10.0)})
 
-    def order(self, stage: Stage, view: View) -> float:
-        return -predicted_left_s(stage, view) * float(width(stage) ** self.breadth)
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        return -predicted_left_s(stage, world) * float(width(stage) ** self.breadth)
 
-    def orders(self, pending: PendingTable, view: View) -> Column:
-        widths = np.array([width(request) for request, _ in pending.tiers] or [1.0])[pending.tier]
-        overrun_s = OVERRUN_SHARE * pending.attained_device_s / widths
-        left_s: Column = np.maximum(np.maximum(pending.p50_s, overrun_s), 1.0)
+    def ranks(self, pending: PendingTable, slots: Column, world: ReadOnlyWorld) -> Column:
+        widths = np.array([width(request) for request, _ in pending.tiers] or [1.0])[pending.tier[slots]]
+        overrun_s = OVERRUN_SHARE * pending.attained_device_s[slots] / widths
+        left_s: Column = np.maximum(np.maximum(pending.p50_s[slots], overrun_s), 1.0)
         return -left_s * widths**self.breadth

@@ -6,23 +6,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Score):
     """For services and for work that shares memory bandwidth or a network card: the node with the largest free share of
     the kind of device that is asked for. It breaks into every node; large gangs then find no whole one."""
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """The free share, from 0 to 1."""
-        columns = room.columns(view.ledger.fleet)
+        columns = room.columns(world.ledger.fleet)
         nodes = feasible.places.nodes[rows]
         kinds = room.asked_kinds(feasible) or ("cpu",)
         share = np.zeros(len(rows))
         for kind in kinds:
-            share += room.free(view, nodes, kind).sum(axis=1) / np.maximum(columns.size(kind)[nodes], 1)
+            share += room.free(world, nodes, kind).sum(axis=1) / np.maximum(columns.size(kind)[nodes], 1)
         return share / len(kinds)

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.matching import room
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Topology:
+class Topology(Score):
     """Devices of one link group (NVLink, HCCS, a PCIe switch) talk past the host; devices on two NUMA nodes talk across
     the link between the sockets. A place counts where all devices that would be taken share a link group or, of
     devices that tell of no link, a NUMA node.
@@ -22,16 +23,16 @@ class Topology:
     near its devices.
     """
 
-    def scores(self, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def scores(self, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """1 where all devices of each ask are together, less where they are not."""
-        facts = room.columns(view.ledger.fleet)
+        facts = room.columns(world.ledger.fleet)
         together, asks = np.zeros(len(rows)), 0
         if (facts.numa < 0).all() and (facts.group < 0).all():
             return together
         for i, ask in enumerate(feasible.alternative.asks):
             if ask.kind == "cpu" or ask.count < 2:
                 continue
-            taken = room.taken(feasible, i, rows, view)[0]
+            taken = room.taken(feasible, i, rows, world)[0]
             group, numa = facts.group[taken], facts.numa[taken]
             place = np.where((group >= 0).any(axis=1, keepdims=True), group, numa)
             together += (place == place[:, :1]).all(axis=1)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Admit
 from scheduler.core.model.types import Reason, Stage
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class UserLimit:
+class UserLimit(Admit):
     """Counts what a user runs in the pool, with what starts in this cycle. Without a limit everybody passes."""
 
-    def admit(self, stage: Stage, feasible: FeasibleSet, view: View) -> Reason | None:
-        pool = view.pools.get(stage.pool)
+    def admit(self, stage: Stage, feasible: FeasibleSet, world: ReadOnlyWorld) -> Reason | None:
+        pool = world.pools.get(stage.pool)
         if pool is None or pool.user_limit is None:
             return None
-        running = sum(one.user == stage.user and one.pool == stage.pool for one in view.running.values())
-        begun = [view.waiting[name] for name in view.starts]
+        running = sum(one.user == stage.user and one.pool == stage.pool for one in world.running.values())
+        begun = [world.waiting[name] for name in world.starts]
         running += sum(one.user == stage.user and one.pool == stage.pool for one in begun)
         if running < pool.user_limit:
             return None

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.lateness import PromiseClass, everybody, promise_class
 from scheduler.core.model.types import Promise, Stage
+from scheduler.core.world.lateness import PromiseClass, everybody, promise_class
 from scheduler.predict.evidence import product_limit
 
 SHARE: Final = 0.9

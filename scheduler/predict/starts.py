@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from scheduler.core.explain.announced import LEAST_S, horizon
-from scheduler.core.model.lateness import PromiseClass, everybody
 from scheduler.core.model.types import Expected, Stage, Turnout
+from scheduler.core.world.lateness import PromiseClass, everybody
 from scheduler.predict.evidence import product_limit
 
 # The newest count, and fewer than this say nothing.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.core.hooks import Rank
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import true_left_s, width
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
+from scheduler.core.world.service import true_left_s, width
 
 
 @dataclass(frozen=True)
-class OracleRemainingService:
+class OracleRemainingService(Rank):
     """Minus the device-seconds that are truly left. Only a simulated world knows them; elsewhere width decides."""
 
-    def order(self, stage: Stage, view: View) -> float:
-        return -true_left_s(stage, view) * width(stage)
+    def rank(self, stage: Stage, world: ReadOnlyWorld) -> float:
+        return -true_left_s(stage, world) * width(stage)

@@ -7,19 +7,20 @@ from zlib import crc32
 
 import numpy as np
 
+from scheduler.core.hooks import Score
 from scheduler.core.model.types import Stage
 from scheduler.core.resources.fleet import Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(Score):
     """Each stage gives every node a number that looks like chance; ``seed`` and the stage's id decide which."""
 
     seed: int = field(default=0, metadata={"range": (0, 2**32 - 1)})
 
-    def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, view: View) -> Rates:
+    def prefer(self, stage: Stage, feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld) -> Rates:
         """From 0 to 1, evenly spread."""
         start = np.uint64(crc32(stage.id.encode(), self.seed)) << np.uint64(32)
         mixed = (feasible.places.nodes[rows].astype(np.uint64) + start) * np.uint64(0x9E3779B97F4A7C15)

@@ -29,11 +29,11 @@ from scheduler.core.model.types import (
 )
 from scheduler.core.planning.cycles import in_circles
 from scheduler.core.ports import Applied
-from scheduler.core.resources import price
 from scheduler.core.resources.charges import charge
 from scheduler.core.resources.elastic import hastened
-from scheduler.core.resources.service import as_running
 from scheduler.core.resources.usage import HALF_LIFE_S, Usage
+from scheduler.core.world import price
+from scheduler.core.world.service import as_running
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
 

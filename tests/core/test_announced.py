@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.core.explain.announced import announced, horizon
-from scheduler.core.model.lateness import everybody
 from scheduler.core.model.types import Expected, Snapshot, Turnout
+from scheduler.core.world.lateness import everybody
 from scheduler.decisions import canonical
 from scheduler.predict.starts import ENOUGH, Announced, Starts, turnouts
 from tests.core.worlds import NOW, node, running, stage, think, waits

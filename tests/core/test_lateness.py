@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from scheduler.core.model.lateness import everybody, promise_class, slack_s
 from scheduler.core.model.types import Placement, Promise, Snapshot
+from scheduler.core.world.lateness import everybody, promise_class, slack_s
 from scheduler.predict.lateness import ENOUGH, Lateness
 from tests.core.worlds import NOW, node, running, stage, think, waits
 

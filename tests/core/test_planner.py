@@ -170,7 +170,7 @@ def test_a_plan_that_failed_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatc
     crowd.go_on(planner.explained())
     planner.plan(crowd.world, named("hybrid"), crowd.now)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.explain, "conclude", lambda *_: 1 / 0)
+        patch.setattr(engine.why, "conclude", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             planner.explained()
     planner.plan(crowd.world, named("hybrid"), crowd.now)

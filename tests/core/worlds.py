@@ -25,12 +25,13 @@ from scheduler.core.model.types import (
 )
 from scheduler.core.planning import engine
 from scheduler.core.resources.elastic import hastened
+from scheduler.policies.overtake import Overtake
 from scheduler.profiles import named
 
 NOW = 1_000_000.0
 # The default, but nobody is stopped for another of the same class.
 STEADY = replace(
-    named("hybrid"), policies=tuple(one for one in named("hybrid").policies if not hasattr(one[0], "overtakers"))
+    named("hybrid"), policies=tuple(one for one in named("hybrid").policies if not isinstance(one[0], Overtake))
 )
 GIB = 2**30
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler import policies, profiles
+from scheduler.core.hooks import answers
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import RANK
 from scheduler.core.model.types import Plan, Project, Quota, Snapshot
 from scheduler.core.planning import engine
-from scheduler.core.ports import ABILITIES
 from tests.core.worlds import NOW, alternative, check_laws, node, running, stage
 
 FOUND = sorted([*policies.discover(), *policies.discover(policies.RESEARCH)])
@@ -51,7 +51,7 @@ def test_it_is_frozen_data_with_a_promise_and_at_least_one_ability(policy: objec
     assert dataclasses.is_dataclass(policy)
     assert type(policy).__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert (type(policy).__doc__ or "").strip()
-    assert [ability for ability, protocol in ABILITIES.items() if isinstance(policy, protocol)]
+    assert answers(type(policy))
 
 
 @pytest.mark.parametrize("timetable", ["none", "keep", "repair"])

@@ -13,7 +13,7 @@ from bench.engine.families import RestartingWorld
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Project, Snapshot
-from scheduler.core.resources.service import middle_left_s
+from scheduler.core.world.service import middle_left_s
 from scheduler.policies.fair_share import FairShare
 from scheduler.policies.overtake import Overtake
 from scheduler.profiles import named

@@ -72,9 +72,10 @@ def test_shortest_predicted_judges_a_whole_queue_as_it_judges_each(breadth: floa
     )
     view = View(Snapshot(tuple(node(name, 4) for name in "abc"), waiting), profiles.named("hybrid"), NOW)
     policy = ShortestPredicted(breadth)
-    together = policy.orders(view.pending, view)
-    for one in waiting:
-        assert together[view.pending.slot[one.id]] == pytest.approx(policy.order(one, view))
+    slots = view.pending.slots()[::-1]
+    together = policy.ranks(view.pending, slots, view)
+    for rank, slot in zip(together, slots, strict=True):
+        assert rank == pytest.approx(policy.rank(view.pending.stages[slot], view))
 
 
 def test_who_overran_a_prediction_is_not_believed_to_be_done_any_moment() -> None:

@@ -11,7 +11,7 @@ from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.live.store import LiveStore, clock
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import RESTART_S, Running
-from scheduler.core.resources import price
+from scheduler.core.world import price
 from tests.record.yard import Agent, Yard, cpu, gpu, stage
 
 

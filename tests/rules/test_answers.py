@@ -30,7 +30,8 @@ PEOPLE = sorted(
 PASSED_ON = [
     ROOT / "scheduler" / name
     for name in (
-        "profiles.py", "policies/__init__.py", "core/lifecycle.py", "scenario/arrivals.py", "scenario/scenario.py",
+        "profiles.py", "policies/__init__.py", "core/model/lifecycle.py", "scenario/arrivals.py",
+        "scenario/scenario.py",
         "sim/cluster.py", "sim/traces/__init__.py", "sim/traces/generic.py", "sim/traces/table.py",
     )
 ]  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from scheduler.core.model.lateness import PromiseClass, everybody
 from scheduler.core.model.types import Expected, Promise, Stage, Turnout
+from scheduler.core.world.lateness import PromiseClass, everybody
 
 # Of a wait that was thought to be so short nobody can tell shares.
 LEAST_S: Final = 60.0

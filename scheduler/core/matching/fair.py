@@ -12,11 +12,11 @@ from weakref import WeakKeyDictionary
 from scheduler.core.model.types import Stage
 from scheduler.core.resources import speed
 from scheduler.core.resources.fleet import Fleet
-from scheduler.core.resources.service import width
+from scheduler.core.world.service import width
 
 if TYPE_CHECKING:
+    from scheduler.core.world.read_only import ReadOnlyWorld
     from scheduler.core.world.request_class import RequestClass
-    from scheduler.core.world.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,13 @@ class Part:
         return sum(rate * size for rate, size in zip(self.speeds, self.sizes, strict=True)) / whole
 
 
-def parts(stages: Iterable[Stage], view: View) -> list[Part]:
+def parts(stages: Iterable[Stage], world: ReadOnlyWorld) -> list[Part]:
     """The ways of each stage; left out is one that fits nowhere or of which nobody knows what it asked for."""
     found = []
     for stage in stages:
-        if not stage.alternatives or not (request := view.request_class(stage)).feasible_sets:
+        if not stage.alternatives or not (request := world.request_class(stage)).feasible_sets:
             continue
-        found.append(Part(stage, width(stage), *_feasible_sets(request, view.fleet)))
+        found.append(Part(stage, width(stage), *_feasible_sets(request, world.fleet)))
     return found
 
 
@@ -62,11 +62,11 @@ def _feasible_sets(request: RequestClass, fleet: Fleet) -> tuple[tuple[str, ...]
 _CAPACITY: WeakKeyDictionary[Fleet, dict[tuple[str, str], float]] = WeakKeyDictionary()
 
 
-def capacity(view: View, pool: str, kind: str) -> float:
+def capacity(world: ReadOnlyWorld, pool: str, kind: str) -> float:
     """How many devices of a kind (cores for *cpu*) a pool has; summed up once, for a fleet is never altered."""
-    known = _CAPACITY.setdefault(view.fleet, {})
+    known = _CAPACITY.setdefault(world.fleet, {})
     if (pool, kind) not in known:
-        nodes = [node for node in view.fleet.nodes if pool in node.pools]
+        nodes = [node for node in world.fleet.nodes if pool in node.pools]
         milli = sum(device.capacity_milli for node in nodes for device in node.devices if device.kind == kind)
         known[pool, kind] = milli / 1000
     return known[pool, kind]

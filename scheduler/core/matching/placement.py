@@ -40,7 +40,7 @@ def search(
     options = [option for option in found if option is not None]
     if len(options) > 1:
         for policy in profile.chooses:
-            return policy.choose(stage, options, view)  # type: ignore[no-any-return]
+            return policy.choose(stage, options, view)
     return min(options, key=lambda one: one.start_at, default=None)
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scheduler.core.model.types import Node
 from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import View
 
 # What is taken last: devices on another NUMA node, after them those of another link group, then those that warn, and
 # none that is not free.
@@ -147,41 +147,41 @@ def columns(fleet: Fleet) -> Columns:
     return known
 
 
-def free(view: View, nodes: Rows, kind: str) -> Rows:
+def free(world: ReadOnlyWorld, nodes: Rows, kind: str) -> Rows:
     """What is free of each device of ``kind`` on these node rows."""
-    found: Rows = np.maximum(view.ledger.milli[columns(view.ledger.fleet).of(kind)[nodes]], 0)
+    found: Rows = np.maximum(world.ledger.milli[columns(world.ledger.fleet).of(kind)[nodes]], 0)
     return found
 
 
-def room(feasible: FeasibleSet, rows: Rows, view: View, kind: str) -> Room:
+def room(feasible: FeasibleSet, rows: Rows, world: ReadOnlyWorld, kind: str) -> Room:
     """The places ``rows`` of ``feasible``, at which it fits, before and after its request was met.
 
     Which devices of ``kind`` would be taken is what the engine would do.
     """
     nodes = feasible.places.nodes[rows]
-    own = columns(view.ledger.fleet).of(kind)[nodes]
-    before = np.maximum(view.ledger.milli[own], 0)
+    own = columns(world.ledger.fleet).of(kind)[nodes]
+    before = np.maximum(world.ledger.milli[own], 0)
     after = before.copy()
     for i, ask in enumerate(feasible.alternative.asks):
         if ask.kind == kind and kind != "cpu":
-            chosen, share = taken(feasible, i, rows, view)
+            chosen, share = taken(feasible, i, rows, world)
             if ask.count == 1:
                 after -= (own == chosen) * share
             else:
                 after -= ((own[:, :, None] == chosen[:, None, :]) * share[:, None, :]).sum(axis=2)
-    cores = free(view, nodes, "cpu").sum(axis=1)
+    cores = free(world, nodes, "cpu").sum(axis=1)
     asked = sum(ask.count * ask.milli for ask in feasible.alternative.asks if ask.kind == "cpu")
     return Room(before, np.maximum(after, 0), cores, np.maximum(cores - asked, 0))
 
 
-def taken(feasible: FeasibleSet, ask: int, rows: Rows, view: View) -> tuple[Rows, Rows]:
+def taken(feasible: FeasibleSet, ask: int, rows: Rows, world: ReadOnlyWorld) -> tuple[Rows, Rows]:
     """Which device rows the engine would take for the ask number ``ask`` at each place, and how much of each: the same
     choice as :func:`scheduler.core.resources.match.grant` makes, for many places at once."""
     asked = feasible.alternative.asks[ask]
     at, need = feasible.rows[ask][rows], feasible.needs[ask][rows]
-    facts = columns(view.ledger.fleet)
-    milli = view.ledger.milli[at]
-    fits = (milli >= need) & (view.ledger.memory[at] >= asked.memory_bytes)
+    facts = columns(world.ledger.fleet)
+    milli = world.ledger.milli[at]
+    fits = (milli >= need) & (world.ledger.memory[at] >= asked.memory_bytes)
     spare = np.where(fits, milli + np.where(facts.warned[at], _WARNED, 0), _NOT_FREE)
     if asked.count == 1:
         tightest = np.arange(len(rows)), spare.argmin(axis=1)
@@ -212,9 +212,9 @@ def asked_kinds(feasible: FeasibleSet) -> tuple[str, ...]:
     return _without_cpu(ask.kind for ask in feasible.alternative.asks)
 
 
-def accelerators(view: View) -> tuple[str, ...]:
+def accelerators(world: ReadOnlyWorld) -> tuple[str, ...]:
     """The kinds of accelerators there are, in order."""
-    return _without_cpu(columns(view.ledger.fleet).kinds)
+    return _without_cpu(columns(world.ledger.fleet).kinds)
 
 
 def _without_cpu(kinds: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from scheduler.core.model.types import Stage, Typical
 from scheduler.core.resources.fleet import Rates, Rows
-from scheduler.core.world.view import View
+from scheduler.core.world.read_only import ReadOnlyWorld
 
 T = TypeVar("T")
 WHOLE: Final = 1000
@@ -73,9 +73,9 @@ def by_identity(work_out: Callable[..., T]) -> Callable[..., T]:
     return looked_up
 
 
-def in_force(view: View) -> tuple[Typical, ...]:
+def in_force(world: ReadOnlyWorld) -> tuple[Typical, ...]:
     """The typical workload to go by: what the pools say, else :data:`EVEN`."""
-    said = [view.pools[name].typical for name in sorted(view.pools) if view.pools[name].typical]
+    said = [world.pools[name].typical for name in sorted(world.pools) if world.pools[name].typical]
     if len(said) == 1:
         return said[0]
     return tuple(replace(one, share=one.share / len(said)) for part in said for one in part) or EVEN

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal, TypeVar
+
+from scheduler.core.hooks import Admit, Policy, Rank, Score, Victims, overrides
+
+H = TypeVar("H", Rank, Admit, Score, Victims)
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class Profile:
     """
 
     name: str
-    policies: tuple[tuple[Any, float], ...]
+    policies: tuple[tuple[Policy, float], ...]
     timetable: Literal["none", "keep", "repair"] = "none"
     plan_with: Literal["p50", "p90"] = "p50"
     start_early: bool = True
@@ -35,77 +39,82 @@ class Profile:
     drift: float = 0.05
     rotates: str | float = "none"
 
-    def _with(self, ability: str) -> tuple[tuple[Any, float], ...]:
-        return tuple((policy, weight) for policy, weight in self.policies if hasattr(policy, ability))
+    def _weighed(self, hook: type[H], *methods: str) -> tuple[tuple[H, float], ...]:
+        """The policies that answer by one of these methods of a hook, with their weights."""
+        found = [(policy, weight) for policy, weight in self.policies if isinstance(policy, hook)]
+        return tuple(one for one in found if any(overrides(one[0], hook, method) for method in methods))
+
+    def _all(self, hook: type[H], method: str) -> tuple[H, ...]:
+        return tuple(policy for policy, _ in self._weighed(hook, method))
 
     @cached_property
-    def orders(self) -> tuple[tuple[Any, float], ...]:
-        return self._with("order")
+    def ranks(self) -> tuple[tuple[Rank, float], ...]:
+        return self._weighed(Rank, "rank")
 
     @cached_property
-    def levels(self) -> tuple[tuple[Any, float], ...]:
-        return self._with("levels")
+    def levels(self) -> tuple[tuple[Rank, float], ...]:
+        return self._weighed(Rank, "levels")
 
     @cached_property
-    def guarantees(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("guarantees"))
+    def guarantees(self) -> tuple[Rank, ...]:
+        return self._all(Rank, "guarantees")
 
     @cached_property
-    def scores(self) -> tuple[tuple[Any, float], ...]:
-        return tuple(one for one in self.policies if hasattr(one[0], "score") or hasattr(one[0], "scores"))
+    def allots(self) -> tuple[Rank, ...]:
+        return self._all(Rank, "allot")
 
     @cached_property
-    def prefers(self) -> tuple[tuple[Any, float], ...]:
-        return self._with("prefer")
+    def turns(self) -> tuple[Rank, ...]:
+        return self._all(Rank, "turns_at")
 
     @cached_property
-    def admits(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("admit"))
+    def admits(self) -> tuple[Admit, ...]:
+        return self._all(Admit, "admit")
 
     @cached_property
-    def fits(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("fits"))
+    def fits(self) -> tuple[Admit, ...]:
+        return self._all(Admit, "fits")
 
     @cached_property
-    def groups(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("groups"))
+    def groups(self) -> tuple[Admit, ...]:
+        return self._all(Admit, "groups")
 
     @cached_property
-    def chooses(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("choose"))
+    def scores(self) -> tuple[tuple[Score, float], ...]:
+        return self._weighed(Score, "score", "scores")
 
     @cached_property
-    def protects(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("protects"))
+    def prefers(self) -> tuple[tuple[Score, float], ...]:
+        return self._weighed(Score, "prefer")
 
     @cached_property
-    def allots(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("allot"))
+    def chooses(self) -> tuple[Score, ...]:
+        return self._all(Score, "choose")
 
     @cached_property
-    def turns(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("turns_at"))
+    def protects(self) -> tuple[Victims, ...]:
+        return self._all(Victims, "protects")
 
     @cached_property
-    def resizes(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("stakes"))
+    def resizes(self) -> tuple[Victims, ...]:
+        return self._all(Victims, "stakes")
 
     @cached_property
-    def evacuates(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("leaves"))
+    def evacuates(self) -> tuple[Victims, ...]:
+        return self._all(Victims, "evacuates")
 
     @cached_property
-    def evicts(self) -> tuple[Any, ...]:
+    def evicts(self) -> tuple[Victims, ...]:
         """The gentlest first: who can shrink gives back before what was lent is taken back, and that before anybody is
         stopped for another's sake."""
-        found = [policy for policy, _ in self._with("victims") if policy not in self.overtakes]
-        return tuple(sorted(found, key=lambda one: (not hasattr(one, "stakes"), not getattr(one, "by_project", False))))
+        found = [policy for policy in self._all(Victims, "victims") if policy not in self.overtakes]
+        return tuple(sorted(found, key=lambda one: (not overrides(one, Victims, "stakes"), not one.by_project)))
 
     @cached_property
-    def overtakes(self) -> tuple[Any, ...]:
-        return tuple(policy for policy, _ in self._with("overtakers"))
+    def overtakes(self) -> tuple[Victims, ...]:
+        return self._all(Victims, "overtakers")
 
     @cached_property
     def reclaims(self) -> bool:
         """Whether some policy takes back what was lent, so that it matters whose a stage is."""
-        return any(getattr(policy, "by_project", False) for policy in self.evicts)
+        return any(one.by_project for one in self.evicts)

@@ -401,7 +401,7 @@ class Snapshot:
     """All that one cycle may know. ``speeds`` maps (stage kind, device model) to a measured relative speed.
 
     ``lateness`` says by how many seconds nine of ten promised starts of late were exceeded at most, by pool and breadth
-    (:mod:`scheduler.core.model.lateness`); without it a promise rests on the durations of what runs before it alone.
+    (:mod:`scheduler.core.world.lateness`); without it a promise rests on the durations of what runs before it alone.
     ``announced`` says in the same way what became of the starts that were announced
     (:mod:`scheduler.core.explain.announced`).
 

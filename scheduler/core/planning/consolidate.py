@@ -19,8 +19,8 @@ from scheduler.core.model.types import Grant, Move, Placement, Running, Snapshot
 from scheduler.core.planning import engine
 from scheduler.core.planning.evacuate import another_place
 from scheduler.core.planning.resize import is_movable
-from scheduler.core.resources import price
 from scheduler.core.resources.match import Candidate, grant
+from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Outcome, View, grants_of
 

@@ -7,18 +7,18 @@ would miss. A policy says why a stage should leave and what that is worth; witho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from scheduler.core.hooks import Victims
 from scheduler.core.matching import room
 from scheduler.core.model.clauses import Said, say
 from scheduler.core.model.lifecycle import Health, State
 from scheduler.core.model.types import Grant, Move, Placement, Running
 from scheduler.core.planning.resize import is_movable
-from scheduler.core.resources import price
-from scheduler.core.resources.service import as_waiting
+from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
+from scheduler.core.world.service import as_waiting
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
 Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
@@ -83,7 +83,7 @@ def _standing(view: View, one: Running) -> int:
     return 0 if any(device is not None and device.health is Health.UNHEALTHY for device in held) else 1
 
 
-def _wish(view: View, one: Running) -> tuple[Any, Said, float]:
+def _wish(view: View, one: Running) -> tuple[Victims, Said, float]:
     """Which policy says most strongly that the stage should leave, why, and what that is worth in weighted
     device-seconds at best."""
     wishes = ((policy, *policy.evacuates(one, view)) for policy in view.profile(one.pool).evacuates)

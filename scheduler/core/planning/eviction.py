@@ -4,9 +4,9 @@ the end for who will soon be done."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from scheduler.core.explain import why
+from scheduler.core.hooks import Victims
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.matching.placement import later_slot
 from scheduler.core.model.types import Stage
@@ -122,7 +122,7 @@ def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
     return min(before, key=lambda one: (one.option.start_at, one.stage.id)).stage.id if before else ""
 
 
-def _ask(view: View, stage: Stage, policies: Iterable[Any], queue: Queue) -> None:
+def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: Queue) -> None:
     """Stop others for a stage that waits, where one of the policies finds that worth its price."""
     outcome = Outcome(stage, request=view.request_class(stage))
     if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:

@@ -115,18 +115,12 @@ def _shared(view: View, order: Column, score: Column, pool: str) -> Column:
 def _scores(view: View, pending: PendingTable, slots: Column, used: list[str]) -> Column:
     score = np.zeros(len(pending.priority))
     for pool in used:
-        inside: Column | slice = (
-            slice(None) if len(used) == 1 else slots[pending.pool[slots] == pending.pools.index(pool)]
-        )
-        for policy, weight in view.profile(pool).orders:
-            if hasattr(policy, "levels"):
-                continue
-            if hasattr(policy, "orders"):
-                score[inside] += weight * policy.orders(pending, view)[inside]
-            else:
-                one_by_one = slots if len(used) == 1 else inside
-                values = [policy.order(stage, view) for stage in pending.stages[one_by_one]]
-                score[one_by_one] += weight * np.array(values)
+        mine = slots if len(used) == 1 else slots[pending.pool[slots] == pending.pools.index(pool)]
+        profile = view.profile(pool)
+        leveled = [policy for policy, _ in profile.levels]
+        for policy, weight in profile.ranks:
+            if policy not in leveled:
+                score[mine] += weight * policy.ranks(pending, mine, view)
     return score
 
 

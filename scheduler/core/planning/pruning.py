@@ -9,10 +9,11 @@ stop, is known before the walk.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from scheduler.core.hooks import Victims
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Stage
 from scheduler.core.world.pending import CODES, Column
@@ -186,10 +187,9 @@ def could_evict(view: View, profile: Profile, request: RequestClass, stage: Stag
     return any(_could(view, policy, stage) for policy in profile.evicts)
 
 
-def _could(view: View, policy: Any, stage: Stage) -> bool:
+def _could(view: View, policy: Victims, stage: Stage) -> bool:
     """What the policy says, asked once for all stages of a priority, and of a project where that matters to it."""
-    by_project = getattr(policy, "by_project", False)
-    key = (id(policy), stage.pool, stage.priority, stage.project if by_project else "", len(view.chosen_victims))
+    key = (id(policy), stage.pool, stage.priority, stage.project if policy.by_project else "", len(view.chosen_victims))
     known = view.evictable.get(key)
     if known is None:
         known = view.evictable[key] = policy.could(stage, view)

@@ -19,10 +19,12 @@ import numpy as np
 from scheduler.core.model.clauses import clause, say, several
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
-from scheduler.core.resources import elastic, price
+from scheduler.core.resources import elastic
 from scheduler.core.resources.elastic import Curve, Elastic, Sizing
-from scheduler.core.resources.service import as_waiting
+from scheduler.core.world import price
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
+from scheduler.core.world.service import as_waiting
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
 Finds = Callable[[View, Outcome, FeasibleSet, float, Iterable[int]], Option | None]
@@ -43,21 +45,21 @@ def resize(view: View, finds: Finds) -> None:
         _resize(view, finds)
 
 
-def left_s(one: Running, view: View) -> float:
+def left_s(one: Running, world: ReadOnlyWorld) -> float:
     """For how long a running stage will probably go on as it is."""
-    return view.predicted_end(one, view.profile(one.pool).plan_with) - view.now
+    return world.predicted_end(one, world.profile(one.pool).plan_with) - world.now
 
 
-def is_movable(one: Running, view: View) -> bool:
+def is_movable(one: Running, world: ReadOnlyWorld) -> bool:
     """Whether a running stage may be told to go on with another number of nodes."""
     return (
         one.state is State.RUNNING
         and one.preemptible
         and one.evicted_for is None
-        and one.id not in view.chosen_victims
-        and all(one.id != each.victim for each in view.resizes)
-        and view.now - one.started_at >= one.min_runtime_s
-        and not any(policy.protects(one, view) for policy in view.profile(one.pool).protects)
+        and one.id not in world.chosen_victims
+        and all(one.id != each.victim for each in world.resizes)
+        and world.now - one.started_at >= one.min_runtime_s
+        and not any(policy.protects(one, world) for policy in world.profile(one.pool).protects)
     )
 
 

@@ -36,8 +36,9 @@ from scheduler.core.model.types import (
     Stop,
     Wait,
 )
-from scheduler.core.resources import price, service, speed
+from scheduler.core.resources import speed
 from scheduler.core.resources.match import grant
+from scheduler.core.world import price, service
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.view import Option, Outcome, View, grants_of
 
@@ -158,7 +159,7 @@ class Rotation:
     def _ordered(self, stages: list[Stage]) -> list[Stage]:
         ranks = {}
         for stage in stages:
-            score = sum(weight * policy.order(stage, self.view) for policy, weight in self.profile.orders)
+            score = sum(weight * policy.rank(stage, self.view) for policy, weight in self.profile.ranks)
             ranks[stage.id] = (-round(score, 6), stage.submitted_at, stage.number, stage.id)
         return sorted(stages, key=lambda stage: ranks[stage.id])
 
@@ -404,7 +405,7 @@ class Rotation:
         if not stopped or not self.profile.evicts:
             return True
         view = self.view
-        factor = getattr(self.profile.evicts[0], "factor", 1.0)
+        factor = self.profile.evicts[0].factor
         cost = sum(price.price(one, view.now) for one in stopped)
         wait_s = min(max(view.finish.get(one.id, view.now) for one in stopped) - view.now, self.profile.horizon_s)
         devices = price.breadth(option.feasible.alternative, stage.nodes)

@@ -6,38 +6,44 @@ import numpy as np
 
 from scheduler.core.model.types import Placement, Running, Stage
 from scheduler.core.resources.fleet import Rates
+from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.resources.speed import deciding
 from scheduler.core.world.pending import Column
+from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.reservation import grants_of
-from scheduler.core.world.view import View
 
 
 def cheapest(
-    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, world: ReadOnlyWorld
 ) -> tuple[Placement, tuple[Running, ...]] | None:
     """A placement for all ranks and the victims that it needs, none of which could be left out; the world is as before
     afterwards.
 
-    ``slots`` (of the holders) are those who may be stopped and ``costs`` what each costs, in any unit. Of all places
-    the ``look`` most promising for each rank are looked at closely, and none that surely costs more than ``most``.
+    ``slots`` (of the victim index) are those who may be stopped and ``costs`` what each costs, in any unit. Of all
+    places the ``look`` most promising for each rank are looked at closely, and none that surely costs more than
+    ``most``.
     """
-    mark = view.ledger.checkpoint()
-    try:
-        return _choose(stage, feasible, slots, costs, most, look, view)
-    finally:
-        view.ledger.rollback(mark)
+    with world.trial() as ledger:
+        return _choose(stage, feasible, slots, costs, most, look, ledger, world)
 
 
 def _choose(
-    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage,
+    feasible: FeasibleSet,
+    slots: Column,
+    costs: Rates,
+    most: float,
+    look: int,
+    ledger: Ledger,
+    world: ReadOnlyWorld,
 ) -> tuple[Placement, tuple[Running, ...]] | None:
     sets, cost = [], dict[str, float]()
-    for line, some in _promising(stage, feasible, slots, costs, most, look, view):
+    for line, some in _promising(stage, feasible, slots, costs, most, look, world):
         place = feasible.places[line]
-        cost.update((view.victim_index.stages[slots[i]].id, float(costs[i])) for i in some)
-        needed = _least(feasible, place, _stoppable(slots[some], cost, view), cost, view)
+        cost.update((world.victim_index.stages[slots[i]].id, float(costs[i])) for i in some)
+        needed = _least(feasible, place, _stoppable(slots[some], cost, world), cost, ledger)
         if needed is not None:
             sets.append((sum(cost[one.id] for one in needed), place.node.name, place, needed))
     if len(sets) < stage.nodes:
@@ -48,8 +54,8 @@ def _choose(
     if not victims:
         return None  # it fits without: something else holds it back, and stopping others would not help
     for victim in victims.values():
-        view.ledger.release(grants_of(victim))
-    ranks = [grant(feasible.alternative.asks, place, view.ledger) for _, _, place, _ in chosen]
+        ledger.release(grants_of(victim))
+    ranks = [grant(feasible.alternative.asks, place, ledger) for _, _, place, _ in chosen]
     nodes = tuple(place.node.id for _, _, place, _ in chosen)
     if any(rank is None for rank in ranks):
         return None
@@ -58,7 +64,7 @@ def _choose(
 
 
 def _promising(
-    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, view: View
+    stage: Stage, feasible: FeasibleSet, slots: Column, costs: Rates, most: float, look: int, world: ReadOnlyWorld
 ) -> list[tuple[int, Column]]:
     """The places on which the asks may fit for the least cost, each with those of ``slots`` (by position) who could be
     stopped there.
@@ -66,14 +72,14 @@ def _promising(
     A place is judged by what freeing the missing devices would cost at the price of its cheapest holder: no set of
     victims there can be cheaper. Places on which that alone exceeds ``most`` are left out.
     """
-    victim_index, nodes = view.victim_index, feasible.places.nodes
-    view.refresh(feasible, view.profile(stage.pool))
-    at, count = deciding(feasible.alternative.asks), len(view.fleet.nodes)
+    victim_index, nodes = world.victim_index, feasible.places.nodes
+    world.refresh(feasible, world.profile(stage.pool))
+    at, count = deciding(feasible.alternative.asks), len(world.fleet.nodes)
     ask = feasible.alternative.asks[at]
     gives = np.bincount(victim_index.node[slots], victim_index.gives[slots], count)
     rate = np.full(count, np.inf)
     np.minimum.at(rate, victim_index.node[slots], costs / np.maximum(victim_index.gives[slots], 1.0))
-    free = np.maximum(view.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
+    free = np.maximum(world.ledger.milli[feasible.rows[at]], 0).sum(axis=1)
     missing = np.maximum(ask.count * ask.milli - free, 1.0)
     bound = np.where(feasible.fits, 0.0, np.where(gives[nodes] > 0, missing * rate[nodes], np.inf))
     bound[~feasible.fits & (free + gives[nodes] < ask.count * ask.milli)] = np.inf
@@ -82,36 +88,36 @@ def _promising(
     return [(line, np.flatnonzero(victim_index.node[slots] == nodes[line])) for line in sorted(lines.tolist())]
 
 
-def _stoppable(slots: Column, cost: dict[str, float], view: View) -> list[Running]:
+def _stoppable(slots: Column, cost: dict[str, float], world: ReadOnlyWorld) -> list[Running]:
     """These running stages, the least important and cheapest first."""
-    stages: list[Running] = view.victim_index.stages[slots].tolist()
-    guards = {one.pool: view.profile(one.pool).protects for one in stages}
-    free = [one for one in stages if not any(policy.protects(one, view) for policy in guards[one.pool])]
+    stages: list[Running] = world.victim_index.stages[slots].tolist()
+    guards = {one.pool: world.profile(one.pool).protects for one in stages}
+    free = [one for one in stages if not any(policy.protects(one, world) for policy in guards[one.pool])]
     return sorted(free, key=lambda one: (one.priority, cost[one.id], one.id))
 
 
 def _least(
-    feasible: FeasibleSet, place: Candidate, running: list[Running], cost: dict[str, float], view: View
+    feasible: FeasibleSet, place: Candidate, running: list[Running], cost: dict[str, float], ledger: Ledger
 ) -> list[Running] | None:
     """The fewest, least important stages of one node without which the asks fit; ``None`` where none would do."""
     asks = feasible.alternative.asks
-    if grant(asks, place, view.ledger) is not None:
+    if grant(asks, place, ledger) is not None:
         return []
-    mark = view.ledger.checkpoint()
+    mark = ledger.checkpoint()
     stopped: list[Running] = []
     for one in running:
-        view.ledger.release(grants_of(one))
+        ledger.release(grants_of(one))
         stopped.append(one)
-        if grant(asks, place, view.ledger) is not None:
+        if grant(asks, place, ledger) is not None:
             break
     else:
-        view.ledger.rollback(mark)
+        ledger.rollback(mark)
         return None
     for one in sorted(stopped, key=lambda one: (-one.priority, -cost[one.id], one.id)):
-        view.ledger.occupy(grants_of(one))
-        if grant(asks, place, view.ledger) is not None:
+        ledger.occupy(grants_of(one))
+        if grant(asks, place, ledger) is not None:
             stopped.remove(one)  # it fits with this one still there
         else:
-            view.ledger.release(grants_of(one))
-    view.ledger.rollback(mark)
+            ledger.release(grants_of(one))
+    ledger.rollback(mark)
     return stopped

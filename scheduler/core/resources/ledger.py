@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from scheduler.core.model.partitions import Layout, Part, can_add
 from scheduler.core.model.types import Device, Grant
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
+
+
+class FreeDevices(Protocol):
+    """What a :class:`Ledger` tells, for who may not change it; nobody writes into its arrays."""
+
+    @property
+    def fleet(self) -> Fleet: ...
+    @property
+    def devices(self) -> Mapping[str, Device]: ...
+    @property
+    def milli(self) -> Rows: ...
+    @property
+    def memory(self) -> Rows: ...
+    def free(self, device: str) -> tuple[int, int]: ...
+    def layout(self, device: str) -> Layout: ...
+    def worth_left(self, nodes: Rows) -> Rates: ...
+    def has(self, grants: Iterable[Grant]) -> bool: ...
 
 
 class Ledger:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from scheduler.core.model import lateness
+from scheduler.core.hooks import Eviction
 from scheduler.core.model.clauses import clause, say
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Grant, Move, Preempt, Promise, Reason, Resize, Running, Snapshot, Stage
-from scheduler.core.ports import Eviction
 from scheduler.core.resources.timetable import ALWAYS
+from scheduler.core.world import lateness
 from scheduler.core.world.occupancy import Occupancy
 from scheduler.core.world.pending import Column
 from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of

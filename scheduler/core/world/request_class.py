@@ -377,7 +377,7 @@ def _choose(request: RequestClass) -> None:
 
 
 def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part]:
-    """What the feasible sets of a request class are made of; tells why there are none, and how many pass each filter."""
+    """What the feasible sets of a request class are made of; why there are none, and how many pass each filter."""
     stage = request.sample
     inside = fleet.in_pool(stage.pool)
     allowed = _narrowed(stage, fleet, inside) if request.is_narrow or stage.site else None

@@ -8,10 +8,10 @@ import numpy as np
 
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Grant, Running
-from scheduler.core.resources import price
 from scheduler.core.resources.fleet import Fleet, Rates
-from scheduler.core.resources.service import middle_left_s
+from scheduler.core.world import price
 from scheduler.core.world.pending import Column
+from scheduler.core.world.service import middle_left_s
 
 _START = 64
 # What a spare slot holds where that is not zero.
@@ -147,7 +147,7 @@ class VictimIndex:
         return float(ahead.min()) if len(ahead) else None
 
     def prices(self, slots: Column, now: float) -> Column:
-        """What stopping each costs; the same as :func:`scheduler.core.resources.price.price`."""
+        """What stopping each costs; the same as :func:`scheduler.core.world.price.price`."""
         lost_s = np.maximum(now - self.saved_at[slots], 0.0)
         prices: Column = self.weight[slots] * (lost_s + self.again_s[slots])
         return prices

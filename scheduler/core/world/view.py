@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler.core.model.profile import Profile
-from scheduler.core.resources.match import grant
 from scheduler.core.world.deltas import Deltas
 from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text
 from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
@@ -28,16 +27,8 @@ class View(Deltas):
             return
         score = np.zeros(len(fresh))
         for policy, weight in profile.scores:
-            if hasattr(policy, "scores"):
-                score += weight * policy.scores(feasible, fresh, self)
-            else:
-                score += weight * np.array([self._score(policy, feasible, int(i)) for i in fresh])
+            score += weight * policy.scores(feasible, fresh, self)
         feasible.score[fresh] = np.round(score, 6)
-
-    def _score(self, policy: object, feasible: FeasibleSet, line: int) -> float:
-        place = feasible.places[line]
-        grants = grant(feasible.alternative.asks, place, self.ledger)
-        return 0.0 if grants is None else float(policy.score(place.node, grants, self))  # type: ignore[attr-defined]
 
     def room(self, pool: str, priority: float, profile: Profile) -> bool:
         """Whether the timetable of a pool takes one more entry of this importance."""

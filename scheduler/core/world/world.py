@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -80,6 +81,15 @@ class World:
     def profile(self, pool: str) -> Profile:
         profiles = self._profiles
         return profiles if isinstance(profiles, Profile) else profiles[pool]
+
+    @contextmanager
+    def trial(self) -> Iterator[Ledger]:
+        """The ledger, to try things on: whatever is claimed and released in the block is undone at its end."""
+        mark = self.ledger.checkpoint()
+        try:
+            yield self.ledger
+        finally:
+            self.ledger.rollback(mark)
 
     def takes_turns(self, pool: str) -> bool:
         """Whether the stages of a pool share its devices over time."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from scheduler.core.model.types import Stage
-from scheduler.core.resources.service import width
+from scheduler.core.world.service import width
 
 PromiseClass = tuple[str, str]
 # A gang of this many devices waits for whole nodes, and waits otherwise than one device.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from scheduler.core.model.types import Alternative, Grant, Running, Stage
 
 if TYPE_CHECKING:
-    from scheduler.core.world.view import Reservation, View
+    from scheduler.core.world.read_only import ReadOnlyWorld
+    from scheduler.core.world.reservation import Reservation
 
 # Weights are priorities in units of the class "medium".
 UNIT: Final = 500.0
@@ -43,31 +44,31 @@ def gain(priority: int, devices: float, wait_s: float, delay_s: float) -> float:
     return weight(priority) * devices * max(0.0, wait_s - delay_s)
 
 
-def relief(view: View, stage: Stage, above: int, sooner_s: float) -> float:
+def relief(world: ReadOnlyWorld, stage: Stage, above: int, sooner_s: float) -> float:
     """What is won for those promised behind ``stage`` when that starts ``sooner_s`` before its entry: they may follow
     by as much, though by no more than it would have held their devices. Who is not of a class ``above`` that of the
     victims wins nothing, for those come back before it."""
-    followers = [one for one in behind(view, stage) if one.stage.priority > above]
+    followers = [one for one in behind(world, stage) if one.stage.priority > above]
     if not followers:
         return 0.0
-    entry = view.reservations[stage.id].option
+    entry = world.reservations[stage.id].option
     most_s = min(sooner_s, entry.end_at - entry.start_at)
     each = (
-        gain(one.stage.priority, _held(one.option.grants), min(most_s, one.option.start_at - view.now), 0.0)
+        gain(one.stage.priority, _held(one.option.grants), min(most_s, one.option.start_at - world.now), 0.0)
         for one in followers
     )
     return math.fsum(each)
 
 
-def behind(view: View, stage: Stage) -> list[Reservation]:
+def behind(world: ReadOnlyWorld, stage: Stage) -> list[Reservation]:
     """The entries that follow that of ``stage`` on one of its devices; none where it has no entry."""
-    entry = view.reservations.get(stage.id)
+    entry = world.reservations.get(stage.id)
     if entry is None:
         return []
     held = {one.device for one in entry.option.grants}
     return [
         one
-        for one in view.reservations.values()
+        for one in world.reservations.values()
         if one.option.start_at >= entry.option.end_at and any(grant.device in held for grant in one.option.grants)
     ]
 

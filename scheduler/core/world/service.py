@@ -1,6 +1,6 @@
 """What a stage has received so far and what is probably left of it: the numbers that time-sharing policies go by.
 
-All functions take a stage as a rotation lines it up; where that stage runs, its running self is found in the view, and
+All functions take a stage as a rotation lines it up; where that stage runs, its running self is found in the world, and
 the time since it was last counted is added.
 """
 
@@ -17,8 +17,8 @@ from scheduler.core.resources import speed
 from scheduler.core.resources.fleet import Rates
 
 if TYPE_CHECKING:
+    from scheduler.core.world.read_only import ReadOnlyWorld
     from scheduler.core.world.request_class import RequestClass
-    from scheduler.core.world.view import View
 
 # Work that has overrun its prediction will probably go on for this part of what it has had already.
 OVERRUN_SHARE: Final = 0.2
@@ -35,37 +35,37 @@ def width(stage: Stage | RequestClass) -> float:
     return max(sum(ask.count * ask.milli for ask in accelerators) * stage.nodes / 1000, 0.001)
 
 
-def since_counted_s(stage: Stage, view: View) -> float:
+def since_counted_s(stage: Stage, world: ReadOnlyWorld) -> float:
     """For how long it has run since its service was last counted; 0 for one that waits."""
-    running = view.running.get(stage.id)
+    running = world.running.get(stage.id)
     if running is None:
         return 0.0
     counted_at = running.started_at if running.counted_at is None else running.counted_at
-    return max(view.now - counted_at, 0.0)
+    return max(world.now - counted_at, 0.0)
 
 
-def attained_device_s(stage: Stage, view: View) -> float:
+def attained_device_s(stage: Stage, world: ReadOnlyWorld) -> float:
     """Devices times seconds that it has received, in all attempts."""
-    return stage.attained_device_s + width(stage) * since_counted_s(stage, view)
+    return stage.attained_device_s + width(stage) * since_counted_s(stage, world)
 
 
-def received_s(stage: Stage, view: View) -> dict[str, float]:
+def received_s(stage: Stage, world: ReadOnlyWorld) -> dict[str, float]:
     """How long it has run on each device model, in all attempts."""
     received = dict(stage.received_s)
-    running = view.running.get(stage.id)
+    running = world.running.get(stage.id)
     if running is not None:
-        model = model_of(running, view)
-        received[model] = received.get(model, 0.0) + since_counted_s(stage, view)
+        model = model_of(running, world)
+        received[model] = received.get(model, 0.0) + since_counted_s(stage, world)
     return received
 
 
-def predicted_left_s(stage: Stage, view: View) -> float:
+def predicted_left_s(stage: Stage, world: ReadOnlyWorld) -> float:
     """How long it will probably still run on a device of speed 1, by its estimate of what is left.
 
     Never less than a fifth of what it has received so far: who overran once is not believed to be done any moment.
     """
-    done_s = since_counted_s(stage, view) * rate(stage, view)
-    overrun_s = OVERRUN_SHARE * attained_device_s(stage, view) / width(stage)
+    done_s = since_counted_s(stage, world) * rate(stage, world)
+    overrun_s = OVERRUN_SHARE * attained_device_s(stage, world) / width(stage)
     return max(stage.estimate.p50_s - done_s, overrun_s, 1.0)
 
 
@@ -83,26 +83,26 @@ def middle_left_s(p50_s: Rates, p90_s: Rates, ran_s: Rates) -> Rates:
     return left
 
 
-def true_left_s(stage: Stage, view: View) -> float:
+def true_left_s(stage: Stage, world: ReadOnlyWorld) -> float:
     """What is really left on a device of speed 1; ``UNKNOWN_S`` outside of a simulated world, where nobody knows."""
     if stage.truth_s is None:
         return UNKNOWN_S
-    return max(stage.truth_s - since_counted_s(stage, view) * rate(stage, view), 0.0)
+    return max(stage.truth_s - since_counted_s(stage, world) * rate(stage, world), 0.0)
 
 
-def rate(stage: Stage, view: View) -> float:
+def rate(stage: Stage, world: ReadOnlyWorld) -> float:
     """How fast it runs where it runs; 1 for one that waits."""
-    running = view.running.get(stage.id)
+    running = world.running.get(stage.id)
     if running is None:
         return 1.0
     grants = (one for rank in running.placement.grants for one in rank)
-    return speed.speed_of(stage.kind, stage.precision, grants, view.ledger.devices, view.snapshot.speeds)
+    return speed.speed_of(stage.kind, stage.precision, grants, world.ledger.devices, world.snapshot.speeds)
 
 
-def model_of(running: Running, view: View) -> str:
+def model_of(running: Running, world: ReadOnlyWorld) -> str:
     """The model of the first accelerator that it holds, else of its first device."""
     grants = [one.device for rank in running.placement.grants for one in rank]
-    devices = [view.ledger.devices[one] for one in grants if one in view.ledger.devices]
+    devices = [world.ledger.devices[one] for one in grants if one in world.ledger.devices]
     special = [device for device in devices if device.kind != "cpu"] or devices
     return special[0].model if special else ""
 
