@@ -346,7 +346,8 @@ class Filled:
         attempts, parts, claims = [], [], []
         free = {node: list(devices) for node, devices in cards.items()}
         for (node, size), stage in zip(sizes, stages, strict=True):
-            p50_s = self.dice.uniform(600, 86_400)
+            # An agent stops what has run for its time limit.
+            p50_s = min(self.dice.uniform(600, 86_400), stage.request["time_limit_s"] or 86_400)
             began = self.now - timedelta(seconds=self.dice.uniform(0, p50_s))
             estimate = {"p50_s": p50_s, "p90_s": 2 * p50_s, "basis": "declared limits", "speed": 1.0}
             attempts.append(Attempt(stage=stage, number=1, estimate=estimate, created_at=began, started_at=began))

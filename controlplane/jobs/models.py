@@ -158,6 +158,10 @@ class Attempt(models.Model):
     signal = models.IntegerField(null=True)
     price = models.FloatField(null=True, help_text=_("Device-seconds lost when it was evicted."))
     checkpoint_every_s = models.FloatField(null=True, help_text=_("How often it was told to save, in seconds."))
+    progress_share = models.FloatField(
+        null=True, help_text=_("The share of its work that was done when that last moved its predicted end.")
+    )
+    progress_at = models.DateTimeField(null=True, help_text=_("When that share was reported."))
 
     class Meta:
         ordering = ["number"]

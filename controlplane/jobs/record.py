@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from agents.protocol import Exit, Here, Phase, Refused, Report, Wanted
+from agents.protocol import Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
@@ -38,6 +38,8 @@ PROCESSING_LIMIT = 5_000
 MOST_VALUES = 256
 LONGEST_VALUE = 2_000
 LONGEST_AGE_S = 366 * 86_400.0
+# Of the first part of its work nobody tells how long the rest takes.
+LEAST_SHARE = 0.05
 # Who was stopped for the good of the whole: what that cost is counted.
 PRICED = frozenset({Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE})
 # How a rank ends whose peer vanished.
@@ -456,6 +458,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
             "id", "progress", "values"
         )
     }
+    paces = Attempt.objects.in_bulk([part.attempt for part in telling])
     rows: list[Checkpoint] = []
     numbers: list[Reported] = []
     for part_id, part in speaking.items():
@@ -467,6 +470,7 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
                 if item.progress.step is not None:
                     numbers.append(Reported(part.attempt, item.progress.step, item.progress.values))
                 Stage.objects.filter(id=part.stage).update(progress=progress, values=values)
+                _keep_pace(paces[part.attempt], item.progress, at)
                 touched.add(part.number)
         for checkpoint in item.checkpoints if part.rank == 0 else ():
             rows.append(
@@ -494,6 +498,27 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
         Checkpoint.objects.bulk_create(rows, ignore_conflicts=True)
     append(numbers)
     return sorted(touched)
+
+
+def _keep_pace(attempt: Attempt, progress: Progress, at: datetime) -> None:
+    """Writes how much of its work an attempt has done where that moves its predicted end: by a twentieth of the time
+    that is left, and a second at least. Each write has the scheduler look at the stage again; most reports only confirm
+    what is known.
+
+    What an attempt that resumed has done says nothing about how fast it is, nor do the first five percent."""
+    began = attempt.started_at
+    step, total = progress.step or 0, progress.total or 0
+    if attempt.number != 1 or began is None or total <= 0 or at <= began:
+        return
+    share = min(1.0, step / total)
+    if share < LEAST_SHARE:
+        return
+    ran_s = (at - began).total_seconds()
+    if attempt.progress_share is not None and attempt.progress_at is not None:
+        known_s = (attempt.progress_at - began).total_seconds() / attempt.progress_share
+        if abs(ran_s / share - known_s) <= max(1.0, 0.05 * (known_s - ran_s)):
+            return
+    Attempt.objects.filter(id=attempt.id).update(progress_share=share, progress_at=at)
 
 
 def _newer(known: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:

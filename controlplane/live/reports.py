@@ -101,7 +101,8 @@ class Reports:
 
     def _due(self, plan: Plan, stages: Mapping[str, Stage], now: float) -> list[Wait]:
         """Whom to look at, in this order: who was promised otherwise or waits for another reason, who was never told
-        why (the last to come first, for their users look), and some of those whose telling is old."""
+        why (first who was promised something, then the last to come, for their users look), and some of those whose
+        telling is old."""
         fresh, moved, old = [], [], []
         for wait in plan.waits:
             was = self._written.get(wait.stage)
@@ -111,7 +112,8 @@ class Reports:
                 moved.append(wait)
             elif now - was.looked_at >= REFRESH_S:
                 old.append(wait)
-        fresh.sort(key=lambda wait: stages[wait.stage].submitted_at, reverse=True)
+        # A promise that is not written is made anew in the next cycle.
+        fresh.sort(key=lambda wait: (wait.planned is None, -stages[wait.stage].submitted_at))
         return [*moved, *fresh, *old[:LOOKS_PER_CYCLE]]
 
     def set_aside(self, stages: Mapping[str, int], now: float) -> None:

@@ -22,8 +22,8 @@ from scheduler.predict.restarts import restart_s
 
 _RUNNING = """
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class, s.state,
-       a.id, a.alternative, extract(epoch FROM coalesce(a.started_at, a.created_at))::float8, a.estimate, s.progress,
-       a.stop_for::text, extract(epoch FROM a.stop_at)::float8, s.preemptions,
+       a.id, a.alternative, extract(epoch FROM coalesce(a.started_at, a.created_at))::float8, a.estimate,
+       a.progress_share, a.stop_for::text, extract(epoch FROM a.stop_at)::float8, s.preemptions,
        (SELECT extract(epoch FROM max(c.at))::float8 FROM jobs_checkpoint c WHERE c.attempt_id = a.id),
        EXISTS (SELECT 1 FROM jobs_checkpoint c WHERE c.stage_id = s.id), a.number,
        extract(epoch FROM j.submitted_at)::float8, a.resized_to,
@@ -33,7 +33,7 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
              AND b.ended_at > now() - interval '1 day') END,
        o.min_runtime_s::float8,
        CASE WHEN a.number > 1 THEN extract(epoch FROM a.started_at - a.created_at)::float8 END,
-       extract(epoch FROM s.eligible_at)::float8
+       extract(epoch FROM s.eligible_at)::float8, extract(epoch FROM a.progress_at)::float8
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
      JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
@@ -184,22 +184,19 @@ class Holders:
             preemptions,
             checkpoint_at,
             checkpoints,
-            attempt_number,
+            _number,
             submitted,
             resized_to,
             gave_back_at,
             min_runtime_s,
             began_in_s,
             eligible_at,
+            progress_at,
         ) = row[12:]
         request, order, had = self._known.requests[i], sorted(ranks), self._known.had(i)
         least, most = demand.least_nodes(request), demand.most_nodes(request)
         scaling = self._scaling.of(i, now) if most else SCALING
-        progress, estimate = parsed(progress), parsed(estimate)
-        done = None
-        # A resumed attempt begins in the middle: its share done says nothing about how fast it is.
-        if attempt_number == 1 and progress and progress.get("total") and progress.get("step") is not None:
-            done = min(1.0, progress["step"] / progress["total"])
+        estimate = parsed(estimate)
         return Running(
             id=str(i),
             job=job,
@@ -226,7 +223,8 @@ class Holders:
             time_limit_s=request["time_limit_s"],
             checkpoint_at=checkpoint_at,
             checkpoints=checkpoints,
-            progress=done,
+            progress=progress,
+            progress_at=progress_at,
             least_nodes=least if most else 0,
             most_nodes=most,
             pinned=bound,

@@ -113,5 +113,5 @@ class Overtake(Victims):
         levels = world.profile(stage.pool).levels
         drift = min((policy.hysteresis(stage.pool, world) for policy, _ in levels), default=np.inf)
         mine = world.taken(stage.project) / world.weight(stage.project)
-        others = {one.project for one in world.running.values()}
-        return [name for name in sorted(others) if mine <= world.taken(name) / world.weight(name) + drift]
+        others = sorted(world.victim_index.projects)
+        return [name for name in others if mine <= world.taken(name) / world.weight(name) + drift]

@@ -122,7 +122,7 @@ class Crowd:
             if one.id in told:
                 one = replace(one, state=State.STOPPING, evicted_for=told[one.id], stop_by_at=self.now + 30)
             elif one.state is State.RUNNING and dice.random() < 0.1:
-                one = replace(one, progress=dice.uniform(0.06, 1.0))
+                one = replace(one, progress=dice.uniform(0.06, 1.0), progress_at=self.now)
             if dice.random() > (0.5 if one.state is State.STOPPING else 0.05):
                 going.append(one)
         waiting = [self._moved(one) for one in after.waiting if dice.random() > 0.005]

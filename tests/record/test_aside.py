@@ -16,7 +16,7 @@ from agents import protocol
 from agents.protocol import InventoryRef, Report
 from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.models import Alarm, Device, Node
-from controlplane.jobs.models import Job, Stage
+from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.link import door
 from controlplane.live import loop
 from controlplane.live.alarms import Alarms
@@ -120,7 +120,7 @@ def test_a_stage_that_runs_and_whose_row_cannot_be_used_keeps_its_devices(live: 
     job = live.submit(cpus=3)
     loop.cycle()
     agent.start()
-    Stage.objects.filter(job=job).update(progress={"step": "x", "total": 3})
+    Attempt.objects.filter(stage__job=job).update(estimate={"p50_s": 1})
     other = live.submit(cpus=1)
     loop.cycle()
     assert states(other)["main"] == "STARTING"

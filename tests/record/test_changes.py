@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import random
 import threading
+from datetime import timedelta
 
 import pytest
 from django.db import connection, connections, transaction
+from django.utils import timezone
 
+from agents.protocol import Phase, Progress
 from controlplane.access.models import User
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import service
-from controlplane.jobs.models import Bundle, Change, Job, Stage
+from controlplane.jobs.models import Attempt, Bundle, Change, Job, Stage
 from controlplane.live import feed
 from controlplane.live.feed import KEPT_S, Changes, Feed
 from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool
+from scheduler.core.model.types import Pool as EnginePool
+from scheduler.core.model.types import Snapshot
+from scheduler.core.world.view import View
+from scheduler.profiles import named
 from tests.record.conftest import forget
 from tests.record.yard import Yard, cpu, gpu, stage
 
@@ -210,3 +217,36 @@ def test_who_never_asks_for_news_gathers_none(yard: Yard) -> None:
     asks.load(clock())
     news = asks.news()
     assert (news.serial, list(news.waiting)) == (2, [str(stage(job).id)])
+
+
+def test_progress_is_read_again_only_where_it_moves_the_predicted_end(yard: Yard) -> None:
+    """Ten thousand trainings that report each second and run as foreseen wake the scheduler for nothing."""
+    agent = yard.agent("a")
+    job = yard.submit(time_limit="1h")
+    yard.cycle()
+    agent.start()
+    began = timezone.now() - timedelta(seconds=1000)
+    Attempt.objects.update(started_at=began)
+    follower = Feed()
+    read(follower)
+
+    def told(step: int) -> bool:
+        agent.set(stage(job), Phase.RUNNING, progress=Progress(step=step, total=1000))
+        found = read(follower)
+        return found is not None and stage(job).id in found.stages
+
+    assert not told(49), "too early to say"
+    assert told(500)
+    assert Attempt.objects.get().progress_share == 0.5
+    assert not told(502), "as foreseen"
+    assert stage(job).progress["step"] == 502
+    assert told(800), "faster than foreseen"
+    assert not told(-5)
+
+    (run,) = LiveStore().load(clock()).running
+    assert run.progress == 0.8
+    view = View(Snapshot((), (), (run,), pools=(EnginePool("default"),)), named("hybrid"), clock())
+    ends = [view.predicted_end(run, "p50") for view.now in (view.now, view.now + 100)]
+    assert ends == pytest.approx([run.started_at + 1250] * 2, abs=5), "it stands still between two reports"
+    view.now += 1000
+    assert view.predicted_end(run, "p50") > view.now

@@ -249,9 +249,10 @@ class Stage:
 class Running:
     """A stage that holds devices: starting, running, stopping or suspended.
 
-    ``progress`` is the share of its work that is done, where it reports it. ``evicted_for`` names the stage for which
-    it was told to stop, if for another. ``min_runtime_s`` protects it from eviction for that long after its start.
-    ``restart_s`` is how long it will take from the next time that it is given devices until it runs.
+    ``progress`` is the share of its work (0.05 to 1) that was done at ``progress_at``, where it reports it.
+    ``evicted_for`` names the stage for which it was told to stop, if for another. ``min_runtime_s`` protects it from
+    eviction for that long after its start. ``restart_s`` is how long it will take from the next time that it is given
+    devices until it runs.
 
     ``eligible_at`` is since when it could have run.
 
@@ -288,6 +289,7 @@ class Running:
     checkpoint_at: float | None = None
     checkpoints: bool = False
     progress: float | None = None
+    progress_at: float | None = None
     evicted_for: str | None = None
     stop_by_at: float | None = None
     preemptions: int = 0

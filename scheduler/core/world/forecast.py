@@ -62,9 +62,10 @@ class Forecast(Shares):
         elapsed = max(self.now - stage.started_at, 0.0)
         rate = self._rate(stage) if rate is None else rate
         total = (stage.estimate.p50_s if quantile == "p50" else stage.estimate.p90_s) / rate
-        if stage.progress is not None and stage.progress >= 0.05 and elapsed > 0 and quantile == "p50":
-            total = elapsed / min(stage.progress, 1.0)
-        if total <= elapsed:
+        if stage.progress and stage.progress_at is not None:
+            measured = max(stage.progress_at - stage.started_at, 1.0) / min(stage.progress, 1.0)
+            total = measured if quantile == "p50" else max(measured, total)
+        elif total <= elapsed:
             total = max(stage.estimate.p90_s / rate, 1.0)
         while total <= elapsed:
             total *= OVERRUN
@@ -84,7 +85,7 @@ class Forecast(Shares):
     def _drifts(self, stage: Running) -> bool:
         """Whether its predicted end changes with the clock."""
         ran_out = stage.time_limit_s is not None and self.now - stage.started_at >= stage.time_limit_s
-        return stage.progress is not None or stage.state is State.STOPPING or ran_out
+        return stage.state is State.STOPPING or ran_out
 
     def _stopped_at(self, stage: Running) -> float:
         """When a stage that was told to stop has done so."""

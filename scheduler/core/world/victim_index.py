@@ -54,7 +54,8 @@ class VictimIndex:
         self.project: Column = np.zeros(_START, dtype=np.int64)
         # What is left of each, and as of when; of what was entered since nothing.
         self._left: tuple[float, Column] | None = None
-        self._projects: dict[str, int] = {}
+        # The projects of those who are or were here, each with its code.
+        self.projects: dict[str, int] = {}
         self._slots: dict[str, list[int]] = {}
         self._spare: list[int] = list(range(_START - 1, -1, -1))
 
@@ -102,7 +103,7 @@ class VictimIndex:
             stage.started_at - (stage.started_at if stage.eligible_at is None else stage.eligible_at)
             for stage in stages
         ]
-        self.project[at] = [self._projects.setdefault(stage.project, len(self._projects)) for stage in stages]
+        self.project[at] = [self.projects.setdefault(stage.project, len(self.projects)) for stage in stages]
 
     def leave(self, stage_id: str) -> None:
         for at in self._slots.pop(stage_id, ()):
@@ -130,7 +131,7 @@ class VictimIndex:
 
     def of(self, projects: Iterable[str], now: float) -> Column:
         """The slots of stages of these projects that are not safe now."""
-        codes = [self._projects[name] for name in projects if name in self._projects]
+        codes = [self.projects[name] for name in projects if name in self.projects]
         return np.flatnonzero((self.node >= 0) & (self.safe_until <= now) & np.isin(self.project, codes))
 
     def some_became_unsafe(self, now: float) -> bool:
