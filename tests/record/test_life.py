@@ -259,8 +259,8 @@ def test_a_placement_that_the_database_refuses_is_skipped_and_no_other(yard: Yar
 
 
 def test_promises_are_written_first_and_then_who_came_last_is_told(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that has just begun has all of a long queue to tell; who looks is who has just submitted. A promise that
-    is not written is made anew in the next cycle."""
+    """A process that has just begun has all of a long queue to tell; who looks is who has just submitted. A promise
+    that is not written is made anew in the next cycle."""
     from controlplane.live import reports
 
     monkeypatch.setattr(reports, "WRITES_PER_CYCLE", 4)

@@ -38,18 +38,8 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     if reservation and (head := _head_of(view, reservation, queue)):
         view.followers[stage.id] = head
         return
-    wait_s = _wait_s(view, stage, request)
-    for policy in profile.evicts:
-        if not policy.could(stage, view):
-            continue
-        eviction = policy.victims(stage, request.feasible_sets, wait_s, view)
-        if eviction is not None and not view.may_meet(stage, eviction.option):
-            if reservation:
-                view.unreserve(stage.id)
-            view.evict(stage, eviction)
-            lift_behind(view, stage, queue)
-            outcome.reasons.append(why.preempting(view, eviction.victims))
-            return
+    if _stop_others(view, outcome, profile.evicts, queue):
+        return
     request.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
@@ -108,7 +98,7 @@ def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
 
 
 def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
-    """Who of the same class has the first entry on a device of ``booking``, and stands before it in the queue."""
+    """Who of the same class has the first entry on a device of ``reservation``, and stands before it in the queue."""
     held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)
     slot, stage = view.pending.slot, reservation.stage
     before = [
@@ -127,16 +117,31 @@ def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: Queue) ->
     outcome = Outcome(stage, request=view.request_class(stage))
     if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:
         return
-    wait_s = _wait_s(view, stage, outcome.request)
+    if admitted(view, outcome, outcome.request) and _stop_others(view, outcome, policies, queue):
+        view.outcomes[stage.id] = outcome
+
+
+def _stop_others(view: View, outcome: Outcome, policies: Iterable[Victims], queue: Queue) -> bool:
+    """Stop others for a stage as the first of the policies would that finds that worth its price; whether one did."""
+    stage = outcome.stage
+    assert outcome.request is not None, "it was looked at before"
+    feasible_sets, wait_s = outcome.request.feasible_sets, None
     for policy in policies:
-        if not policy.could(stage, view) or not admitted(view, outcome, outcome.request):
+        if not policy.could(stage, view):
             continue
-        eviction = policy.victims(stage, outcome.request.feasible_sets, wait_s, view)
+        if wait_s is None:
+            # To know how long it will wait takes a search through the timetable. Whom nobody would be stopped for
+            # however long that is, for them it need not be known.
+            longest_s = view.profile(stage.pool).horizon_s
+            if stage.id not in view.reservations and not policy.victims(stage, feasible_sets, longest_s, view):
+                continue
+            wait_s = _wait_s(view, stage, outcome.request)
+        eviction = policy.victims(stage, feasible_sets, wait_s, view)
         if eviction is not None and not view.may_meet(stage, eviction.option):
             if stage.id in view.reservations:
                 view.unreserve(stage.id)
             view.evict(stage, eviction)
             lift_behind(view, stage, queue)
             outcome.reasons.append(why.preempting(view, eviction.victims))
-            view.outcomes[stage.id] = outcome
-            return
+            return True
+    return False
