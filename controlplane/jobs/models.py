@@ -67,7 +67,8 @@ class Stage(models.Model):
 
     ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
     ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are what the newest cycle said of it, at
-    ``evaluated_at``; ``announced`` is the first range in which it was said to start.
+    ``evaluated_at``; ``announced`` is the first range in which it was said to start, ``first_promise``
+    the start and the end of the range that it was promised first, and ``of`` what class of stages that was.
     ``said`` is its ``detail`` in clauses (see ``jobs.clauses``); it has been in its state since ``state_at``.
     """
 
@@ -98,6 +99,7 @@ class Stage(models.Model):
     funnel = models.JSONField(default=list)
     expected = models.JSONField(null=True)
     announced = models.JSONField(null=True)
+    first_promise = models.JSONField(null=True)
     lasts = models.JSONField(null=True)
     planned = models.JSONField(null=True)
     promise = models.JSONField(null=True)

@@ -15,7 +15,8 @@ from django.db import DataError, IntegrityError, connection, transaction
 from controlplane import changes
 from controlplane.live.lengths import Held, Lengths
 from scheduler.core.model.reasons import CATALOGUE, sentence
-from scheduler.core.model.types import Expected, Plan, Reason, Snapshot, Stage, Wait
+from scheduler.core.model.types import Expected, Plan, Promise, Reason, Snapshot, Stage, Wait
+from scheduler.core.world.lateness import promise_class
 from scheduler.predict.starts import first
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}
@@ -28,9 +29,10 @@ LOOKS_PER_CYCLE = 1_000
 _REPORT = """
 UPDATE jobs_stage s SET reasons = v.reasons, funnel = v.funnel, expected = v.expected, planned = v.planned,
     promise = v.promise, lasts = v.lasts, evaluated_at = %s,
+    first_promise = coalesce(s.first_promise, v.first_promise),
     announced = CASE WHEN s.attempt_count = 0 THEN coalesce(s.announced, v.announced) ELSE s.announced END
 FROM jsonb_to_recordset(%s::jsonb) AS v(id uuid, reasons jsonb, funnel jsonb, expected jsonb, planned jsonb,
-                                        promise jsonb, lasts jsonb, announced jsonb)
+                                        promise jsonb, first_promise jsonb, lasts jsonb, announced jsonb)
 WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
 """
 
@@ -123,7 +125,7 @@ class Reports:
         if not news:
             return
         why = json.dumps([_reason(Reason("SetAside"))])
-        _write([(stage, why, "[]", *["null"] * 5) for stage in news], now)
+        _write([(stage, why, "[]", *["null"] * 6) for stage in news], now)
         self._aside.update(news)
         for stage in news:
             self._written.pop(stage, None)
@@ -149,7 +151,7 @@ def _named(stage: Stage) -> str:
     return f"#{stage.number} {stage.name}"
 
 
-_COLUMNS = ("id", "reasons", "funnel", "expected", "planned", "promise", "lasts", "announced")
+_COLUMNS = ("id", "reasons", "funnel", "expected", "planned", "promise", "first_promise", "lasts", "announced")
 
 
 def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
@@ -180,11 +182,17 @@ def _row(
         "devices": sorted({grant.device for grants in wait.planned.placement.grants for grant in grants}),
     }
     promise = msgspec.to_builtins(wait.planned) if wait.planned else None
+    first_promise = _first_promise(stage, wait.planned) if wait.planned else None
     lasts = lengths.told(stage, wait.planned.placement if wait.planned else None)
     announced = msgspec.to_builtins(first(stage, wait.expected)) if wait.expected else None
     funnel = [list(step) for step in wait.funnel]
-    values = (reasons, funnel, shown(wait.expected), planned, promise, lasts, announced)
+    values = (reasons, funnel, shown(wait.expected), planned, promise, first_promise, lasts, announced)
     return (wait.stage, *(msgspec.json.encode(value).decode() for value in values))
+
+
+def _first_promise(stage: Stage, promise: Promise) -> dict[str, Any]:
+    """What is kept of the first promise to a stage."""
+    return {"start_at": promise.start_at, "late_at": promise.late_at, "of": promise_class(stage)[1]}
 
 
 def _reason(reason: Reason) -> dict[str, Any]:

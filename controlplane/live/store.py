@@ -18,6 +18,7 @@ from controlplane.live import acts, residence
 from controlplane.live.feed import Feed
 from controlplane.live.history import History
 from controlplane.live.known import Known
+from controlplane.live.promised import Promised
 from controlplane.live.queue import Queue
 from controlplane.live.reports import Reports
 from controlplane.live.running import Holders
@@ -29,7 +30,6 @@ from controlplane.pools.profiles import built, last_good, named
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.core.ports import Applied
-from scheduler.predict.lateness import Lateness
 from scheduler.profiles import DEFAULT, PROFILES
 
 _RULES = """
@@ -54,8 +54,7 @@ class LiveStore:
     def __init__(self) -> None:
         self.history = History()
         self.scaling = Scaling()
-        # Of the promises that this process saw.
-        self.lateness = Lateness()
+        self.lateness = Promised()
         self.starts = Starts()
         self.usual = Usual()
         self.ledger = Ledger()
@@ -128,7 +127,7 @@ class LiveStore:
                 for pool in pools
             ),
             speeds=self.history.speeds(now),
-            lateness=self.lateness.slack(now),
+            lateness=self.lateness.known(now),
             announced=self.starts.known(now),
             maintenance=maintenance.as_seen(windows, self._nodes),
         )
@@ -182,17 +181,10 @@ class LiveStore:
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
         """Makes the plan true."""
-        applied = acts.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
-        self.lateness.began(applied.started, now)
-        return applied
+        return acts.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
 
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
         """Writes what the plan says of those that wait."""
-        stages = {stage.id: stage for stage in snapshot.waiting}
-        self.lateness.forget(stages)
-        for wait in plan.waits:
-            if wait.planned and wait.stage in stages:
-                self.lateness.promised(stages[wait.stage], wait.planned)
         self._reports.write(snapshot, plan, now, self.history.held, self.aside.setdefault(alarms.STAGE, {}))
 
     def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:

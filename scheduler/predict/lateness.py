@@ -11,14 +11,13 @@ lowered again slowly where they were kept (adaptive conformal inference; Gibbs a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from scheduler.core.model.types import Promise, Stage
-from scheduler.core.world.lateness import PromiseClass, everybody, promise_class
+from scheduler.core.world.lateness import PromiseClass, everybody
 from scheduler.predict.evidence import product_limit
 
 SHARE: Final = 0.9
@@ -59,10 +58,9 @@ class Lateness:
         self._stale = False
         self._read_at = float("-inf")
 
-    def promised(self, stage: Stage, promise: Promise) -> None:
-        """The stage was given its first promise."""
-        classes = (promise_class(stage), everybody(stage.pool))
-        self._open.setdefault(stage.id, _Open(promise.start_at, promise.late_at, classes))
+    def promised(self, name: str, kind: PromiseClass, start_at: float, late_at: float) -> None:
+        """The stage of this id and class was given a promise; only its first one counts."""
+        self._open.setdefault(name, _Open(start_at, late_at, (kind, everybody(kind[0]))))
 
     def began(self, names: Iterable[str], now: float) -> None:
         """These stages begin now."""
@@ -76,11 +74,6 @@ class Lateness:
                 record = self._records.setdefault(key, _Record())
                 record.late_s.append(now - one.start_at)
                 record.aim = min(max(record.aim + _RATE * (SHARE - 1.0 + missed), SHARE), _MOST)
-
-    def forget(self, waiting: Container[str]) -> None:
-        """Stages that left the queue otherwise say nothing; ``waiting`` are those that have not."""
-        for name in [name for name in self._open if name not in waiting]:
-            del self._open[name]
 
     def slack(self, now: float) -> Mapping[PromiseClass, float]:
         """By how many seconds after their point promises should end, where enough of their class are known."""

@@ -33,6 +33,7 @@ from scheduler.core.resources.charges import charge
 from scheduler.core.resources.elastic import hastened
 from scheduler.core.resources.usage import HALF_LIFE_S, Usage
 from scheduler.core.world import price
+from scheduler.core.world.lateness import promise_class
 from scheduler.core.world.service import as_running
 from scheduler.predict.lateness import Lateness
 from scheduler.predict.starts import Starts
@@ -141,7 +142,8 @@ class MemoryStore:
                 if entry.promised is None and wait.planned is not None:
                     entry.promised = wait.planned
                     if self.lateness:
-                        self.lateness.promised(stage, wait.planned)
+                        promised = wait.planned
+                        self.lateness.promised(stage.id, promise_class(stage), promised.start_at, promised.late_at)
                     if self.starts:
                         entry.announced = of_promise(snapshot.announced, stage, wait.planned)
                         self.starts.announce(stage, entry.announced)

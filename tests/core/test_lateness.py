@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from scheduler.core.model.types import Placement, Promise, Snapshot
+from scheduler.core.model.types import Snapshot, Stage
 from scheduler.core.world.lateness import everybody, promise_class, slack_s
 from scheduler.predict.lateness import ENOUGH, Lateness
 from tests.core.worlds import NOW, node, running, stage, think, waits
 
 
-def promise(name: str, start_at: float, late_at: float = 1e12) -> Promise:
-    return Promise(name, start_at, start_at + 100.0, late_at, Placement(0, (), ()), 0.0)
+def promised(known: Lateness, one: Stage, start_at: float, late_at: float = 1e12) -> None:
+    known.promised(one.id, promise_class(one), start_at, late_at)
 
 
 def told(late_s: list[float], late_at: float = 1e12) -> Lateness:
@@ -20,7 +20,7 @@ def told(late_s: list[float], late_at: float = 1e12) -> Lateness:
     known = Lateness()
     for number, late in enumerate(late_s):
         one, at = stage(number), 1000.0 * number
-        known.promised(one, promise(one.id, at, late_at))
+        promised(known, one, at, late_at)
         known.began([one.id], at + late)
     return known
 
@@ -39,23 +39,15 @@ def test_who_waits_beyond_the_point_is_later_than_so() -> None:
     """Twenty that were kept say little when as many wait a thousand seconds too long already."""
     known = told([10.0] * ENOUGH)
     for number in range(100, 120):
-        known.promised(stage(number), promise(f"s{number:03}", 50_000.0))
+        promised(known, stage(number), 50_000.0)
     assert known.slack(51_000.0)[promise_class(stage(1))] >= 1000
-
-
-def test_who_left_the_queue_otherwise_says_nothing() -> None:
-    known = told([10.0] * ENOUGH)
-    for number in range(100, 120):
-        known.promised(stage(number), promise(f"s{number:03}", 50_000.0))
-    known.forget({})
-    assert known.slack(51_000.0)[promise_class(stage(1))] == 10
 
 
 def test_wide_gangs_have_a_count_of_their_own_and_others_have_that_of_all() -> None:
     known = told([10.0] * ENOUGH)
     for number in range(100, 100 + ENOUGH):
         wide = stage(number, gpus=8)
-        known.promised(wide, promise(wide.id, 1000.0 * number))
+        promised(known, wide, 1000.0 * number)
         known.began([wide.id], 1000.0 * number + 700.0)
     seen = known.slack(1e6)
     assert slack_s(seen, stage(1)) == 10
@@ -71,7 +63,7 @@ def test_nine_of_ten_are_kept_although_times_change() -> None:
         one, at = stage(number), 1000.0 * number
         slack = slack_s(known.slack(at), one) or 0.0
         late = dice.expovariate(1.0) * 10.0 * 2 ** (number / 200)
-        known.promised(one, promise(one.id, at, at + slack))
+        promised(known, one, at, at + slack)
         known.began([one.id], at + late)
         kept += late <= slack
     assert 0.87 <= kept / 2000 <= 0.95

@@ -1,4 +1,4 @@
-"""Progress wakes nobody until it moves the predicted end: the scheduler reads it from the attempt."""
+"""Progress wakes nobody until it moves the predicted end; first promises are kept."""
 
 from django.db import migrations, models
 
@@ -29,6 +29,7 @@ class Migration(migrations.Migration):
             "progress_at",
             models.DateTimeField(help_text="When that share was reported.", null=True),
         ),
+        migrations.AddField("stage", "first_promise", models.JSONField(null=True)),
         migrations.RunSQL(
             DROP + CREATE.format(more_old="", more_new=""),
             DROP + CREATE.format(more_old=", OLD.progress", more_new=", NEW.progress"),
