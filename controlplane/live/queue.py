@@ -51,6 +51,8 @@ class Queue:
     def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
         self.waiting: dict[str, Stage] = {}
+        # Those of them that read something that lies on no shared disk.
+        self.reading: dict[str, Stage] = {}
         self.news: dict[str, Stage | None] = {}
         # As their rows say, without what other rows say of them.
         self._stages: dict[uuid.UUID, Stage] = {}
@@ -88,24 +90,25 @@ class Queue:
         if changed is None:
             cursor.execute(_ALL)
             stale = {row[0] for row in cursor.fetchall()} | self._stages.keys() | self._bad.keys()
-            stirred = stale
+            affected = stale
         else:
             stale = changed | self._bad.keys()
-            stirred = stale | self._followers(cursor, changed)
+            affected = stale | self._followers(cursor, changed)
         stale |= self._foresee(now)
         if stale:
             self._look(cursor, now, stale)
-        self._see_needs(cursor, stirred)
+        self._see_needs(cursor, affected)
         bound = pinned("s.state IN ('HELD', 'PENDING')") if pinning else {}
         moved = {i for i in bound.keys() | self._bound.keys() if bound.get(i) != self._bound.get(i)}
         self._bound = bound
-        for i in stale | stirred | moved:
+        for i in stale | affected | moved:
             self._tell(i)
 
     def _tell(self, i: uuid.UUID) -> None:
         """Put together what all rows say of a stage, and note it where that is news."""
         name, stage = str(i), self._stages.get(i)
         if stage is None:
+            self.reading.pop(name, None)
             if self.waiting.pop(name, None) is not None:
                 self.news[name] = None
             return
@@ -114,6 +117,10 @@ class Queue:
             stage = replace(stage, unmet=unmet, blocked_by=blocked, pinned=self._bound.get(i, ()))
         if self.waiting.get(name) != stage:
             self.waiting[name] = self.news[name] = stage
+            if stage.inputs:
+                self.reading[name] = stage
+            else:
+                self.reading.pop(name, None)
 
     def _followers(self, cursor: Any, changed: Collection[uuid.UUID]) -> set[uuid.UUID]:
         """The waiting stages that need one of these."""
@@ -122,11 +129,11 @@ class Queue:
         cursor.execute(_FOLLOWERS, [list(changed)])
         return {row[0] for row in cursor.fetchall()} & self._stages.keys()
 
-    def _see_needs(self, cursor: Any, stirred: set[uuid.UUID]) -> None:
+    def _see_needs(self, cursor: Any, affected: set[uuid.UUID]) -> None:
         """For which stages these wait, and which of those cannot come any more."""
-        for i in stirred & self._unmet.keys():
+        for i in affected & self._unmet.keys():
             del self._unmet[i]
-        asked = list(stirred & self._dependent)
+        asked = list(affected & self._dependent)
         if not asked:
             return
         cursor.execute(_UNMET, [asked])

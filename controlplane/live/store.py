@@ -85,7 +85,7 @@ class LiveStore:
             self._holders.read(cursor, now, self._queue.ids, stages, pinning=pinning)
             self._feed.taken()
         waiting = tuple(self._queue.waiting.values())
-        self._see_nodes(residence.with_cached(self._fleet.nodes, waiting))
+        self._see_nodes(residence.with_cached(self._fleet.nodes, self._queue.reading.values()))
         if not self._serial:
             self._forget_news()
         unknown = self._choose_profiles(pools)
