@@ -18,7 +18,7 @@ class UserLimit(Admit):
         pool = world.pools.get(stage.pool)
         if pool is None or pool.user_limit is None:
             return None
-        running = sum(one.user == stage.user and one.pool == stage.pool for one in world.running.values())
+        running = world.runs_of(stage.user, stage.pool)
         begun = [world.waiting[name] for name in world.starts]
         running += sum(one.user == stage.user and one.pool == stage.pool for one in begun)
         if running < pool.user_limit:

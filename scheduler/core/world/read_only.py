@@ -77,6 +77,9 @@ class ReadOnlyWorld(Protocol):
     # -- stages -----------------------------------------------------------------------------------------------------
     @property
     def running(self) -> Mapping[str, Running]: ...
+    def runs_of(self, user: str, pool: str) -> int:
+        """How many stages of a user hold devices in a pool."""
+
     @property
     def victim_index(self) -> VictimIndex:
         """The running stages as columns."""
