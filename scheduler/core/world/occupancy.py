@@ -27,14 +27,14 @@ class Occupancy(Forecast):
         # How many of each priority could be stopped.
         self._preemptible: dict[int, int] = {}
         # How many stages a user runs, by pool and user.
-        self._run_by: Counter[tuple[str, str]] = Counter()
+        self.run_by: Counter[tuple[str, str]] = Counter()
         # Whose end moves with the clock, and the ends of the others as a heap.
         self._drifting: set[str] = set()
         self._ends: list[tuple[float, str]] = []
 
     def runs_of(self, user: str, pool: str) -> int:
         """How many stages of a user hold devices in a pool."""
-        return self._run_by[pool, user]
+        return self.run_by[pool, user]
 
     @property
     def least_priority(self) -> int:
@@ -99,7 +99,7 @@ class Occupancy(Forecast):
 
     def _note(self, stage: Running) -> None:
         """Count a running stage among those of its sort."""
-        self._run_by[stage.pool, stage.user] += 1
+        self.run_by[stage.pool, stage.user] += 1
         if stage.preemptible:
             self._preemptible[stage.priority] = self._preemptible.get(stage.priority, 0) + 1
         if stage.evicted_for is not None:
@@ -142,7 +142,7 @@ class Occupancy(Forecast):
         self.victim_index.leave(stage.id)
         self.commitments.forget(stage.id)
         self._count(stage.project, grants, -1)
-        self._run_by[stage.pool, stage.user] -= 1
+        self.run_by[stage.pool, stage.user] -= 1
         if stage.preemptible:
             self._preemptible[stage.priority] -= 1
         self._told_to_stop.discard(stage.id)
