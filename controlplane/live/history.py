@@ -159,6 +159,7 @@ class History:
         """Takes note of what runs since when, and of what no longer does without having completed."""
         for name in sorted(self._going - going.keys()):
             self._durations.leave(name)
+        is_first = not self._going
         fresh = sorted(going.keys() - self._going, key=lambda name: (going[name], name))
         if fresh:
             with connection.cursor() as cursor:
@@ -169,7 +170,7 @@ class History:
                 }
             for name in fresh:
                 if name in asked:
-                    self._durations.begin(name, going[name], asked[name])
+                    self._durations.begin(name, going[name], asked[name], is_late=is_first)
         self._going = set(going)
 
 

@@ -79,7 +79,7 @@ class Prediction:
 @dataclass(frozen=True, slots=True)
 class _Going:
     asked: Asked
-    said: Prediction
+    said: Prediction | None
     began_at: float | None = None
 
 
@@ -101,11 +101,12 @@ class Durations:
         self._going[name] = _Going(asked, said)
         return said
 
-    def begin(self, name: str, now: float, asked: Asked | None = None) -> None:
-        """The stage runs from now on, which is evidence for others like it. ``asked`` introduces an unknown one."""
+    def begin(self, name: str, now: float, asked: Asked | None = None, *, is_late: bool = False) -> None:
+        """The stage runs from ``now`` on, which is evidence for others like it. ``asked`` introduces an unknown one; of
+        one that is told of long after it began (``is_late``) nothing is predicted before it ends."""
         going = self._going.get(name)
         if going is None and asked is not None:
-            going = _Going(asked, self.predict(asked, now))
+            going = _Going(asked, None if is_late else self.predict(asked, now))
         if going is None:
             return
         if going.began_at is not None:
@@ -123,8 +124,8 @@ class Durations:
         """Take in a stage that completed."""
         going = self._going.get(one.id) if one.id else None
         asked = going.asked if going else one.asked
-        said = going.said if going else self.predict(asked, one.ended_at - one.ran_s)
         self.leave(one.id)
+        said = (going and going.said) or self.predict(asked, one.ended_at - one.ran_s)
         family_ = self._family(asked)
         if said.own >= _OWN:
             self._calibration.observe(asked.family, *said.raw, one.work_s)

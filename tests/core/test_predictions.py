@@ -353,3 +353,16 @@ def test_a_range_is_in_order_and_what_is_unknown_says_so(
     assert 0 < said.p50_s < said.p90_s or said.p50_s == said.p90_s == 86_400
     assert said.known != said.basis.startswith("unknown")
     assert said.known or not expected_s or said.basis.endswith("differ too much")
+
+
+def test_of_whom_is_told_late_nothing_is_said_before_the_end_and_they_are_evidence_all_the_same() -> None:
+    """A process that begins finds thousands of running stages: what would have been predicted of each is only wanted
+    where it ends."""
+    early, late = Durations(), Durations()
+    for number in range(30):
+        early.begin(f"r{number}", 0.0, like(f"job-{number % 3}"))
+        late.begin(f"r{number}", 0.0, like(f"job-{number % 3}"), is_late=True)
+    assert late.predict(like("job-1"), 5_000.0) == early.predict(like("job-1"), 5_000.0)
+    for known in (early, late):
+        known.learn(replace(past(1, "job-1", 600.0)[0], id="r1", ended_at=600.0))
+    assert late.predict(like("job-1"), 5_000.0).own == early.predict(like("job-1"), 5_000.0).own == 1
