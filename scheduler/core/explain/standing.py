@@ -36,7 +36,7 @@ class Standing:
     def places(self, names: Collection[str]) -> list[int]:
         """The positions of those of these stages that wait, in the order of the queue."""
         found = self._among(names) & self.waits
-        return np.flatnonzero(found).tolist()  # type: ignore[no-any-return]
+        return [int(at) for at in np.flatnonzero(found)]
 
     def speaker(self, at: int) -> int:
         """The first of those who are told alike with the one at this position, which is not apart."""

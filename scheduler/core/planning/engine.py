@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate, is_gated
@@ -113,6 +114,15 @@ class Planner:
         except BaseException:
             self._forget()
             raise
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The first stage of the queue that waits by the last plan, where one does."""
+        view, queue = self._view, self._queue
+        if view is None or queue is None:
+            return ()
+        names = (queue[i].id for i in range(len(queue)))
+        return tuple(islice((name for name in names if name not in view.starts), 1))
 
     def expects(self, stage_id: str) -> Expected | None:
         """When a stage that waits by the last plan will probably start: as it was promised, else as soon as those that
