@@ -34,7 +34,9 @@ _last_s = 0.0
 _timer: threading.Timer | None = None
 _done: Cycle | None = None
 _teller: threading.Timer | None = None
-# Between two looks at some of those who wait to be told why, so many times as long as the first of them took passes.
+# Nobody is told why it waits between the cycles before so long after one: what comes then has the core. Between two
+# looks at some of them passes so many times as long as the first of the two took.
+QUIET_S = 0.5
 REST = 2.0
 
 
@@ -85,7 +87,7 @@ def cycle() -> None:
             _store.tell_set_aside(_planner.aside.waiting, _last_at)
             _alarms.of(done.snapshot, _store.aside, _planner.aside)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
-        _arm_teller(0.0)
+        _arm_teller(QUIET_S)
 
 
 def tell() -> None:
@@ -97,16 +99,16 @@ def tell() -> None:
         told = tell_more(_store, _planner, _done, now)
         took_s = time.perf_counter() - began
         recorder.note(told, took_s, now, is_between=True)
-        _arm_teller(took_s)
+        _arm_teller(REST * took_s)
 
 
-def _arm_teller(took_s: float) -> None:
-    """Goes on to tell those who wait, as soon as whatever else there is to do had its share of the core."""
+def _arm_teller(after_s: float) -> None:
+    """Goes on to tell those who wait, where some are left."""
     global _teller
     if _teller is not None:
         _teller.cancel()
     if _store.is_behind:
-        _teller = threading.Timer(max(0.05, REST * took_s), _tell_beside)
+        _teller = threading.Timer(after_s, _tell_beside)
         _teller.daemon = True
         _teller.start()
 

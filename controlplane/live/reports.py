@@ -31,6 +31,8 @@ WRITES_PER_CYCLE = 400
 # Where more wait than this, a cycle puts into words no more of them than it may write, but for those whose entry in the
 # timetable changed: their number is that of entries, not that of stages.
 MOST_AT_ONCE = 2_000
+# And so many between two cycles, where whatever comes waits for the end of it.
+LOOKS_BETWEEN = 100
 # So many are put into words in one cycle though nothing urgent of them changed; the others follow in the next ones.
 LOOKS_PER_CYCLE = 1_000
 
@@ -106,11 +108,11 @@ class Reports:
         if len(snapshot.waiting) <= MOST_AT_ONCE:
             return None
         # Half of them are for those in turn, however much there is news of.
-        in_turn = WRITES_PER_CYCLE // 2 if self._written else 0
-        names = set(islice(reversed(self._soon), WRITES_PER_CYCLE - in_turn))
+        most = WRITES_PER_CYCLE if plan is not None else min(LOOKS_BETWEEN, WRITES_PER_CYCLE)
+        names = set(islice(reversed(self._soon), most - most // 2 if self._written else most))
         for name, was in self._written.items():
             is_fresh = was.looked_at >= self._changed_at and (plan is None or now - was.looked_at < REFRESH_S)
-            if is_fresh or len(names) >= WRITES_PER_CYCLE:
+            if is_fresh or len(names) >= most:
                 break
             names.add(name)
         if plan is not None:
