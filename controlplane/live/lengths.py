@@ -15,20 +15,21 @@ Held = Mapping[str, tuple[int, int]]
 
 
 class Lengths:
-    """The lengths of stages in one world."""
+    """The lengths of stages in one world. ``held`` may change with what ends in it."""
 
-    def __init__(self, world: Snapshot, held: Held) -> None:
+    def __init__(self, world: Snapshot, held: Held | None = None) -> None:
         self._devices = {device.id: device for node in world.nodes for device in node.devices}
         sorts: dict[tuple[object, ...], Device] = {}
         for device in self._devices.values():
             sorts.setdefault((device.kind, device.vendor, device.model, device.partitions), device)
-        self._sorts, self._measured, self._held = list(sorts.values()), world.speeds, held
+        self._sorts, self._measured = list(sorts.values()), world.speeds
+        self.held: Held = held or {}
         self._fastest: dict[tuple[tuple[Alternative, ...], str, str], float] = {}
 
     def told(self, stage: Stage, placement: Placement | None = None) -> dict[str, Any]:
         """The length as the API shows it: half of such stages end by the first, nine of ten by the second. Where it is
         unknown there is only the reason. ``held`` of the ``seen`` stages of this pool before it ended by the second."""
-        held, seen = self._held.get(stage.pool, (0, 0))
+        held, seen = self.held.get(stage.pool, (0, 0))
         estimate = stage.estimate
         told: dict[str, Any] = {"p50": None, "p90": None, "basis": estimate.basis, "held": held, "seen": seen}
         if not estimate.known:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from django.db import DatabaseError, OperationalError, connection
+from django.db import DatabaseError, OperationalError, close_old_connections, connection
 
 from controlplane import changes
 from controlplane.fleet import alarms
@@ -19,7 +19,7 @@ from controlplane.live.alarms import Alarms
 from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
 from scheduler.core.planning import aside
-from scheduler.core.planning.cycle import run
+from scheduler.core.planning.cycle import Cycle, run, tell_more
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,12 @@ _mutex = threading.Lock()
 _last_at = 0.0
 _last_s = 0.0
 _timer: threading.Timer | None = None
+_done: Cycle | None = None
+_teller: threading.Timer | None = None
+# Nobody is told why it waits between the cycles before so long after one: what comes then has the core. Between two
+# looks at some of them passes so many times as long as the first of the two took.
+QUIET_S = 0.5
+REST = 2.0
 
 
 def last_cycle_at() -> float:
@@ -56,7 +62,7 @@ def _alone() -> Iterator[bool]:
 
 def cycle() -> None:
     """Loads, plans and applies once, and arms a timer for the next moment that the plan names."""
-    global _last_at, _last_s
+    global _last_at, _last_s, _done
     with _mutex:
         # Under a flood of wakes the cycle takes at most half of a core: the next one finds more to do at once.
         pause = _last_s - (clock() - _last_at - _last_s)
@@ -77,9 +83,43 @@ def cycle() -> None:
             finally:
                 _last_s = time.perf_counter() - began
             recorder.note(done, _last_s, _last_at)
+            _done = done
             _store.tell_set_aside(_planner.aside.waiting, _last_at)
             _alarms.of(done.snapshot, _store.aside, _planner.aside)
         _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
+        _arm_teller(QUIET_S)
+
+
+def tell() -> None:
+    """Tells some of those who were left by the last cycle why they wait, and arms a timer where more are left."""
+    with _mutex, _alone() as mine:
+        if not mine or _done is None or not _store.is_behind:
+            return
+        began, now = time.perf_counter(), clock()
+        told = tell_more(_store, _planner, _done, now)
+        took_s = time.perf_counter() - began
+        recorder.note(told, took_s, now, is_between=True)
+        _arm_teller(REST * took_s)
+
+
+def _arm_teller(after_s: float) -> None:
+    """Goes on to tell those who wait, where some are left."""
+    global _teller
+    if _teller is not None:
+        _teller.cancel()
+    if _store.is_behind:
+        _teller = threading.Timer(after_s, _tell_beside)
+        _teller.daemon = True
+        _teller.start()
+
+
+def _tell_beside() -> None:
+    try:
+        tell()
+    except Exception:
+        log.exception("some of those who wait could not be told why; the next cycle goes on")
+    finally:
+        close_old_connections()
 
 
 def _arm(wake_at: float | None, now: float, *, again: bool) -> None:

@@ -42,11 +42,12 @@ SHADOW_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A cycle as it ended."""
+    """A cycle as it ended, or what some were told between two cycles, of which there is nothing to write down."""
 
     cycle: Cycle
     took_s: float
     at: float
+    is_between: bool = False
 
 
 class Recorder:
@@ -57,18 +58,20 @@ class Recorder:
         self._news = threading.Event()
         self._lock = threading.Lock()
         self._pid = 0
+        # For what and until when each stage waited when it was last put into words, and how many wait for what.
         self._known: dict[str, Any] = {}
+        self._counts: Counter[str] = Counter()
         self._writer = log.Writer(settings.DECISIONS)
         self._shadowed_at = 0.0
         self.lost = 0
         self._failed = False
 
-    def note(self, cycle: Cycle, took_s: float, now: float) -> None:
-        """Takes the outcome of a cycle. Costs its caller nothing but this."""
+    def note(self, cycle: Cycle, took_s: float, now: float, *, is_between: bool = False) -> None:
+        """Takes the outcome of a cycle, or what was told between two. Costs its caller nothing but this."""
         while len(self._notes) >= MOST:
             self._notes.popleft()
             self.lost += 1
-        self._notes.append(Noted(cycle, took_s, now))
+        self._notes.append(Noted(cycle, took_s, now, is_between))
         self._news.set()
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -80,7 +83,9 @@ class Recorder:
             noted = []
             while self._notes:
                 noted.append(self._notes.popleft())
-            fresh = [one for one in noted if self._is_news(one)]
+            fresh = [
+                (one, dict(self._counts.most_common())) for one in noted if self._is_news(one) and not one.is_between
+            ]
             faults: dict[str, str] = {}
             rows = self._rows(fresh, faults)
             if faults or self._failed:
@@ -88,22 +93,24 @@ class Recorder:
             self._failed = bool(faults)
         return rows
 
-    def _rows(self, fresh: list[Noted], faults: dict[str, str]) -> list[Decision]:
-        """Writes these notes; one that cannot be written is told in ``faults`` and keeps no other from being so."""
+    def _rows(self, fresh: list[tuple[Noted, dict[str, int]]], faults: dict[str, str]) -> list[Decision]:
+        """Writes these notes, with how many waited for what by then; one that cannot be written is told in ``faults``
+        and keeps no other from being so."""
         if not fresh:
             return []
         try:
-            made = [_row(one) for one in fresh]
+            made = [_row(one, counts) for one, counts in fresh]
             with transaction.atomic():
-                pairs = list(zip(fresh, Decision.objects.bulk_create(made), strict=True))
+                written = Decision.objects.bulk_create(made)
+            pairs = [(one, row) for (one, _), row in zip(fresh, written, strict=True)]
         except OperationalError:
             raise
         except Exception:  # noqa: BLE001  one of them: each by itself
             pairs = []
-            for one in fresh:
+            for one, counts in fresh:
                 try:
                     with transaction.atomic():
-                        pairs += [(one, row) for row in Decision.objects.bulk_create([_row(one)])]
+                        pairs += [(one, row) for row in Decision.objects.bulk_create([_row(one, counts)])]
                 except Exception as error:  # noqa: BLE001  it is told
                     faults["decision"] = f"a decision has no row: {type(error).__name__}: {error}"
         for one, row in pairs:
@@ -129,9 +136,28 @@ class Recorder:
 
     def _is_news(self, one: Noted) -> bool:
         """Whether anything was decided, or anybody waits otherwise than when this was last asked."""
-        known, self._known = self._known, {wait.stage: _standing(wait) for wait in one.cycle.plan.waits}
+        plan, is_news = one.cycle.plan, _decided(one)
+        for wait in plan.waits:
+            standing, known = _standing(wait), self._known.get(wait.stage)
+            if known != standing:
+                is_news = True
+                self._forget(wait.stage)
+                self._known[wait.stage] = standing
+                self._counts[standing[0]] += 1
         # Who left the queue by another way than a start (cancelled, say) changes nothing for the others by itself.
-        return _decided(one) or any(known.get(stage) != standing for stage, standing in self._known.items())
+        if one.cycle.partial:
+            for name in (*one.cycle.gone, *one.cycle.applied.started):
+                self._forget(name)
+        if not one.cycle.partial or len(self._known) > len(one.cycle.snapshot.waiting):
+            waiting = {stage.id for stage in one.cycle.snapshot.waiting} - {start.stage for start in plan.starts}
+            for name in self._known.keys() - waiting:
+                self._forget(name)
+        return is_news
+
+    def _forget(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None:
+            self._counts[known[0]] -= 1
 
     def _keep(self, one: Noted, row: Decision) -> None:
         cycle = one.cycle
@@ -149,6 +175,7 @@ class Recorder:
             stopped=cycle.applied.stopped,
             skipped=cycle.applied.skipped,
             took_s=round(one.took_s, 6),
+            partial=cycle.partial,
         )
         try:
             self._writer.append(record)
@@ -178,14 +205,14 @@ def _standing(wait: Wait) -> Any:
     )
 
 
-def _row(one: Noted) -> Decision:
-    """What lists show of a cycle."""
+def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
+    """What lists show of a cycle; ``counts`` are those who wait by their first reason."""
     snapshot, plan, applied = one.cycle.snapshot, one.cycle.plan, one.cycle.applied
-    numbers = difference.named(snapshot)
+    first = plan.waits[0] if plan.waits else None
+    asked = {*applied.started, *applied.stopped, *applied.skipped, *(stop.stage for stop in plan.stops)}
+    numbers = difference.named(snapshot, asked | ({first.stage} if first else set()))
     whys = {start.stage: {"why": start.why, "why_said": plain(start.said)} for start in plan.starts}
     stops = {stop.victim: stop for stop in plan.stops}
-    first = plan.waits[0] if plan.waits else None
-    counts = Counter(wait.reasons[0].code for wait in plan.waits if wait.reasons)
     return Decision(
         at=datetime.fromtimestamp(one.at, UTC),
         profile="+".join(sorted({pool.profile for pool in snapshot.pools}))[:100],
@@ -195,7 +222,7 @@ def _row(one: Noted) -> Decision:
         started=[{"stage": numbers[i], **whys[i]} for i in applied.started],
         evicted=[_told(stops[i], numbers) for i in applied.stopped],
         skipped=[numbers[i] for i in applied.skipped],
-        waits=dict(counts.most_common()),
+        waits={code: count for code, count in counts.items() if code and count},
         head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
         replanned=plan.replanned[:300],
     )

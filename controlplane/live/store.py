@@ -6,7 +6,7 @@ No lock is held between the two: what changed meanwhile is noticed when the plan
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -136,6 +136,7 @@ class LiveStore:
         """What changed in what :meth:`load` gave since this was last asked."""
         self._serial += 1
         found = News(self._serial, self._queue.news, self._holders.news, self._node_news)
+        self._reports.hear(found)
         self._forget_news()
         return found
 
@@ -183,9 +184,19 @@ class LiveStore:
         """Makes the plan true."""
         return acts.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
 
+    def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
+        """Whom to tell why they wait: everybody where few do, else those of whom there is news and some in turn."""
+        return self._reports.due(snapshot, plan, now)
+
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
         """Writes what the plan says of those that wait."""
-        self._reports.write(snapshot, plan, now, self.history.held, self.aside.setdefault(alarms.STAGE, {}))
+        faults = self.aside.setdefault(alarms.STAGE, {})
+        self._reports.write(snapshot, plan, now, self._queue.waiting, self.history.held, faults)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some of those who wait were not told why since the world changed."""
+        return self._reports.is_behind
 
     def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:
         """Writes why they wait for stages that the cycle could not plan with, and those whose rows it could not read;

@@ -6,6 +6,7 @@ changes what it sees. The live record and the simulator both provide a :class:`S
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -48,5 +49,9 @@ class Remembers(Protocol):
 
 @runtime_checkable
 class Tells(Protocol):
+    def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
+        """Whom to tell after this plan why they wait, at least those whom it names; ``None`` is everybody. Without a
+        plan it is asked for more of those who are left."""
+
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Say to those who wait what the whole plan says of them. It comes after ``apply``."""
+        """Say to those who wait what the plan says of them. It comes after ``apply``."""

@@ -84,6 +84,28 @@ def pieces(world: Snapshot) -> Pieces:
     return found
 
 
+def changes(before: Snapshot | None, after: Snapshot) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """By field the pieces of two snapshots that may not be the same, as they were and as they are; all of them where
+    nothing was before. What is the same object in both is the same, and is not looked at: stores keep what did not
+    change."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for name, (_, many) in shapes().items():
+        old: Any = () if before is None else getattr(before, name)
+        new = getattr(after, name)
+        if before is not None and old is new:
+            continue
+        if many:
+            known, here = set(map(id, old)), set(map(id, new))
+            found[name] = (
+                {key(one): one for one in old if id(one) not in here},
+                {key(one): one for one in new if id(one) not in known},
+            )
+        else:
+            was = {} if before is None else {"": sorted(old.items()) if _paired(name) else old}
+            found[name] = (was, {"": sorted(new.items()) if _paired(name) else new})
+    return found
+
+
 def whole(parts: Mapping[str, Mapping[str, Any]]) -> Snapshot:
     """The snapshot put together again, each field in the order of its keys. Missing fields take their defaults."""
     given: dict[str, Any] = {}

@@ -114,7 +114,7 @@ def over(
     return week, found
 
 
-def named(world: Snapshot) -> dict[str, str]:
-    """The names by which people know the stages of a world: ``#12/train``."""
+def named(world: Snapshot, among: Container[str] | None = None) -> dict[str, str]:
+    """The names by which people know the stages of a world, or those ``among`` them: ``#12/train``."""
     everyone: list[Stage | Running] = [*world.waiting, *world.running]
-    return {one.id: f"#{one.number}/{one.name}" for one in everyone}
+    return {one.id: f"#{one.number}/{one.name}" for one in everyone if among is None or one.id in among}

@@ -24,6 +24,8 @@ MAGIC: Final = b"switchyard decisions 1\n"
 _FRAME: Final = struct.Struct(">IBQ")
 SUFFIX: Final = ".decisions"
 WHOLE_EVERY: Final = 64
+# A world that takes more bytes than this, packed, is large.
+LARGE: Final = 2**18
 KEEP_S: Final = 7 * 86_400.0
 KEEP_BYTES: Final = 2 * 2**30
 # One record may not fill the memory of who reads it.
@@ -35,6 +37,7 @@ class Record:
     """One decision: what was known, by which profiles and code it was decided, and what came out and became true.
 
     ``specs`` holds the profiles themselves as data, so that a later change of a name does not change the past.
+    ``partial``: of those who wait the plan names only those whom the cycle told why, and ``digest`` is of that plan.
     """
 
     id: int
@@ -49,6 +52,7 @@ class Record:
     stopped: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     took_s: float = 0.0
+    partial: bool = False
 
 
 class _Change(msgspec.Struct, omit_defaults=True):
@@ -80,6 +84,7 @@ class _Body(msgspec.Struct, omit_defaults=True):
     stopped: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     took_s: float = 0.0
+    partial: bool = False
 
 
 _BODY: Final = msgspec.msgpack.Decoder(_Body)
@@ -88,13 +93,20 @@ _WAIT: Final = msgspec.msgpack.Decoder(Wait)
 
 @dataclass
 class Writer:
-    """Appends records to a folder, one segment after the other. Not for several threads at once."""
+    """Appends records to a folder, one segment after the other. Not for several threads at once.
+
+    A segment has ``whole_every`` records. One that began with a large world goes on until the changes in it are as
+    large: such a world is not written anew for a few of its stages.
+    """
 
     folder: Path
     whole_every: int = WHOLE_EVERY
     _path: Path | None = None
     _count: int = 0
-    _world: canonical.Pieces = field(default_factory=dict)
+    # How large the whole record of the segment is, and what came after it, in bytes.
+    _whole_bytes: int = 0
+    _change_bytes: int = 0
+    _world: Snapshot | None = None
     _waits: dict[str, Any] = field(default_factory=dict)
 
     def append(self, record: Record) -> int:
@@ -102,28 +114,32 @@ class Writer:
         next one then begins a segment of its own."""
         path, count = self._path, self._count
         self._path = None
-        whole = path is None or count >= self.whole_every
+        is_due = self._whole_bytes < LARGE or self._change_bytes >= self._whole_bytes
+        whole = path is None or (count >= self.whole_every and is_due)
         if whole:
             self.folder.mkdir(parents=True, exist_ok=True)
             path, count = self.folder / f"{record.id:012}-{secrets.token_hex(4)}{SUFFIX}", 0
         assert path is not None
-        world = canonical.pieces(record.snapshot)
         waits = {wait.stage: wait for wait in record.plan.waits}
-        method, packed = packing.pack(canonical.encode(self._body(record, world, waits, whole=whole)))
+        method, packed = packing.pack(canonical.encode(self._body(record, waits, whole=whole)))
         with path.open("ab") as file:
             file.write((MAGIC if whole else b"") + _FRAME.pack(len(packed), method, record.id) + packed)
-        self._path, self._count, self._world, self._waits = path, count + 1, world, waits
+        if whole:
+            self._whole_bytes, self._change_bytes = len(packed), 0
+        else:
+            self._change_bytes += len(packed)
+        self._path, self._count, self._world, self._waits = path, count + 1, record.snapshot, waits
         return len(packed)
 
     def frame(self, record: Record) -> bytes:
         """The record as a segment of its own."""
         waits = {wait.stage: wait for wait in record.plan.waits}
-        body = self._body(record, canonical.pieces(record.snapshot), waits, whole=True)
-        method, packed = packing.pack(canonical.encode(body))
+        method, packed = packing.pack(canonical.encode(self._body(record, waits, whole=True)))
         return MAGIC + _FRAME.pack(len(packed), method, record.id) + packed
 
-    def _body(self, record: Record, world: canonical.Pieces, waits: Mapping[str, Any], *, whole: bool) -> _Body:
-        changes = {name: _change({} if whole else self._world.get(name, {}), found) for name, found in world.items()}
+    def _body(self, record: Record, waits: Mapping[str, Any], *, whole: bool) -> _Body:
+        known = None if whole else self._world
+        changes = {name: _change(*found) for name, found in canonical.changes(known, record.snapshot).items()}
         place = {name: number for number, name in enumerate(sorted(waits))}
         plan = record.plan
         return _Body(
@@ -148,6 +164,7 @@ class Writer:
             stopped=record.stopped,
             skipped=record.skipped,
             took_s=record.took_s,
+            partial=record.partial,
         )
 
 
@@ -203,6 +220,7 @@ class _Reel:
             stopped=body.stopped,
             skipped=body.skipped,
             took_s=body.took_s,
+            partial=body.partial,
         )
 
 

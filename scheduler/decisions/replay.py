@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler import profiles
 from scheduler.core.model.profile import Profile
@@ -34,9 +34,18 @@ def profiles_of(record: Record) -> dict[str, Profile]:
 
 
 def replay(record: Record) -> Replay:
-    """Plans again from what the record holds, and from nothing else."""
+    """Plans again from what the record holds, and from nothing else. Of a cycle that put some of those who wait into
+    words the plan has these."""
     plan = engine.plan(record.snapshot, profiles_of(record), record.at)
+    if record.partial:
+        plan = told(plan, record.plan)
     return Replay(record, plan, canonical.digest(plan) == record.digest, record.code == code.version())
+
+
+def told(plan: Plan, other: Plan) -> Plan:
+    """The plan with only those waits that the other one names too."""
+    names = {wait.stage for wait in other.waits}
+    return replace(plan, waits=tuple(wait for wait in plan.waits if wait.stage in names))
 
 
 def under(record: Record, chosen: Profile | Mapping[str, Profile]) -> Plan:

@@ -167,3 +167,46 @@ def test_what_was_packed_is_unpacked_and_damage_is_told() -> None:
     with pytest.raises(ValueError, match="method 9"):
         packing.unpack(9, packed)
     assert packing.unpack(packing.ZLIB, b"x\x9c\x03\x00\x00\x00\x00\x01") == b""
+
+
+def test_a_cycle_that_told_some_comes_out_the_same(tmp_path: Path) -> None:
+    """The record names only those whom the cycle told why they wait, and so does the plan that is made once more."""
+    records = []
+    for one in lives():
+        some = replace(one.plan, waits=one.plan.waits[::2])
+        records.append(replace(one, plan=some, digest=canonical.digest(some), partial=True))
+    assert any(len(one.plan.waits) < len(other.plan.waits) for one, other in zip(records, lives(), strict=True))
+    written(tmp_path, records)
+    back = list(log.read(tmp_path))
+    assert [one.plan.waits for one in back] == [one.plan.waits for one in records]
+    assert all(replay.replay(one).same for one in back)
+    waits = back[-1].plan.waits
+    other = replace(back[-1], plan=replace(back[-1].plan, waits=waits[:-1]))
+    assert not replay.replay(other).same
+
+
+def test_what_stayed_the_same_object_is_not_looked_at(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = lives()[0]
+    world = first.snapshot
+    later = replace(world, waiting=(*world.waiting[:-1], stage(99)), projects=(Project("lab", 2.0, 18.5),))
+    asked: list[str] = []
+    key = canonical.key
+    writer = Writer(tmp_path)
+    writer.append(first)
+    monkeypatch.setattr(canonical, "key", lambda piece: asked.append(key(piece)) or key(piece))
+    writer.append(record(2, later, first.plan, NOW + 1))
+    assert sorted(asked) == sorted([world.waiting[-1].id, "s099", "lab", "lab", "other"])
+    back = list(log.read(tmp_path))
+    assert canonical.pieces(back[1].snapshot) == canonical.pieces(later)
+
+
+def test_a_large_world_is_not_written_anew_for_a_few_of_its_stages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(log, "LARGE", 1)
+    sizes = written(tmp_path, lives(cycles=30), whole_every=2)
+    paths = log.segments(tmp_path)
+    assert 1 < len(paths) < 15
+    assert [one.id for one in log.read(tmp_path)] == list(range(1, 31))
+    changes = sizes[1 : int(paths[1].name[:12]) - 1]
+    assert sum(changes) >= sizes[0] > sum(changes[:-1])

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 
 import numpy as np
 
 from scheduler.core.explain.announced import announced, of_promise
 from scheduler.core.explain.names import name_of
-from scheduler.core.matching.gate import admitted, gate, is_closed, is_gated
+from scheduler.core.explain.standing import Standing
+from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import Said, clause, say, spoken
+from scheduler.core.model.lifecycle import State
 from scheduler.core.model.reasons import ranked
 from scheduler.core.model.times import clock, span
 from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.planning.order import Queue
 from scheduler.core.resources.match import grant
-from scheduler.core.world.pending import Column
 from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text, kept_out
 from scheduler.core.world.view import Option, Outcome, Reservation, View
 
@@ -25,40 +26,13 @@ Funnel = tuple[tuple[str, int], ...]
 LOOK = 32
 
 
-def conclude(view: View, queue: Queue) -> Plan:
-    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits.
-
-    Of those at which the walk did not have to look, one of each group is put into words for all of it.
-    """
-    capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
-    alike: dict[object, Alike] = {}
-    ahead: dict[str, int] = {}
-    starts, outcomes, reservations = view.starts, view.outcomes, view.reservations
-    passed_over, gated = _passed_over(view, queue.slots), _gated(view, queue.slots)
-    groups = view.pending.group[queue.slots].tolist()
-    waits = []
-    for stage, group, passed, may_be_gated in zip(queue, groups, passed_over, gated, strict=True):
-        name = stage.id
-        if name in starts:
-            continue
-        before = ahead.get(stage.pool, 0)
-        outcome = outcomes.get(name)
-        if outcome is None and name not in reservations and not (may_be_gated and is_gated(view, stage)):
-            key = (group, passed)
-            known = alike.get(key)
-            if known is None:
-                known = alike[key] = Alike(_wait(view, _unseen(view, stage, 1), capacity, passed=passed))
-            waits.append(known.of(name, before))
-            ahead[stage.pool] = before + 1
-            continue
-        outcome = outcome or _unseen(view, stage, before)
-        if outcome.searched or behind(outcome):
-            ahead[stage.pool] = max(before, outcome.ahead) + 1
-        waits.append(_wait(view, outcome, capacity, passed=passed))
+def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
+    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits; where ``names`` are
+    given, of those of them that wait, and what it says of these is the same."""
     return Plan(
         _starts(view),
         tuple(view.preempts),
-        tuple(waits),
+        tuple(_waits(view, queue, names)),
         _replanned(view),
         wake_at(view),
         resizes=tuple(view.resizes),
@@ -66,26 +40,53 @@ def conclude(view: View, queue: Queue) -> Plan:
     )
 
 
-def _passed_over(view: View, slots: Column) -> list[bool]:
-    """Of each in the queue whether a younger one of its class is ahead because its project used less than its share."""
-    pending = view.pending
-    owed = np.array([view.share(name) <= 1.0 for name in pending.projects], dtype=np.bool_)[pending.project[slots]]
-    submitted_at = pending.submitted_at[slots]
-    rank = pending.priority[slots] * max(len(pending.pools), 1) + pending.pool[slots]
-    passed = np.zeros(len(slots), dtype=np.bool_)
-    for one in np.unique(rank).tolist():
-        at = np.flatnonzero(rank == one)
-        newest = np.maximum.accumulate(np.where(owed[at], submitted_at[at], 0.0))
-        passed[at] = ~owed[at] & (submitted_at[at] < newest)
-    return passed.tolist()
+def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[Wait]:
+    """Of those at which the walk did not have to look, one of each group is put into words for all of it."""
+    standing = Standing(view, queue.slots)
+    outcomes = _apart(view, queue, standing)
+    counts, floors = (standing.waits & ~standing.is_apart).astype(np.int64), np.zeros(len(queue), dtype=np.int64)
+    for at, outcome in outcomes.items():
+        if outcome.searched or behind(outcome):
+            counts[at], floors[at] = 1, outcome.ahead
+    ahead = standing.ahead(counts, floors)
+    capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
+    alike: dict[int, Alike] = {}
+    places = np.flatnonzero(standing.waits).tolist() if names is None else standing.places(names)
+    for at, is_apart, before in zip(places, standing.is_apart[places].tolist(), ahead[places].tolist(), strict=True):
+        stage = queue[at]
+        if is_apart:
+            outcome = outcomes.get(at) or _unseen(view, stage)
+            if stage.id not in view.outcomes:
+                outcome.ahead = before
+            yield _wait(view, outcome, capacity, passed=bool(standing.passed[at]))
+            continue
+        first = standing.speaker(at)
+        if first not in alike:
+            outcome = _unseen(view, queue[first])
+            outcome.ahead = 1
+            alike[first] = Alike(_wait(view, outcome, capacity, passed=bool(standing.passed[at])))
+        yield alike[first].of(stage.id, before)
 
 
-def _gated(view: View, slots: Column) -> list[bool]:
-    """Of each in the queue whether something but what is free may keep it back."""
-    pending = view.pending
-    closed = [name in view.pools and is_closed(view.pools[name]) for name in pending.pools]
-    found = pending.is_gated[slots] | np.array(closed, dtype=np.bool_)[pending.pool[slots]]
-    return found.tolist()  # type: ignore[no-any-return]
+def _apart(view: View, queue: Queue, standing: Standing) -> dict[int, Outcome]:
+    """By position the outcomes of those who have words of their own, but for those who cannot come before something
+    else happens: nobody is behind them."""
+    found = {}
+    for at in np.flatnonzero(standing.waits & standing.is_apart).tolist():
+        stage = queue[at]
+        outcome = view.outcomes.get(stage.id)
+        if outcome is not None:
+            found[at] = outcome
+        elif stage.id in view.reservations or (not standing.is_shut[at] and _may_come(view, stage)):
+            found[at] = _unseen(view, stage)
+    return found
+
+
+def _may_come(view: View, stage: Stage) -> bool:
+    """Whether it is known when what gates the stage itself will be over."""
+    if stage.state is State.HELD or stage.blocked_by or stage.bundle_missing or stage.image_missing:
+        return False
+    return all(view.finish.get(need) is not None for need in stage.unmet)
 
 
 class Alike:
@@ -146,9 +147,9 @@ def _start(view: View, stage: Stage, option: Option) -> Start:
     return Start(stage.id, option.placement, say(said), lasts, said)
 
 
-def _unseen(view: View, stage: Stage, ahead: int) -> Outcome:
+def _unseen(view: View, stage: Stage) -> Outcome:
     """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
-    outcome = Outcome(stage, ahead=ahead, request=view.request_class(stage), kept=stage.id in view.reservations)
+    outcome = Outcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
     earliest = gate(view, outcome)
     assert outcome.request is not None, "it was just set"
     if outcome.request.impossible:

@@ -5,7 +5,7 @@ The search halves: a few dozen plans find one bad row among thousands. It runs o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -73,17 +73,17 @@ class Planner(engine.Planner):
                 raise
         return super().plan(self.aside.out_of(snapshot), profile, now)
 
-    def explained(self) -> Plan:
-        """The last plan with every waiting stage in it that is not set aside. Where one cannot be put into words, the
-        plan is made anew around it."""
+    def explained(self, names: Collection[str] | None = None) -> Plan:
+        """The last plan with every waiting stage in it (those of ``names``, where they are given) that is not set
+        aside. Where one cannot be put into words, the plan is made anew around it."""
         try:
-            return super().explained()
+            return super().explained(names)
         except Exception:
             if self._asked is None or not self._set_aside(*self._asked):
                 raise
         snapshot, profile, now = self._asked
         super().plan(self.aside.out_of(snapshot), profile, now)
-        return super().explained()
+        return super().explained(names)
 
     def _set_aside(self, snapshot: Snapshot, profile: Profiles, now: float) -> bool:
         """Look for what makes planning raise and set it aside; whether there is such a thing."""

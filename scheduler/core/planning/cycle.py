@@ -14,11 +14,14 @@ from scheduler.core.ports import Applied, Remembers, Store, Tells
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What a cycle saw, decided and changed."""
+    """What a cycle saw, decided and changed. ``partial``: the plan names only those of them that wait whom the cycle
+    told why. ``gone`` are those who left the queue since the cycle before, as far as the store says so."""
 
     snapshot: Snapshot
     plan: Plan
     applied: Applied
+    partial: bool = False
+    gone: tuple[str, ...] = ()
 
 
 def run(
@@ -33,6 +36,7 @@ def run(
     """
     snapshot = store.load(now)
     profiles = {pool.name: profile_for(pool.profile) for pool in snapshot.pools}
+    news = None
     if planner:
         # To ask isinstance of a protocol costs more than all the rest of this function.
         news = cast(Remembers, store).news() if hasattr(store, "news") else None
@@ -43,6 +47,17 @@ def run(
     applied = store.apply(snapshot, plan, now)
     if planner and hasattr(store, "tell"):
         # Whoever starts does not wait for the words of those who do not.
-        plan = planner.explained()
+        names = cast(Tells, store).due(snapshot, plan, now)
+        plan = planner.explained(None if names is None else {*names, *planner.head})
         cast(Tells, store).tell(snapshot, plan, now)
+        gone = tuple(name for name, stage in news.waiting.items() if stage is None) if news else ()
+        return Cycle(snapshot, plan, applied, names is not None, gone)
     return Cycle(snapshot, plan, applied)
+
+
+def tell_more(store: Tells, planner: engine.Planner, done: Cycle, now: float) -> Cycle:
+    """Tell some of those whose turn did not come in the cycle that was ``done`` last why they wait by it. Gives what
+    they were told; nothing is decided or applied."""
+    plan = planner.explained(store.due(done.snapshot, None, now))
+    store.tell(done.snapshot, plan, now)
+    return Cycle(done.snapshot, plan, Applied(), partial=True)

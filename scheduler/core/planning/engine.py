@@ -11,8 +11,9 @@ The walk does not look twice at what it has seen: pruning skips those of whom ot
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from scheduler.core.explain import why
 from scheduler.core.matching.gate import admitted, gate, is_gated
@@ -103,15 +104,25 @@ class Planner:
         return view
 
     @uncollected()
-    def explained(self) -> Plan:
-        """The last plan, with every waiting stage in it."""
+    def explained(self, names: Collection[str] | None = None) -> Plan:
+        """The last plan, with every waiting stage in it, or where ``names`` are given with those of them that wait:
+        what it says of these is the same."""
         if self._view is None or self._queue is None:
             raise RuntimeError("there is no plan to explain yet; call plan() first")
         try:
-            return conclude(self._view, self._queue)
+            return conclude(self._view, self._queue, names)
         except BaseException:
             self._forget()
             raise
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """The first stage of the queue that waits by the last plan, where one does."""
+        view, queue = self._view, self._queue
+        if view is None or queue is None:
+            return ()
+        names = (queue[i].id for i in range(len(queue)))
+        return tuple(islice((name for name in names if name not in view.starts), 1))
 
     def expects(self, stage_id: str) -> Expected | None:
         """When a stage that waits by the last plan will probably start: as it was promised, else as soon as those that
@@ -159,25 +170,27 @@ def decide(view: View) -> Queue:
     return queue
 
 
-def conclude(view: View, queue: Queue) -> Plan:
-    """The plan of a cycle, with every waiting stage in it and its reasons."""
-    return together(view, why.conclude(view, queue), explained=True)
+def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
+    """The plan of a cycle, with every waiting stage in it and its reasons, or those of ``names`` that wait."""
+    return together(view, why.conclude(view, queue, names), explained=True, names=names)
 
 
-def together(view: View, plan: Plan, *, explained: bool) -> Plan:
-    """The plan with what the pools that take turns do; with the reasons of those of them who wait, where it is
-    ``explained``."""
+def together(view: View, plan: Plan, *, explained: bool, names: Collection[str] | None = None) -> Plan:
+    """The plan with what the pools that take turns do; with the reasons of those of them who wait (of ``names``, where
+    they are given), where it is ``explained``."""
     if not view.turns:
         return plan
     wakes = [one.wake_at() for one in view.turns]
     if len(view.turns) < len(view.pools):
         wakes.append(plan.wake_at)
+    told = (one for turn in view.turns if explained for one in turn.waits())
+    waits = told if names is None else (one for one in told if one.stage in names)
     return replace(
         plan,
         starts=(*plan.starts, *(one for turn in view.turns for one in turn.starts)),
         preempts=(*plan.preempts, *(one for turn in view.turns for one in turn.preempts)),
         moves=(*plan.moves, *(one for turn in view.turns for one in turn.moves)),
-        waits=(*plan.waits, *(one for turn in view.turns if explained for one in turn.waits())),
+        waits=(*plan.waits, *waits),
         wake_at=min((at for at in wakes if at is not None), default=None),
         swaps=tuple(one for turn in view.turns for one in turn.swaps),
     )

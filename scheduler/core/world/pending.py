@@ -37,6 +37,7 @@ OF_STAGE: Final[Sequence[tuple[str, Callable[[Stage], float]]]] = (
     ("p50_s", attrgetter("estimate.p50_s")),
     ("p90_s", attrgetter("estimate.p90_s")),
     ("number", attrgetter("number")),
+    ("limit_s", lambda stage: stage.time_limit_s or 0.0),
     ("attained_device_s", attrgetter("attained_device_s")),
     ("is_blocked", _is_blocked),
     ("is_gated", _is_gated),
@@ -49,12 +50,13 @@ class PendingTable:
     ``order`` is how they stood when last lined up, ``changed`` are the slots that were written since.
 
     Columns, one value per slot: ``priority``, ``submitted_at``, ``eligible_at``, ``number``, ``promised_at`` and
-    ``deadline_at`` (infinite without one), ``p50_s``, ``p90_s``, ``attained_device_s``, ``project`` and ``pool`` (codes
-    into ``projects`` and ``pools``), and ``group``: stages of one group ask for the same in the same place, for the
-    same owner at the same priority, those of one ``tier`` (a request class and a priority) for whatever owner; those of
-    one ``owner`` share pool, priority and project, whatever they ask for. ``length_s`` is how long each would run in
-    the fastest way open to it; ``is_blocked`` says that it is held or needs something that is not done, ``is_gated``
-    that, or that it may not start before a certain time or cannot be fetched. ``is_used`` tells the slots in use.
+    ``deadline_at`` (infinite without one), ``limit_s`` (0 without one), ``p50_s``, ``p90_s``, ``attained_device_s``,
+    ``project`` and ``pool`` (codes into ``projects`` and ``pools``), and ``group``: stages of one group ask for the
+    same in the same place, for the same owner at the same priority, those of one ``tier`` (a request class and a
+    priority) for whatever owner; those of one ``owner`` share pool, priority and project, whatever they ask for.
+    ``length_s`` is how long each would run in the fastest way open to it; ``is_blocked`` says that it is held or needs
+    something that is not done, ``is_gated`` that, or that it may not start before a certain time or cannot be fetched.
+    ``is_used`` tells the slots in use.
     """
 
     def __init__(self) -> None:
@@ -80,6 +82,7 @@ class PendingTable:
         self.p90_s: Column = np.zeros(_START)
         self.attained_device_s: Column = np.zeros(_START)
         self.number: Column = np.zeros(_START, dtype=np.int64)
+        self.limit_s: Column = np.zeros(_START)
         self.project: Column = np.zeros(_START, dtype=np.int64)
         self.pool: Column = np.zeros(_START, dtype=np.int64)
         self.group: Column = np.zeros(_START, dtype=np.int64)
