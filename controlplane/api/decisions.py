@@ -106,7 +106,8 @@ class DecisionDetail(msgspec.Struct, frozen=True):
     """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
     plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
     ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
-    ``cut`` those that are asked for and come after these: ask with ``after``."""
+    ``cut`` those that are asked for and come after these: ask with ``after``. Where many wait, ``waits`` are those who
+    were told in this cycle why they do; ``decision.waits`` counts all."""
 
     decision: Decision
     recorded: bool
