@@ -127,7 +127,7 @@ class Recorder:
             self._news.clear()
             try:
                 rows = self.flush()
-                if rows and self._shadow_due():
+                if rows and self.shadow_is_due():
                     changes.think_beside(rows[-1].pk)
             except Exception:
                 logger.exception("a decision could not be written down; deciding goes on")
@@ -182,12 +182,16 @@ class Recorder:
         except OSError as error:
             logger.warning("decision %s has a row but no record: %s", row.pk, error)
 
-    def _shadow_due(self) -> bool:
+    def shadow_is_due(self) -> bool:
+        """Whether another profile should think about the newest decision: some pool has one, and it last did long ago."""
         now = time.monotonic()
         if now - self._shadowed_at < SHADOW_EVERY_S:
             return False
         self._shadowed_at = now
-        return Pool.objects.exclude(shadow_profile="").exists()
+        if Pool.objects.exclude(shadow_profile="").exists():
+            return True
+        alarms.raised(alarms.SHADOW, {})  # nobody thinks beside any more: nothing is wrong with it
+        return False
 
 
 def _decided(one: Noted) -> bool:

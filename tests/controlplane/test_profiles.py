@@ -241,6 +241,10 @@ def test_a_shadow_that_is_gone_is_an_alarm_and_the_others_think_on(town: Town, s
     assert list(outcome.by_pool) == ["lab"]
     alarm = Alarm.objects.get(kind=alarms.SHADOW)
     assert (alarm.subject, "There is no profile of-last-year" in alarm.says) == ("default", True)
+    assert recorder.shadow_is_due()
+    Pool.objects.update(shadow_profile="")
+    assert not Recorder().shadow_is_due()
+    assert not Alarm.objects.filter(kind=alarms.SHADOW).exists(), "what nobody asks for is not missed"
 
 
 def test_the_rate_of_kept_promises_is_told_by_pool(town: Town) -> None:
