@@ -183,7 +183,7 @@ class Recorder:
             logger.warning("decision %s has a row but no record: %s", row.pk, error)
 
     def shadow_is_due(self) -> bool:
-        """Whether another profile should think about the newest decision: some pool has one, and it last did long ago."""
+        """Whether another profile should think about the newest decision: a pool has one, and it last did long ago."""
         now = time.monotonic()
         if now - self._shadowed_at < SHADOW_EVERY_S:
             return False
