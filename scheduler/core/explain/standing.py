@@ -47,18 +47,8 @@ class Standing:
         return int(self._speakers[self._sort[at]])
 
     def ahead(self, counts: Column, floors: Column) -> Column:
-        """How many of its pool are ahead of each. ``counts`` is 1 for whoever counts for those behind it and 0 for the
-        others; behind whoever counts are its ``floors`` and it at least."""
-        found = np.zeros(len(self._slots), dtype=np.int64)
-        pools = self._view.pending.pool[self._slots]
-        for pool in np.flatnonzero(np.bincount(pools)).tolist():
-            at = np.flatnonzero(pools == pool)
-            mine = counts[at]
-            before = np.cumsum(mine) - mine
-            lifts = np.maximum.accumulate(np.where(mine > 0, np.maximum(floors[at] - before, 0), 0))
-            before[1:] += lifts[:-1]
-            found[at] = before
-        return found
+        """How many of its pool are ahead of each, as :func:`ahead_of_each` says it."""
+        return ahead_of_each(self._view.pending.pool[self._slots], counts, floors)
 
     def _among(self, names: Iterable[str]) -> Column:
         """Of each position whether its stage is one of these."""
@@ -94,3 +84,17 @@ class Standing:
             newest = np.maximum.accumulate(np.where(is_owed[at], submitted_at[at], 0.0))
             passed[at] = ~is_owed[at] & (submitted_at[at] < newest)
         return passed
+
+
+def ahead_of_each(pools: Column, counts: Column, floors: Column) -> Column:
+    """How many of its pool are ahead of each position. ``counts`` is 1 for whoever counts for those behind it and 0 for
+    the others; behind whoever counts are its ``floors`` and it at least."""
+    found = np.zeros(len(pools), dtype=np.int64)
+    for pool in np.flatnonzero(np.bincount(pools)).tolist():
+        at = np.flatnonzero(pools == pool)
+        mine = counts[at]
+        before = np.cumsum(mine) - mine
+        lifts = np.maximum.accumulate(np.where(mine > 0, np.maximum(floors[at] - before, 0), 0))
+        before[1:] += lifts[:-1]
+        found[at] = before
+    return found

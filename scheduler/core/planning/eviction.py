@@ -71,8 +71,7 @@ def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Q
             continue
         before = set(view.reservations)
         _ask(view, stage, view.profile(stage.pool).evicts, queue)
-        for other in in_order(view, before - view.reservations.keys() - {stage.id}, queue):
-            settle(view, other, queue)
+        _settle_lifted(view, before - {stage.id}, queue, settle)
 
 
 def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
@@ -83,8 +82,17 @@ def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue]
             for stage in policy.overtakers(pool, view):
                 before = set(view.reservations)
                 _ask(view, stage, [policy], queue)
-                for other in in_order(view, before - view.reservations.keys() - {stage.id}, queue):
-                    settle(view, other, queue)
+                _settle_lifted(view, before - {stage.id}, queue, settle)
+
+
+def _settle_lifted(view: View, before: set[str], queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
+    """Settle anew whoever had an entry ``before`` and lost it, and those behind them who lose theirs by that."""
+    settled: set[str] = set()
+    while lifted := before - view.reservations.keys() - settled:
+        first = in_order(view, lifted, queue)[0]
+        before |= view.reservations.keys()
+        settle(view, first, queue)
+        settled.add(first.id)
 
 
 def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:

@@ -229,16 +229,18 @@ class Decisions(Occupancy):
         return kept
 
     def close_fences(self) -> None:
-        """Take from everybody else what stands free behind a fence."""
+        """Take from everybody else what stands free behind a fence. Each pool that takes turns asks for it again, of
+        what was given back to it."""
         for device, owner in sorted(self.fences.items()):
             if owner in self.starts:
                 continue
             milli, memory = self.ledger.free(device)
             if milli > 0 or memory > 0:
                 self.ledger.close(device)
-                until = self.fence_ends[device]
-                self.table.take(f"fence {device}", [Grant(device, milli, memory)], ALWAYS, until, until)
-                self._tentative.append(f"fence {device}")
+                name, until = f"fence {device}", self.fence_ends[device]
+                self.table.drop(name)
+                self.table.take(name, [Grant(device, milli, memory)], ALWAYS, until, until)
+                self._tentative.append(name)
 
     def _expect(self, project: str, grants: tuple[Grant, ...], sign: int) -> None:
         """Count what will be held once an eviction is done, for this cycle."""
