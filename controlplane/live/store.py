@@ -29,6 +29,7 @@ from controlplane.live.usual import Usual
 from controlplane.pools.profiles import built, last_good, named
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
+from scheduler.core.planning.garbage import keep_all, uncollected
 from scheduler.core.ports import Applied
 from scheduler.profiles import DEFAULT, PROFILES
 
@@ -72,6 +73,7 @@ class LiveStore:
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
         self.aside: dict[str, dict[str, str]] = {}
 
+    @uncollected()
     def load(self, now: float) -> Snapshot:
         """Everything that one cycle may know."""
         with connection.cursor() as cursor:
@@ -84,6 +86,8 @@ class LiveStore:
             self._queue.read(cursor, now, stages, pinning=pinning)
             self._holders.read(cursor, now, self._queue.ids, stages, pinning=pinning)
             self._feed.taken()
+        if stages is None:
+            keep_all()
         waiting = tuple(self._queue.waiting.values())
         self._see_nodes(residence.with_cached(self._fleet.nodes, self._queue.reading.values()))
         if not self._serial:
