@@ -20,6 +20,7 @@ from controlplane.live.recorder import recorder
 from controlplane.live.store import LiveStore, clock
 from scheduler.core.planning import aside
 from scheduler.core.planning.cycle import Cycle, run, tell_more
+from scheduler.core.planning.garbage import keep_all
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,8 @@ def cycle() -> None:
                 raise
             finally:
                 _last_s = time.perf_counter() - began
+            if _store.has_read_everything:
+                keep_all()
             recorder.note(done, _last_s, _last_at)
             _done = done
             _store.tell_set_aside(_planner.aside.waiting, _last_at)

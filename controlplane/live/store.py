@@ -29,7 +29,7 @@ from controlplane.live.usual import Usual
 from controlplane.pools.profiles import built, last_good, named
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
-from scheduler.core.planning.garbage import keep_all, uncollected
+from scheduler.core.planning.garbage import uncollected
 from scheduler.core.ports import Applied
 from scheduler.profiles import DEFAULT, PROFILES
 
@@ -68,6 +68,8 @@ class LiveStore:
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.
         self._serial = 0
+        # Whether the last load began anew.
+        self.has_read_everything = False
         # The profile that decided last in each pool, by the pool's name.
         self._deciding: dict[str, Profile] = {}
         # What the last cycle did without because its rows cannot be used: by kind of alarm, then by name.
@@ -86,8 +88,7 @@ class LiveStore:
             self._queue.read(cursor, now, stages, pinning=pinning)
             self._holders.read(cursor, now, self._queue.ids, stages, pinning=pinning)
             self._feed.taken()
-        if stages is None:
-            keep_all()
+        self.has_read_everything = stages is None
         waiting = tuple(self._queue.waiting.values())
         self._see_nodes(residence.with_cached(self._fleet.nodes, self._queue.reading.values()))
         if not self._serial:
