@@ -179,13 +179,17 @@ class Foresight:
         self._largest: dict[str, int] = {}
 
     def ran(self, one: Training) -> None:
-        """A size that was run is known from then on, for every training of the application."""
-        self._largest[one.application.name] = max(self._largest.get(one.application.name, 0), one.size)
+        """A size that was run is known from then on, for every training of the application; where it is blind for this
+        one training."""
+        self._largest[self._of(one)] = max(self._largest.get(self._of(one), 0), one.size)
 
-    def explored(self, name: str) -> int:
-        """Up to which size the curve of an application may be trusted: twice the largest that any of it has run at, as
-        the published policy does for each training by itself."""
-        return max(2 * self._largest.get(name, 0), 1)
+    def explored(self, one: Training) -> int:
+        """Up to which size the curve of a training may be trusted: twice the largest that was run, as the published
+        policy does for each training by itself."""
+        return max(2 * self._largest.get(self._of(one), 0), 1)
+
+    def _of(self, one: Training) -> str:
+        return one.name if self._is_blind else one.application.name
 
     def learn(self, one: Training) -> None:
         """Work is progress, in steps of the smallest batch: the same at every size."""
@@ -209,7 +213,8 @@ def live(
 ) -> tuple[list[Training], float]:
     """One workload under elastic sizes; all trainings complete. Also the share of device time that was held.
 
-    Who ``is_blind`` does not know how much work is left: as much as was done is taken to be left to do."""
+    Who ``is_blind`` does not know how much work is left (as much as was done is taken to be left to do), and knows of
+    each training only the sizes that it ran at itself."""
     jobs = read_table(path, _JOBS, key="name").rows
     everybody = [
         Training(row["name"], applications[row["application"]], row["time"], number)
@@ -244,7 +249,7 @@ def _elastic(one: Training, foresight: Foresight, now: float) -> Elastic:
         done_s=one.progress / alone,
         since_s=now - one.resized_at,
         restart_s=RESTART_S,
-        explored=foresight.explored(one.application.name),
+        explored=foresight.explored(one),
     )
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from django.db import DatabaseError, OperationalError, close_old_connections, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
 from controlplane.fleet import alarms
@@ -122,7 +122,7 @@ def _tell_beside() -> None:
     except Exception:
         log.exception("some of those who wait could not be told why; the next cycle goes on")
     finally:
-        close_old_connections()
+        connection.close()  # each pass is a thread of its own, and nobody else will close its connection
 
 
 def _arm(wake_at: float | None, now: float, *, again: bool) -> None:
