@@ -23,32 +23,37 @@ from pathlib import Path
 
 import msgspec
 
-from agents import VERSION, bandwidth, cgroup, enrol, probes, procfs, run_as, stop_all, survey
-from agents.bundle import BundleCache
-from agents.cores import known_cores
+from agents import VERSION, stop_all, survey
 from agents.decode import setting
+from agents.devices import vendors
+from agents.devices.instances import Instances
+from agents.devices.partitions import missing
+from agents.devices.vendors import command, simulated
 from agents.ends import clause, told
-from agents.engine_watch import EngineWatch
-from agents.executors.choice import Choice
-from agents.executors.container import ContainerExecutor
-from agents.executors.process import Ground, ProcessExecutor
-from agents.host import HostView, address_towards
-from agents.instances import Instances
-from agents.journal import Journal
-from agents.link import Link
-from agents.local import expire_for_ever, prepare_folder
-from agents.logs import LogShipper
-from agents.node import Node
-from agents.partitions import missing
-from agents.probes import command, simulated
+from agents.isolation import cgroup, run_as
+from agents.link import enrol
+from agents.link.connection import Link
+from agents.link.server import Server
 from agents.protocol import Enrolled, Exit
-from agents.record import take, write_whole
-from agents.server import Server
-from agents.supplier import add_arguments, opened
-from agents.supply import Supply
-from agents.telemetry import Meter
-from agents.turns import Turns
-from agents.warm_parent import WarmParent
+from agents.resources.cores import known_cores
+from agents.resources.turns import Turns
+from agents.runtimes.choice import Choice
+from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.engine_watch import EngineWatch
+from agents.runtimes.process import Ground, ProcessExecutor
+from agents.storage.bundle import BundleCache
+from agents.storage.staging import Supply
+from agents.storage.supplier import add_arguments, opened
+from agents.supervisor import procfs
+from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.record import take, write_whole
+from agents.tasks.journal import Journal
+from agents.tasks.local import expire_for_ever, prepare_folder
+from agents.tasks.node import Node
+from agents.telemetry import bandwidth
+from agents.telemetry.host import HostView, address_towards
+from agents.telemetry.logs import LogShipper
+from agents.telemetry.sampling import Meter
 
 LOG_CAP_BYTES = 256 << 20
 LOG_BYTES_PER_S = 16 << 20
@@ -167,10 +172,10 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
     )
     # Only root may divide a card.
     instances = Instances(state / "instances.json") if os.geteuid() == 0 and not member.shape else None
-    found: dict[str, probes.Probe] = (
+    found: dict[str, vendors.Probe] = (
         {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
         if member.shape
-        else probes.discover(probes.Host(name=member.name, commands=options.commands, instances=instances))
+        else vendors.discover(vendors.Host(name=member.name, commands=options.commands, instances=instances))
     )
     view = HostView(
         name=member.name,

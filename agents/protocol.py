@@ -324,7 +324,8 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node has by digest, newest use first, and where others may fetch it; sent when it changed.
 
-    ``url`` is empty where it serves nobody. ``key`` makes the tickets (see ``agents.peers``); it is replaced often.
+    ``url`` is empty where it serves nobody. ``key`` makes the tickets (see ``agents.storage.peers``); it is replaced
+    often.
     """
 
     digests: Annotated[list[Name], Meta(max_length=100_000)]

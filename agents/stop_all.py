@@ -10,16 +10,18 @@ import sys
 import time
 from pathlib import Path
 
-from agents import cgroup, journal, procfs
-from agents.bundle import BundleCache
-from agents.executors.choice import Choice
-from agents.executors.container import ContainerExecutor
-from agents.executors.process import Ground, ProcessExecutor
-from agents.journal import Intent
-from agents.record import shim_record, take
-from agents.run_as import RunAs
-from agents.server import Server
-from agents.warm_parent import WarmParent
+from agents.isolation import cgroup
+from agents.isolation.run_as import RunAs
+from agents.link.server import Server
+from agents.runtimes.choice import Choice
+from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.process import Ground, ProcessExecutor
+from agents.storage.bundle import BundleCache
+from agents.supervisor import procfs
+from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.record import shim_record, take
+from agents.tasks import journal
+from agents.tasks.journal import Intent
 
 
 def _executor(state: Path) -> Choice:

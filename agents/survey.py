@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from agents import probes
-from agents.engine_watch import EngineWatch
-from agents.host import HostView
-from agents.probes import command
+from agents.devices import vendors
+from agents.devices.vendors import command
+from agents.runtimes.engine_watch import EngineWatch
+from agents.telemetry.host import HostView
 
 
 def main(arguments: list[str]) -> int:
@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    host = probes.Host(name=options.name, commands=commands)
+    host = vendors.Host(name=options.name, commands=commands)
     engine = EngineWatch.of_this_process()
-    view = HostView(options.name, probes.discover(host), "", "", "127.0.0.1", engine=engine)
+    view = HostView(options.name, vendors.discover(host), "", "", "127.0.0.1", engine=engine)
     view.look()
     view.sample([], 10.0)
     time.sleep(1.0)  # shares of time need two looks

@@ -19,9 +19,9 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from agents import procfs
 from agents.protocol import Phase
-from agents.record import shim_record
+from agents.supervisor import procfs
+from agents.supervisor.record import shim_record
 from bench import feedback_queue, telemetry
 from bench.figures import Figures
 from tests.agents.yard import TOKEN, Yard, order, yard

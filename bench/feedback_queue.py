@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agents import adjust, procfs
-from agents.adjust import Reach
-from agents.queue import Queue, turn
-from agents.turns import PERIOD_S
+from agents.resources import adjust
+from agents.resources.adjust import Reach
+from agents.resources.feedback_queue import Queue, turn
+from agents.resources.turns import PERIOD_S
+from agents.supervisor import procfs
 from bench.figures import Figures
 
 LONG_S, SHORT_S = 2.0, 0.1

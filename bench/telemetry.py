@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from agents import procfs
 from agents.protocol import DeviceClaim, Phase, Timers
+from agents.supervisor import procfs
 from bench.figures import Figures
 from tests.agents.yard import TOKEN, Yard, order, stop, yard
 
@@ -122,7 +122,7 @@ def cost(model: Yard, pid: int) -> dict[str, float]:
     time.sleep(5.0)
     # The shim of the part is no child of the agent; the reader of the library is.
     family = [pid, *procfs.descendants(pid)]
-    readers = [each for each in family if "agents.readers" in _command(each)]
+    readers = [each for each in family if "agents.devices.readers" in _command(each)]
     before, read_before, count_before = procfs.cpu_s(family), procfs.cpu_s(readers), _samples(model)
     time.sleep(SPAN_S)
     spent, read = procfs.cpu_s(family) - before, procfs.cpu_s(readers) - read_before

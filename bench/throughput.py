@@ -89,7 +89,7 @@ def cpu_seconds(bench: Bench) -> dict[str, float]:
 def is_shim(process: psutil.Process) -> bool:
     """Tell whether a process was forked by a nursery."""
     parent = process.parent()
-    return parent is not None and any("agents.nursery" in word for word in parent.cmdline())
+    return parent is not None and any("agents.supervisor.fork_server" in word for word in parent.cmdline())
 
 
 def shares(before: dict[str, float], after: dict[str, float], took_s: float) -> list[str]:

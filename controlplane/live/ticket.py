@@ -1,4 +1,4 @@
-"""Tickets by which one node opens one thing at another; ``agents.peers`` checks them."""
+"""Tickets by which one node opens one thing at another; ``agents.storage.peers`` checks them."""
 
 from __future__ import annotations
 

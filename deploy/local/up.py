@@ -25,7 +25,7 @@ def port(text: str) -> int:
 
 def simulated(text: str) -> str:
     """Read what to simulate, as the agent reads it."""
-    from agents.probes.simulated import parse
+    from agents.devices.vendors.simulated import parse
 
     try:
         parse(text)

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import journal, procfs, stop_all
-from agents.record import shim_record
+from agents import stop_all
+from agents.supervisor import procfs
+from agents.supervisor.record import shim_record
+from agents.tasks import journal
 from tests.agents.yard import TOKEN, Side, Yard, yard
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import adjust, procfs
-from agents.adjust import Reach, Setting
 from agents.protocol import DeviceClaim, Here, Phase, Share, Wanted
+from agents.resources import adjust
+from agents.resources.adjust import Reach, Setting
+from agents.supervisor import procfs
 from tests.agents.conftest import Hands
 from tests.agents.yard import order, stop
 

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from agents import beneath, checkpoints, manifest, watch
-from agents.beneath import Folder, Rights, anchor, make
-from agents.fetch import Fetcher
-from agents.manifest import Unfit
+from agents.isolation import beneath
+from agents.isolation.beneath import Folder, Rights, anchor, make
+from agents.isolation.run_as import RunAs
+from agents.link.server import Server
 from agents.protocol import PartSpec
-from agents.record import write_whole
-from agents.run_as import RunAs
-from agents.saving import signature
-from agents.server import Server
-from agents.small_file import content
-from agents.stock import Stock
-from agents.stream import Stream
-from agents.supply import NOTE, Supply, Unfetched, _place
+from agents.storage import checkpoint_watch, checkpoints, manifest
+from agents.storage.content_store import Stock
+from agents.storage.fetch import Fetcher
+from agents.storage.manifest import Unfit
+from agents.storage.staging import NOTE, Supply, Unfetched, _place
+from agents.supervisor.record import write_whole
+from agents.supervisor.saving import signature
+from agents.supervisor.small_file import content
+from agents.supervisor.stream import Stream
 from tests.agents.conftest import ROOT
 
 NOBODY = 65534
@@ -378,8 +379,8 @@ def test_no_checkpoint_is_found_confirmed_or_cleared_away_behind_a_link(
     run = open_path / "run"
     run.mkdir()
     spec = PartSpec(7, "toy", "train", "train", "lab", 1, ["true"], checkpoint_dir=folder, keep_checkpoints=1)
-    watch.begin(str(run), spec, "", job)
-    seen = watch.CheckpointWatch(str(run), job)
+    checkpoint_watch.begin(str(run), spec, "", job)
+    seen = checkpoint_watch.CheckpointWatch(str(run), job)
     assert not seen.look()
     assert seen.checkpoints == []
     assert len(list((private / "checkpoints" / "train").glob("checkpoint-*"))) == 3
@@ -438,7 +439,7 @@ def test_a_folder_without_rights_goes_too(tmp_path: Path) -> None:
 MOUNTED = """
 import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from agents import beneath
+from agents.isolation import beneath
 os.chdir(sys.argv[2])
 subprocess.run(["mount", "--bind", "kept", "run/a/b/m"], check=True)
 subprocess.run(["mount", "--bind", "kept", "run/n"], check=True)

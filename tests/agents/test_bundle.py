@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agents import unpack as child
-from agents.bundle import BundleCache, BundleUnusable
-from agents.run_as import NOBODY, RunAs
-from agents.server import Server
+from agents.isolation.run_as import NOBODY, RunAs
+from agents.link.server import Server
+from agents.storage import unpack as child
+from agents.storage.bundle import BundleCache, BundleUnusable
 from tests.agents.conftest import ROOT
 
 Unpack = Callable[..., Path]
@@ -182,7 +182,9 @@ def test_no_filter_of_the_standard_library_is_relied_on(tmp_path: Path, python: 
     """The child alone, as each Python here runs it: with and without the filters of later versions."""
     (tmp_path / "inside").mkdir()
     (tmp_path / "bundle").write_bytes(packed(*long_chain(tmp_path)))
-    script = "import sys; sys.path.append(sys.argv[1]); from agents.unpack import main; sys.exit(main(3, '', ''))"
+    script = (
+        "import sys; sys.path.append(sys.argv[1]); from agents.storage.unpack import main; sys.exit(main(3, '', ''))"
+    )
     command = f'exec 3<"{tmp_path}/inside" && exec {python} -I -S -c "{script}" {ROOT} <"{tmp_path}/bundle"'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import checkpoints, layouts
-from agents.layouts import Found
-from agents.saving import Saving
+from agents.storage import checkpoints, layouts
+from agents.storage.layouts import Found
+from agents.supervisor.saving import Saving
 from tests.agents import writers
 from tests.agents.writers import WRITERS, Disk, Done, Step, Write
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import core
 from agents.protocol import Desired, DeviceClaim, Exit, PartSpec, Phase, Wanted
+from agents.tasks import diff
 
 PARTS = [f"p{number}" for number in range(6)]
 DEVICES = [f"GPU-{number}" for number in range(3)]
@@ -62,7 +62,7 @@ desireds = st.builds(
     lineage=st.sampled_from(["", "one", "two"]),
 )
 knowns = st.builds(
-    core.Known,
+    diff.Known,
     part=st.just(""),
     epoch=st.integers(1, 3),
     phase=st.sampled_from(list(Phase)),
@@ -75,51 +75,51 @@ knowns = st.builds(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> core.World:
+def worlds(draw: st.DrawFn) -> diff.World:
     names = draw(st.lists(st.sampled_from(PARTS), unique=True))
     border = draw(st.integers(0, len(names)))
     here = {}
     for name in names[:border]:
         known = draw(knowns)
-        here[name] = core.Known(
+        here[name] = diff.Known(
             **{field: getattr(known, field) for field in known.__slots__ if field != "part"}, part=name
         )
     gone = {name: draw(st.sampled_from([None, Exit()])) for name in names[border:]}
-    return core.World(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
+    return diff.World(draw(st.integers(0, 5)), draw(st.sampled_from(["", "one", "two"])), here, gone)
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_an_older_generation_orders_nothing(desired: Desired, world: core.World) -> None:
+def test_an_older_generation_orders_nothing(desired: Desired, world: diff.World) -> None:
     same = desired.lineage == world.lineage or not desired.lineage or not world.lineage
     if same and desired.generation < world.generation:
-        assert core.diff(desired, world) == []
+        assert diff.diff(desired, world) == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_what_ever_started_here_never_starts_again(desired: Desired, world: core.World) -> None:
-    started = {order.wanted.part for order in core.diff(desired, world) if isinstance(order, core.Start)}
+def test_what_ever_started_here_never_starts_again(desired: Desired, world: diff.World) -> None:
+    started = {order.wanted.part for order in diff.diff(desired, world) if isinstance(order, diff.Start)}
     assert not started & (world.here.keys() | world.gone.keys())
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_only_an_explicit_stop_stops(desired: Desired, world: core.World) -> None:
+def test_only_an_explicit_stop_stops(desired: Desired, world: diff.World) -> None:
     asked = {wanted.part for wanted in desired.wanted if wanted.do == "stop"}
-    stopped = {order.part for order in core.diff(desired, world) if isinstance(order, core.Stop)}
+    stopped = {order.part for order in diff.diff(desired, world) if isinstance(order, diff.Stop)}
     assert stopped <= asked
     assert all(world.here[part].is_live for part in stopped)
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: core.World) -> None:
-    orders = core.diff(desired, world)
-    if not core.is_current(desired, world):
+def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: diff.World) -> None:
+    orders = diff.diff(desired, world)
+    if not diff.is_current(desired, world):
         return
-    touched = {order.part for order in orders if isinstance(order, core.Stop)}
-    touched |= {order.wanted.part for order in orders if isinstance(order, core.Void | core.Recall)}
+    touched = {order.part for order in orders if isinstance(order, diff.Stop)}
+    touched |= {order.wanted.part for order in orders if isinstance(order, diff.Void | diff.Recall)}
     for wanted in desired.wanted:
         known = world.here.get(wanted.part)
         if wanted.do == "stop" and (known is None or (known.is_live and known.stop_grace_s is None)):
@@ -128,9 +128,9 @@ def test_a_stop_of_a_current_epoch_reaches_every_part(desired: Desired, world: c
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: core.World) -> None:
-    for order in core.diff(desired, world):
-        if isinstance(order, core.Forget):
+def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, world: diff.World) -> None:
+    for order in diff.diff(desired, world):
+        if isinstance(order, diff.Forget):
             known = world.here[order.part]
             assert order.part in desired.forget
             assert not known.is_live
@@ -139,17 +139,17 @@ def test_only_ended_parts_of_the_same_lineage_are_forgotten(desired: Desired, wo
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: core.World) -> None:
+def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, world: diff.World) -> None:
     users: dict[str, list[bool]] = {}
     for known in world.here.values():
         if known.is_live:
             for claim in known.devices:
-                users.setdefault(claim.uuid, []).append(core.claims_whole(claim))
+                users.setdefault(claim.uuid, []).append(diff.claims_whole(claim))
     before = {uuid: list(found) for uuid, found in users.items()}
-    for order in core.diff(desired, world):
-        if isinstance(order, core.Start) and order.wanted.spec:
+    for order in diff.diff(desired, world):
+        if isinstance(order, diff.Start) and order.wanted.spec:
             for claim in order.wanted.spec.devices:
-                users.setdefault(claim.uuid, []).append(core.claims_whole(claim))
+                users.setdefault(claim.uuid, []).append(diff.claims_whole(claim))
     for uuid, found in users.items():
         if found != before.get(uuid):
             assert len(found) == 1 or not any(found)
@@ -157,40 +157,40 @@ def test_no_exclusively_claimed_device_has_two_live_parts(desired: Desired, worl
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: core.World) -> None:
-    if not core.is_current(desired, world):
+def test_every_new_run_order_starts_or_names_the_holder(desired: Desired, world: diff.World) -> None:
+    if not diff.is_current(desired, world):
         return
-    orders = core.diff(desired, world)
-    told = {order.wanted.part for order in orders if isinstance(order, core.Start | core.Hold)}
+    orders = diff.diff(desired, world)
+    told = {order.wanted.part for order in orders if isinstance(order, diff.Start | diff.Hold)}
     for wanted in desired.wanted:
         if wanted.do == "run" and wanted.part not in world.here and wanted.part not in world.gone:
             assert wanted.part in told
     for order in orders:
-        if isinstance(order, core.Hold):
+        if isinstance(order, diff.Hold):
             assert order.device in {claim.uuid for claim in (order.wanted.spec.devices if order.wanted.spec else [])}
 
 
 @settings(max_examples=60, deadline=None)
 @given(desireds, worlds())
-def test_a_signal_is_given_once_per_revision(desired: Desired, world: core.World) -> None:
-    for order in core.diff(desired, world):
-        if isinstance(order, core.Signal):
+def test_a_signal_is_given_once_per_revision(desired: Desired, world: diff.World) -> None:
+    for order in diff.diff(desired, world):
+        if isinstance(order, diff.Signal):
             assert order.spec_rev > world.here[order.part].signalled_rev
 
 
 def test_a_held_start_goes_ahead_when_the_holder_has_ended() -> None:
     whole = DeviceClaim("GPU-0", "gpu", "nvidia", "H100", 0, 1000, 1)
     wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([whole]))])
-    holder = core.Known("old", 1, Phase.STOPPING, devices=(whole,))
-    (held,) = core.diff(wish, core.World(here={"old": holder}))
-    assert isinstance(held, core.Hold)
+    holder = diff.Known("old", 1, Phase.STOPPING, devices=(whole,))
+    (held,) = diff.diff(wish, diff.World(here={"old": holder}))
+    assert isinstance(held, diff.Hold)
     assert (held.device, held.holder) == ("GPU-0", "old")
-    (start,) = core.diff(wish, core.World(here={"old": core.Known("old", 1, Phase.ENDED, devices=(whole,))}))
-    assert isinstance(start, core.Start)
+    (start,) = diff.diff(wish, diff.World(here={"old": diff.Known("old", 1, Phase.ENDED, devices=(whole,))}))
+    assert isinstance(start, diff.Start)
 
 
 def test_a_cpu_claim_is_never_exclusive() -> None:
     cpu = DeviceClaim("cpu-0", "cpu", "intel", "Xeon", 0, 4000, 1)
     wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([cpu]))])
-    (start,) = core.diff(wish, core.World(here={"old": core.Known("old", 1, Phase.RUNNING, devices=(cpu,))}))
-    assert isinstance(start, core.Start)
+    (start,) = diff.diff(wish, diff.World(here={"old": diff.Known("old", 1, Phase.RUNNING, devices=(cpu,))}))
+    assert isinstance(start, diff.Start)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.cores import Ask, allot
+from agents.resources.cores import Ask, allot
 
 CORES = {"n0": [0, 1, 2, 3], "n1": [4, 5, 6, 7]}
 

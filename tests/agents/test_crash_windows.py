@@ -42,7 +42,7 @@ def gang_order(part: str, folder: Path) -> object:
     return order(part, "sh", "-c", script, gang=gang, nodes=["one", "two"], checkpoint_dir=str(folder / "saved"))
 
 
-@pytest.mark.parametrize("place", ["agents.gang:write", "agents.watch:begin"])
+@pytest.mark.parametrize("place", ["agents.tasks.gang:write", "agents.storage.checkpoint_watch:begin"])
 def test_a_part_whose_files_were_not_all_there_never_runs(
     hands: Hands, part: Callable[[], str], tmp_path: Path, place: str
 ) -> None:
@@ -65,7 +65,7 @@ def test_a_part_whose_files_were_not_all_there_never_runs(
 def test_a_part_that_was_ready_is_launched_by_the_next_agent_with_all_its_files(
     hands: Hands, part: Callable[[], str], tmp_path: Path
 ) -> None:
-    dies_at(hands, tmp_path, "agents.warm_parent:WarmParent.fork")
+    dies_at(hands, tmp_path, "agents.supervisor.fork_client:WarmParent.fork")
     hands.start()
     name = part()
     hands.yard.want(hands.name, gang_order(name, tmp_path))  # type: ignore[arg-type]

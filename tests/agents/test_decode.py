@@ -13,13 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import checkpoints, decode
-from agents.beneath import Folder
-from agents.link import _encoded
-from agents.manifest import Unfit, of
-from agents.progress import ReportFile
+from agents import decode
+from agents.isolation.beneath import Folder
+from agents.link.connection import _encoded
 from agents.protocol import PROTO, Conditions, Here, InventoryRef, Phase, Report
-from agents.record import read_whole, tell, write_whole
+from agents.storage import checkpoints
+from agents.storage.manifest import Unfit, of
+from agents.supervisor.record import read_whole, tell, write_whole
+from agents.tasks.progress import ReportFile
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.yard import order, stop
 
@@ -104,8 +105,8 @@ def test_malformed_json_is_refused_with_what_the_nursery_has_loaded() -> None:
     script = f"""
 import sys
 sys.path.append(".")
-import agents.nursery
-from agents.lean import loads
+import agents.supervisor.fork_server
+from agents.supervisor.lean import loads
 assert "json" not in sys.modules
 for text in {texts!r}:
     try:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from agents.device_memory import DeviceMemory
-from agents.host import HostView
+from agents.devices.memory import DeviceMemory
 from agents.protocol import DeviceClaim, DeviceSample, Exit, Partition, Timers
-from agents.telemetry import Meter
+from agents.telemetry.host import HostView
+from agents.telemetry.sampling import Meter
 from tests.agents.test_host import Stub
 
 GIB = 2**30

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from agents import command, verdict
 from agents.ends import ENDS, Refusal, clause, say, told
-from agents.lean import dumps
 from agents.protocol import Exit
+from agents.supervisor import command, verdict
+from agents.supervisor.lean import dumps
 
 
 def test_a_sentence_is_its_clauses_one_after_the_other() -> None:

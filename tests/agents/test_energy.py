@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.energy import LONGEST_GAP_S, EnergyMeter
 from agents.protocol import Device, DeviceClaim, DeviceSample
+from agents.telemetry.energy import LONGEST_GAP_S, EnergyMeter
 
 GPU = Device("GPU-a", "gpu", "nvidia", "H100", 0, 1)
 OTHER = Device("GPU-b", "gpu", "nvidia", "H100", 1, 1)

@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import run_as, visible
-from agents.environment import Places, environment
+from agents.devices import visible
+from agents.isolation import run_as
+from agents.link.server import Server, is_loopback
 from agents.protocol import DeviceClaim
-from agents.server import Server, is_loopback
+from agents.tasks.environment import Places, environment
 from deploy.local.service import ROOT
 from tests.agents.yard import order
 

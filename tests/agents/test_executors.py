@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from agents import executors, procfs, run_as
-from agents.bundle import BundleCache
-from agents.executors import Executor, Sighting, Unlaunchable
-from agents.executors.container import ContainerExecutor
-from agents.executors.process import Ground, ProcessExecutor
-from agents.executors.scripted import ScriptedExecutor
-from agents.journal import Intent
+from agents import runtimes
+from agents.isolation import run_as
+from agents.link.server import Server
 from agents.protocol import Exit, Phase, Wanted
-from agents.server import Server
-from agents.warm_parent import WarmParent
+from agents.runtimes import Executor, Sighting, Unlaunchable
+from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.process import Ground, ProcessExecutor
+from agents.runtimes.scripted import ScriptedExecutor
+from agents.storage.bundle import BundleCache
+from agents.supervisor import procfs
+from agents.supervisor.fork_client import WarmParent
+from agents.tasks.journal import Intent
 from tests.agents.yard import order
 
 Made = tuple[Executor, Callable[[Wanted], Intent]]
@@ -71,7 +73,7 @@ def a_part(*argv: str) -> Wanted:
 
 def test_the_folder_scan_finds_every_executor() -> None:
     known = {"container": ContainerExecutor, "process": ProcessExecutor, "scripted": ScriptedExecutor}
-    assert executors.discover() == known
+    assert runtimes.discover() == known
 
 
 async def test_a_launched_part_runs_and_a_stop_ends_it(made: Made) -> None:

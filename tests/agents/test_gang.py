@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import gang
-from agents.environment import Places, environment
 from agents.protocol import Device, DeviceClaim, GangMember, GangPeer, PartSpec
+from agents.tasks import gang
+from agents.tasks.environment import Places, environment
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agents.engine_watch import EngineWatch
-from agents.host import HostView
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
+from agents.runtimes.engine_watch import EngineWatch
+from agents.telemetry.host import HostView
 
 
 class Stub:

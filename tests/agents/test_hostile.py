@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from agents.bundle import BundleCache
-from agents.executors import Unlaunchable
-from agents.executors.container import ContainerExecutor
-from agents.executors.process import Ground
+from agents.devices.readers.library import VendorProcess
+from agents.isolation.run_as import RunAs
+from agents.link.server import Server
 from agents.protocol import Phase
-from agents.run_as import RunAs
-from agents.server import Server
-from agents.vendor import VendorProcess
-from agents.warm_parent import WarmParent
+from agents.runtimes import Unlaunchable
+from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.process import Ground
+from agents.storage.bundle import BundleCache
+from agents.supervisor.fork_client import WarmParent
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop

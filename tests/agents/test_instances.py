@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents.cards import CardProbe
-from agents.executors import Unlaunchable
-from agents.instances import Instances, is_missing
-from agents.probes import Host, nvidia
+from agents.devices.cards import CardProbe
+from agents.devices.instances import Instances, is_missing
+from agents.devices.vendors import Host, nvidia
 from agents.protocol import DeviceClaim, Partition, PartSpec
+from agents.runtimes import Unlaunchable
 from tests.agents.test_core import spec
 from tests.agents.test_probes import Cards, cards, libraries  # noqa: F401
 

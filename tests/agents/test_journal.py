@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import journal
-from agents.journal import Ended, Gone, Intent, Journal, Line, Seen, Signalled, Started
 from agents.protocol import DeviceClaim, Exit
+from agents.tasks import journal
+from agents.tasks.journal import Ended, Gone, Intent, Journal, Line, Seen, Signalled, Started
 
 parts = st.sampled_from(["p1", "p2", "p3"])
 lines: st.SearchStrategy[Line] = st.one_of(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import lean
+from agents.supervisor import lean
 from tests.agents.conftest import ROOT
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
@@ -57,11 +57,11 @@ def test_signals_have_their_usual_names() -> None:
 
 
 def test_the_nursery_imports_little() -> None:
-    script = "import sys; sys.path.append('.'); import agents.nursery; print(*sys.modules)"
+    script = "import sys; sys.path.append('.'); import agents.supervisor.fork_server; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-I", "-S", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "agents.life" in loaded
+    assert "agents.supervisor.life" in loaded
     heavy = {"json", "re", "enum", "signal", "typing", "dataclasses", "collections", "subprocess", "socket", "pathlib"}
     assert heavy.isdisjoint(loaded)
     assert not [

@@ -6,12 +6,12 @@ import asyncio
 import os
 from pathlib import Path
 
-from agents.executors import Sighting
-from agents.executors.scripted import ScriptedExecutor
-from agents.journal import Intent, Journal
-from agents.leftovers import PATIENCE_S, Leftovers
-from agents.node import Node
 from agents.protocol import QUARANTINED, Desired, DeviceClaim, Phase
+from agents.runtimes import Sighting
+from agents.runtimes.scripted import ScriptedExecutor
+from agents.tasks.journal import Intent, Journal
+from agents.tasks.leftovers import PATIENCE_S, Leftovers
+from agents.tasks.node import Node
 from tests.agents.yard import order, stop
 
 GPU = DeviceClaim("GPU-1", "gpu", "nvidia", "m", 0, 1000, 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import procfs
 from agents.protocol import DeviceClaim, Phase
+from agents.supervisor import procfs
 from tests.agents.conftest import Hands
 from tests.agents.yard import order, stop
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agents import loops
-from agents.executors.scripted import ScriptedExecutor
-from agents.host import HostView
-from agents.journal import Journal
-from agents.link import Link
+from agents.link.connection import Link
 from agents.loops import Loops
-from agents.node import Node
 from agents.protocol import Desired, Phase, Wanted
+from agents.runtimes.scripted import ScriptedExecutor
+from agents.tasks.journal import Journal
+from agents.tasks.node import Node
+from agents.telemetry.host import HostView
 from tests.agents.yard import order
 
 

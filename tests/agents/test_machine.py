@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from agents import bandwidth
-from agents.machine import Machine
+from agents.devices.readers.rapl import Rapl
+from agents.devices.vendors import Host, cpu
 from agents.main import main
-from agents.probes import Host, cpu
 from agents.protocol import FileSystem, HostSample
-from agents.rapl import Rapl
+from agents.telemetry import bandwidth
+from agents.telemetry.machine import Machine
 
 
 def plant(root: Path, files: dict[str, str]) -> None:
@@ -106,7 +106,7 @@ def counters(root: Path, first: int, second: int | None) -> None:
 
 def test_a_counter_becomes_watts_also_when_it_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("agents.rapl.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("agents.devices.readers.rapl.time.monotonic", lambda: now[0])
     counters(tmp_path, 999_000_000, None)
     rapl = Rapl(tmp_path)
     assert rapl.watts() == {}
@@ -119,9 +119,9 @@ def test_a_numa_node_draws_its_share_of_its_package_and_an_unreadable_one_is_unk
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("agents.rapl.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("agents.devices.readers.rapl.time.monotonic", lambda: now[0])
     allowed = sorted(os.sched_getaffinity(0))[:1]
-    monkeypatch.setattr("agents.probes.cpu.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("agents.devices.vendors.cpu.os.sched_getaffinity", lambda _: {0, 1, 2, 3})
     assert allowed
     plant(tmp_path, {"proc/meminfo": "MemTotal: 1024 kB\n", "proc/cpuinfo": "vendor_id : GenuineIntel\n"})
     for core in range(4):

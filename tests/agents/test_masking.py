@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.masking import MASK, Mask, secrets_of, tells_secret
-from agents.stream import Stream
+from agents.supervisor.stream import Stream
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from agents.host import HostView
 from agents.protocol import DeviceError, Exit, Timers
-from agents.telemetry import Meter
+from agents.telemetry.host import HostView
+from agents.telemetry.sampling import Meter
 from tests.agents.test_host import Stub
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import core, environment, vendor_nodes, visible
-from agents.partitions import missing
-from agents.probes.ascend import parse_vnpus
-from agents.probes.simulated import SimulatedProbe
+from agents.devices import visible
+from agents.devices.partitions import missing
+from agents.devices.vendors.ascend import parse_vnpus
+from agents.devices.vendors.simulated import SimulatedProbe
 from agents.protocol import Desired, Device, DeviceClaim, Division, Inventory, Partition, PartSpec, Phase, Wanted
-from agents.turns import Turns
+from agents.resources.turns import Turns
+from agents.runtimes import container_devices
+from agents.tasks import diff, environment
 from tests.agents.test_core import spec
 from tests.agents.test_turns import nothing, part
 from tests.agents.tools import CASES, FIXTURES, Bench
@@ -57,18 +59,18 @@ def test_a_share_needs_no_partition() -> None:
 
 
 def test_who_holds_other_slots_is_in_nobodys_way() -> None:
-    def begun(asked: Partition | None, milli: int = 142) -> core.Order:
+    def begun(asked: Partition | None, milli: int = 142) -> diff.Order:
         wish = Desired(1, wanted=[Wanted("new", "a", 1, "run", spec=spec([claim(asked, milli=milli)]))])
-        held = core.Known("old", 1, Phase.RUNNING, devices=(claim(LEFT, milli=428),))
-        (order,) = core.diff(wish, core.World(here={"old": held}))
+        held = diff.Known("old", 1, Phase.RUNNING, devices=(claim(LEFT, milli=428),))
+        (order,) = diff.diff(wish, diff.World(here={"old": held}))
         return order
 
-    assert isinstance(begun(RIGHT), core.Start)
-    assert isinstance(begun(LEFT), core.Hold)
-    assert isinstance(begun(Partition("2g.20gb", 2, 2)), core.Hold), "it lies within what is held"
-    assert isinstance(begun(Partition("1g.10gb", None, 1, "MIG-other")), core.Start)
-    assert isinstance(begun(Partition("3g.40gb", None, 1, "MIG-left")), core.Hold)
-    assert isinstance(begun(None, milli=1000), core.Hold)
+    assert isinstance(begun(RIGHT), diff.Start)
+    assert isinstance(begun(LEFT), diff.Hold)
+    assert isinstance(begun(Partition("2g.20gb", 2, 2)), diff.Hold), "it lies within what is held"
+    assert isinstance(begun(Partition("1g.10gb", None, 1, "MIG-other")), diff.Start)
+    assert isinstance(begun(Partition("3g.40gb", None, 1, "MIG-left")), diff.Hold)
+    assert isinstance(begun(None, milli=1000), diff.Hold)
 
 
 def test_partitions_take_no_turns() -> None:
@@ -82,7 +84,7 @@ def test_a_process_sees_its_instance_and_a_container_too() -> None:
     held = [claim(RIGHT)]
     told = visible.variables(held)
     assert (told["CUDA_VISIBLE_DEVICES"], told["NVIDIA_VISIBLE_DEVICES"]) == ("MIG-right", "MIG-right")
-    found = vendor_nodes.nodes_of("nvidia", held)
+    found = container_devices.nodes_of("nvidia", held)
     assert found is not None
     assert found.cdi == ("nvidia.com/gpu=MIG-right",)
 
@@ -99,7 +101,7 @@ def test_a_stage_is_told_the_kind_of_its_partition(tmp_path: Path) -> None:
 def test_a_container_sees_its_vnpu_as_a_chip() -> None:
     held = [claim(Partition("vir02_1c", 2, 1, "118"), vendor="huawei")]
     assert visible.variables(held)["ASCEND_VISIBLE_DEVICES"] == "118"
-    found = vendor_nodes.nodes_of("huawei", held)
+    found = container_devices.nodes_of("huawei", held)
     assert found is not None
     assert found.nodes[0] == "/dev/vdavinci118:/dev/davinci118"
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import cards as agent_cards
-from agents import devices, probes, procfs, visible
-from agents.cards import CardProbe
-from agents.probes import Host, Probe, cpu, nvidia, simulated
+from agents.devices import cards as agent_cards
+from agents.devices import models, vendors, visible
+from agents.devices.cards import CardProbe
+from agents.devices.vendors import Host, Probe, cpu, nvidia, simulated
 from agents.protocol import Device, DeviceClaim, Partition
+from agents.supervisor import procfs
 
 Cards = Callable[..., None]
 
@@ -109,8 +110,8 @@ def test_a_healthy_probe_has_no_complaint(probe: Probe) -> None:
 
 
 def test_the_folder_scan_finds_every_probe_of_real_hardware() -> None:
-    found = probes.discover(Host("test"))
-    files = {path.stem for path in Path(probes.__file__).parent.glob("*.py")} - {"__init__"}
+    found = vendors.discover(Host("test"))
+    files = {path.stem for path in Path(vendors.__file__).parent.glob("*.py")} - {"__init__"}
     # Simulated machines are asked for by name, and commands are the administrator's.
     assert files - found.keys() == {"command", "simulated"}
     for probe in found.values():
@@ -422,8 +423,8 @@ def test_simulated_machines_are_read_from_a_list() -> None:
 
 
 def test_every_model_is_found_by_its_own_name_and_no_other_and_says_where_its_figures_are_from() -> None:
-    for model in devices.models():
-        assert devices.known(model.vendor, model.name) is model
+    for model in models.models():
+        assert models.known(model.vendor, model.name) is model
         assert model.features["memory_gbps"] > 0
         assert model.source.startswith("https://")
 
@@ -445,11 +446,11 @@ def test_every_model_is_found_by_its_own_name_and_no_other_and_says_where_its_fi
     ],
 )
 def test_a_model_is_known_by_what_its_tool_calls_it(vendor: str, told: str, name: str) -> None:
-    found = devices.known(vendor, told)
+    found = models.known(vendor, told)
     assert found is not None
     assert found.name == name
 
 
 def test_a_model_that_nobody_wrote_down_has_no_rates() -> None:
-    assert devices.known("nvidia", "NVIDIA Z9000") is None
-    assert devices.features("huawei", "NVIDIA H100 80GB HBM3") == {}
+    assert models.known("nvidia", "NVIDIA Z9000") is None
+    assert models.features("huawei", "NVIDIA H100 80GB HBM3") == {}

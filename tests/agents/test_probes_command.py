@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from agents import visible
-from agents.card import Unreadable
+from agents.devices import visible
+from agents.devices.card import Unreadable
+from agents.devices.vendors import Host, command, discover
 from agents.main import main
-from agents.probes import Host, command, discover
 from agents.protocol import DeviceClaim
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agents import rocm
-from agents.card import MIB, Card
-from agents.probes import amd, ascend, cambricon, gaudi, intel, mthreads, tpu
+from agents.devices.card import MIB, Card
+from agents.devices.readers import rocm
+from agents.devices.vendors import amd, ascend, cambricon, gaudi, intel, mthreads, tpu
 
 Parse = Callable[[str], list[Card]]
 # How many devices each recording shows, and of the first: model, memory, used memory, use, watts, degrees.

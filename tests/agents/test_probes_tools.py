@@ -12,14 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import cards, kfd, probes, procfs, tool, visible
-from agents.card import GIB, number, pci_address, ratio, scaled
-from agents.cards import BROKEN_INPUT, CardProbe
-from agents.probes import Host, ascend
+from agents.devices import cards, vendors, visible
+from agents.devices.card import GIB, number, pci_address, ratio, scaled
+from agents.devices.cards import BROKEN_INPUT, CardProbe
+from agents.devices.readers import kfd, tool
+from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.tool import Tool
+from agents.devices.vendors import Host, ascend
 from agents.protocol import DeviceClaim, Link
-from agents.smi import ToolSource
-from agents.tool import Tool
-from agents.vendor import NoAnswer
+from agents.supervisor import procfs
 from tests.agents.tools import CASES, FIXTURES, Bench
 
 CAP_BYTES = 1 << 16
@@ -199,7 +201,7 @@ def test_no_text_breaks_a_parser_in_a_way_that_the_probe_does_not_expect(
 
 def test_every_vendor_declares_how_its_runtime_is_told_of_devices() -> None:
     declared = visible.declared()
-    made = {probe.maker.vendor for probe in probes.discover(Host("test")).values() if isinstance(probe, CardProbe)}
+    made = {probe.maker.vendor for probe in vendors.discover(Host("test")).values() if isinstance(probe, CardProbe)}
     assert made <= declared.keys()
     for vendor, each in declared.items():
         claims = [DeviceClaim(f"{vendor}-{at}", "gpu", vendor, "m", at, 1000, 0) for at in (1, 3)]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import procfs
 from agents.protocol import DeviceClaim, Exit, Phase, Wanted
+from agents.supervisor import procfs
 from tests.agents.conftest import Hands
 from tests.agents.yard import order, stop
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from agents import procfs
+from agents.supervisor import procfs
 
 
 def test_a_process_without_an_environment_is_nameless_until_it_has_one() -> None:

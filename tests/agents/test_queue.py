@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.queue import Queue, Rules, Wish, turn
+from agents.resources.feedback_queue import Queue, Rules, Wish, turn
 
 RULES = Rules(quanta_s=(1.0, 2.0, 4.0), boost_s=10.0)
 STEP_S = 0.25

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from agents import procfs
 from agents.protocol import Phase
-from agents.record import read_whole
+from agents.supervisor import procfs
+from agents.supervisor.record import read_whole
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.yard import Yard, order, stop
 
@@ -128,7 +128,10 @@ def test_a_dead_nursery_is_replaced(hands: Hands, part: Names) -> None:
     running(hands, first, "sleep", "300")
     assert hands.process is not None
     for pid in procfs.descendants(hands.process.pid):
-        if b"agents.nursery" in Path(f"/proc/{pid}/cmdline").read_bytes() and pid != hands.shim_of(first)["pid"]:
+        if (
+            b"agents.supervisor.fork_server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            and pid != hands.shim_of(first)["pid"]
+        ):
             procfs.send(pid, signal.SIGKILL)
     running(hands, second, "sleep", "300")
     assert procfs.marked(first) != []

@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agents import checkpoints, local, watch
 from agents.protocol import Checkpoint, Exit, PartSpec
+from agents.storage import checkpoint_watch, checkpoints
+from agents.tasks import local
 from tests.agents.conftest import Hands
 from tests.agents.test_checkpoints import put
 from tests.agents.test_process import output, ran
@@ -47,8 +48,8 @@ def test_what_no_part_has_used_for_long_goes_and_what_one_uses_stays(tmp_path: P
         Path(each.checkpoint_dir).mkdir(parents=True)
         os.utime(tmp_path / str(each.job), (1, 1))
     (tmp_path / "run").mkdir()
-    watch.begin(str(tmp_path / "run"), used, str(tmp_path / "8"))
-    watch.CheckpointWatch(str(tmp_path / "run")).look()
+    checkpoint_watch.begin(str(tmp_path / "run"), used, str(tmp_path / "8"))
+    checkpoint_watch.CheckpointWatch(str(tmp_path / "run")).look()
     (tmp_path / "run").rename(tmp_path.parent / "run-elsewhere")
     assert local.expire(tmp_path) == ["7"]
     assert not Path(old.checkpoint_dir).exists()
@@ -72,13 +73,13 @@ def test_a_later_attempt_resumes_from_the_newest_that_is_complete_here(tmp_path:
 # -- watching
 
 
-def watched(run: Path, folder: Path, **changes: object) -> watch.CheckpointWatch:
+def watched(run: Path, folder: Path, **changes: object) -> checkpoint_watch.CheckpointWatch:
     run.mkdir(exist_ok=True)
-    watch.begin(str(run), spec(checkpoint_dir=str(folder), **changes))
-    return watch.CheckpointWatch(str(run))
+    checkpoint_watch.begin(str(run), spec(checkpoint_dir=str(folder), **changes))
+    return checkpoint_watch.CheckpointWatch(str(run))
 
 
-def told(seen: watch.CheckpointWatch) -> list[tuple[int, str]]:
+def told(seen: checkpoint_watch.CheckpointWatch) -> list[tuple[int, str]]:
     return [(each.step, os.path.basename(each.path)) for each in seen.checkpoints]
 
 
@@ -116,7 +117,7 @@ def test_a_restarted_agent_goes_on_watching(tmp_path: Path) -> None:
     put(folder, accelerate(1))
     watched(run, folder, attempt_number=2)
     put(folder, accelerate(2))
-    again = watch.CheckpointWatch(str(run))
+    again = checkpoint_watch.CheckpointWatch(str(run))
     assert again.look()
     assert told(again) == [(2, "checkpoint_2")]
 
@@ -127,7 +128,7 @@ def test_other_ranks_and_parts_without_a_folder_are_not_watched(tmp_path: Path) 
     assert not seen.look()
     assert not seen.is_due()
     (tmp_path / "bare").mkdir()
-    assert not watch.CheckpointWatch(str(tmp_path / "bare")).look()
+    assert not checkpoint_watch.CheckpointWatch(str(tmp_path / "bare")).look()
 
 
 # -- with a real agent

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agents.devices.returned import SLACK_BYTES, Returns, is_blind, waits_for
 from agents.protocol import QUARANTINED, DeviceClaim, DeviceSample, Here, Phase, Released
-from agents.returned import SLACK_BYTES, Returns, is_blind, waits_for
 from tests.agents.conftest import Hands
 from tests.agents.yard import order
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import manifest
-from agents.manifest import Entry, Manifest, Unfit
-from agents.peers import Keys, Pace, PeerServer, ticket
-from agents.stock import Full, Stock
+from agents.storage import manifest
+from agents.storage.content_store import Full, Stock
+from agents.storage.manifest import Entry, Manifest, Unfit
+from agents.storage.peers import Keys, Pace, PeerServer, ticket
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 entries = st.lists(
@@ -193,7 +193,7 @@ def test_a_ticket_dies_with_the_key_after_next(monkeypatch: pytest.MonkeyPatch) 
     keys = Keys()
     word = ticket(keys.current, EMPTY)
     assert not keys.rotate()
-    monkeypatch.setattr("agents.peers.KEY_LIFE_S", 0.0)
+    monkeypatch.setattr("agents.storage.peers.KEY_LIFE_S", 0.0)
     assert keys.rotate()
     assert keys.opens(word, EMPTY)
     assert keys.rotate()

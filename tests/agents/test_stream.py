@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.stream import Stream
+from agents.supervisor.stream import Stream
 
 
 def pumped(pieces: list[bytes], sink: Path, cap: int) -> None:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from agents import fetch, manifest
-from agents.fetch import Fetcher, Unfetched
-from agents.peers import Keys, PeerServer, ticket
+from agents.link.server import Server
 from agents.protocol import AskSources, Input, Source, Sources
-from agents.server import Server
-from agents.stock import Stock
+from agents.storage import fetch, manifest
+from agents.storage.content_store import Stock
+from agents.storage.fetch import Fetcher, Unfetched
+from agents.storage.peers import Keys, PeerServer, ticket
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import Side, order

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from agents.protocol import DeviceClaim
-from agents.queue import Rules
-from agents.turns import Turns
+from agents.resources.feedback_queue import Rules
+from agents.resources.turns import Turns
 
 
 def part(name: str, *devices: str, kind: str = "gpu") -> Any:

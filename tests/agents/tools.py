@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agents.cards import CardProbe
-from agents.probes import (
+from agents.devices.cards import CardProbe
+from agents.devices.vendors import (
     Host,
     amd,
     ascend,

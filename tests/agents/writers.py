@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from agents.tree import Leaf, Tree
+from agents.storage.tree import Leaf, Tree
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from agents.adjust import nice_of
+from agents.resources.adjust import nice_of
 from deploy.local.service import ROOT
 from switchyard.client import JobRecord
 from switchyard.problem import ApiProblem

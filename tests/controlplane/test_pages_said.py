@@ -15,10 +15,12 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.translation import override
 
-from agents import ends, verdict, xid
+from agents import ends
+from agents.devices import xid
 from agents.ends import clause
-from agents.machine import Machine
 from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Link, Phase, Released
+from agents.supervisor import verdict
+from agents.telemetry.machine import Machine
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node

@@ -16,15 +16,19 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agents import checkpoints, decode, lean, probes, rocm
-from agents.card import Unreadable
-from agents.cards import BROKEN_INPUT
-from agents.progress import ReportFile
+from agents import decode
+from agents.devices import vendors
+from agents.devices.card import Unreadable
+from agents.devices.cards import BROKEN_INPUT
+from agents.devices.readers import rocm
+from agents.devices.readers.library import NoAnswer
 from agents.protocol import Checkpoint, Here, Phase
-from agents.record import ordered, shim_record
-from agents.stream import Stream
-from agents.unpack import Refused, Unpacking
-from agents.vendor import NoAnswer
+from agents.storage import checkpoints
+from agents.storage.unpack import Refused, Unpacking
+from agents.supervisor import lean
+from agents.supervisor.record import ordered, shim_record
+from agents.supervisor.stream import Stream
+from agents.tasks.progress import ReportFile
 
 plain = (
     st.none()
@@ -141,7 +145,7 @@ def test_what_is_no_archive(content: bytes) -> None:
 
 
 # Whatever the folder scan finds, and the parser that several of them share.
-TOOLS = [import_module(f"agents.probes.{found.name}") for found in iter_modules(probes.__path__)] + [rocm]
+TOOLS = [import_module(f"agents.devices.vendors.{found.name}") for found in iter_modules(vendors.__path__)] + [rocm]
 PARSERS = [
     parse
     for tool in TOOLS

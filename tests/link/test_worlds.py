@@ -18,10 +18,6 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents import core
-from agents.executors.scripted import ScriptedExecutor
-from agents.journal import Journal
-from agents.node import Node
 from agents.protocol import (
     Conditions,
     Desired,
@@ -34,6 +30,10 @@ from agents.protocol import (
     Report,
     Wanted,
 )
+from agents.runtimes.scripted import ScriptedExecutor
+from agents.tasks import diff
+from agents.tasks.journal import Journal
+from agents.tasks.node import Node
 
 DEVICES = ("GPU-0", "GPU-1")
 FAST_DISK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -184,7 +184,7 @@ class World:
         users: dict[str, list[bool]] = {}
         for intent in self.executor.running.values():
             for claim in intent.devices:
-                users.setdefault(claim.uuid, []).append(core.claims_whole(claim))
+                users.setdefault(claim.uuid, []).append(diff.claims_whole(claim))
         assert all(len(found) == 1 or not any(found) for found in users.values()), users
         assert self.executor.stops.keys() <= self.stopped
 

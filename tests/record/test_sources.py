@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from agents.peers import ticket
 from agents.protocol import AskSources, Input, Kept, Output, Phase, Sources
+from agents.storage.peers import ticket
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Fetch
 from controlplane.jobs.models import Job

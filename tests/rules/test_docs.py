@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.probes.simulated import SHAPES
+from agents.devices.vendors.simulated import SHAPES
 from scheduler.core.model.reasons import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,16 +16,17 @@ from typing import Any
 
 import pytest
 
-from agents import procfs, run_as
-from agents.bundle import BundleCache
-from agents.executors import Executor, Sighting
-from agents.executors.container import ContainerExecutor
-from agents.executors.process import Ground, ProcessExecutor
-from agents.journal import Intent
+from agents.isolation import run_as
+from agents.link.server import Server
 from agents.protocol import Exit, Phase, Wanted
-from agents.record import shim_record
-from agents.server import Server
-from agents.warm_parent import WarmParent
+from agents.runtimes import Executor, Sighting
+from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.process import Ground, ProcessExecutor
+from agents.storage.bundle import BundleCache
+from agents.supervisor import procfs
+from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.record import shim_record
+from agents.tasks.journal import Intent
 from tests.agents.yard import order
 
 STANDIN = Path(__file__).with_name("standin.py")

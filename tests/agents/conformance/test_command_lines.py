@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents import engine_probe, engines
-from agents.engine_watch import EngineWatch
-from agents.engines import APPTAINER, DOCKER, PODMAN, Box, Engine
 from agents.protocol import IMAGE, DeviceClaim
+from agents.runtimes import engine_probe, engines
+from agents.runtimes.engine_watch import EngineWatch
+from agents.runtimes.engines import APPTAINER, DOCKER, PODMAN, Box, Engine
 
 EVERYTHING = frozenset({"memory", "cpus", "pids"})
 ENGINES = [

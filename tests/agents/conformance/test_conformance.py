@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agents import adjust, procfs
-from agents.adjust import Setting
-from agents.executors import Unlaunchable
 from agents.protocol import Phase
+from agents.resources import adjust
+from agents.resources.adjust import Setting
+from agents.runtimes import Unlaunchable
+from agents.supervisor import procfs
 from tests.agents.conformance.conftest import Stand, environment_of, mounted, unmount
 from tests.agents.yard import order
 

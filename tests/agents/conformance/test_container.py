@@ -8,9 +8,9 @@ import signal
 
 import pytest
 
-from agents.executors import Unlaunchable, container
-from agents.executors.container import ContainerExecutor
 from agents.protocol import Phase
+from agents.runtimes import Unlaunchable, container
+from agents.runtimes.container import ContainerExecutor
 from tests.agents.conformance.conftest import Stand
 from tests.agents.yard import order
 

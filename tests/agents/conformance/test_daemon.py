@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agents import adjust, procfs
-from agents.adjust import Setting
-from agents.journal import Intent
+from agents.resources import adjust
+from agents.resources.adjust import Setting
+from agents.supervisor import procfs
+from agents.tasks.journal import Intent
 from tests.agents.conformance.conftest import Stand
 
 pytestmark = pytest.mark.parametrize("stand", ["daemon"], indirect=True)

@@ -1,0 +1,323 @@
+"""A probe of one vendor's cards: asks the vendor's tools or library, remembers every card, and says what is wrong.
+
+It is given the sources that a vendor has, best first; the first that is there and answers readably is used until it no
+longer does. A card that is no longer told of is LOST, not dropped; what cannot be read or does not answer becomes a
+sentence, and never an exception.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from agents.devices import models, visible
+from agents.devices.card import WORSE, Card, Condition, Health, Unreadable
+from agents.devices.foreign import foreign_processes
+from agents.devices.readers.library import NoAnswer
+from agents.devices.vendors import Host
+from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
+
+DEADLINE_S = 10.0
+WEDGED_PAUSE_S = 30.0
+UNLISTED = "it is not listed any more"
+Codes = set[tuple[str, str]]
+# Parsers meet what no parser expects: these are what broken input makes of careful code.
+BROKEN_INPUT = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error)
+
+
+class Source(Protocol):
+    """One way to learn of a vendor's cards. A sample of a ``thorough`` one tells every condition that a look tells."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+
+    @property
+    def thorough(self) -> bool:
+        """See above."""
+
+    @property
+    def period_s(self) -> float:
+        """How often a sample is worth what it costs."""
+
+    def present(self, host: Host) -> bool:
+        """Whether it is worth asking on this host; cheap."""
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        """All that it tells of every card. Raises NoAnswer or Unreadable."""
+
+    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+        """What changes from second to second of every card; raises as above."""
+
+    def close(self) -> None:
+        """End what it started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """A vendor as the house writes it, and the kind of its devices. ``links`` tells, by PCI address, the links that the
+    kernel knows of where no source does."""
+
+    vendor: str
+    kind: str
+    links: Callable[[Host], Mapping[str, tuple[Link, ...]]] | None = None
+
+
+class CardProbe:
+    """See :class:`agents.devices.vendors.Probe`. ``source`` is the one that answered last, None before any did."""
+
+    def __init__(self, host: Host, maker: Maker, sources: Sequence[Source], deadline_s: float = DEADLINE_S) -> None:
+        self.host = host
+        self.maker = maker
+        self.sources = sources
+        self.deadline_s = deadline_s
+        self.source: Source | None = None
+        self._devices: dict[str, Device] = {}
+        self._indices: dict[int, str] = {}
+        self._errors: dict[str, DeviceError] = {}
+        self._notes: list[str] = []
+        self._told: dict[str, Codes] = {}
+        self._sampled: dict[str, Codes] | None = None
+        self._news = False
+        self._silent_until: dict[str, float] = {}
+        self._silent_note: dict[str, str] = {}
+
+    @property
+    def prompt(self) -> bool:
+        """Only while there is nobody to ask: then it costs no thread either."""
+        return self.source is None and not any(source.present(self.host) for source in self.sources)
+
+    @property
+    def period_s(self) -> float:
+        return self.source.period_s if self.source is not None else 1.0
+
+    # -- looking
+
+    def discover(self) -> list[Device]:
+        self._notes, self._news = [], False
+        present = [source for source in self.sources if source.present(self.host)]
+        worst: Health = "LOST" if not present else "OK"
+        for source in present:
+            try:
+                cards = self._ask(source, "look")
+            except NoAnswer as error:
+                self._notes.append(str(error))
+                worst = "UNHEALTHY"
+            except BROKEN_INPUT as error:
+                self._notes.append(f"{source.name} cannot be read: {_reason(error)}")
+                worst = "DEGRADED" if worst == "OK" else worst
+            else:
+                self.source = source
+                self._take(cards)
+                return self._listed()
+        self._mark_all(worst, self._notes[0] if self._notes else "nothing on this host tells of it any more")
+        return self._listed()
+
+    def _ask(self, source: Source, question: str) -> list[Card]:
+        """The source's answer. One that was silent is left alone for a while, with the same complaint."""
+        if time.monotonic() < self._silent_until.get(source.name, 0.0):
+            raise NoAnswer(self._silent_note[source.name])
+        try:
+            ask = source.look if question == "look" else source.sample
+            return ask(self.host, self.deadline_s)
+        except NoAnswer as error:
+            self._silent_until[source.name] = time.monotonic() + WEDGED_PAUSE_S
+            self._silent_note[source.name] = str(error)
+            raise
+
+    def _listed(self) -> list[Device]:
+        return sorted(self._devices.values(), key=lambda device: (device.index, device.uuid))
+
+    def _take(self, cards: list[Card]) -> None:
+        named = self._identify(cards)
+        self._errors, self._told, self._sampled = {}, {}, None
+        seen = self.maker.links(self.host) if self.maker.links is not None else {}
+        names = {name: uuid for uuid, card in named.items() for name in (f"#{card.index}", card.pci) if name}
+        for uuid, card in named.items():
+            if card.model or uuid not in self._devices:
+                told = card.links or seen.get(card.pci or "", ())
+                links = [msgspec.structs.replace(link, peer=names.get(link.peer, link.peer)) for link in told]
+                self._devices[uuid] = self._device(uuid, card, links)
+            conditions = self._conditions(uuid, card)
+            self._told[uuid] = _codes(conditions)
+            if conditions:
+                reason = "; ".join(condition.sentence for condition in conditions)
+                self._mark(uuid, _worst(conditions).health, reason, conditions)
+        self._indices = {card.index: uuid for uuid, card in named.items()}
+        for uuid in self._devices.keys() - named.keys():
+            self._mark(uuid, "LOST", UNLISTED)
+            self._errors[uuid] = DeviceError(uuid=uuid, code="DEVICE_LOST", detail=UNLISTED)
+
+    def _identify(self, cards: list[Card]) -> dict[str, Card]:
+        """Cards by uuid; one whose uuid is not told, or told of another too, gets one from its place on the host."""
+        count = Counter(card.uuid for card in cards if card.uuid)
+        for uuid, times in sorted(count.items()):
+            if times > 1:
+                self._notes.append(f"{times} cards of {self.maker.vendor} tell the same uuid {uuid}; place tells them")
+        named: dict[str, Card] = {}
+        for card in cards:
+            if card.uuid and count[card.uuid] == 1:
+                uuid = card.uuid
+            elif not card.model and card.index in self._indices:
+                uuid = self._indices[card.index]
+            elif not card.model and card.conditions:
+                # It was broken before anybody saw which card it is.
+                sentences = "; ".join(condition.sentence for condition in card.conditions)
+                self._notes.append(f"card {card.index} of {self.maker.vendor} cannot be used: {sentences}")
+                continue
+            else:
+                place = (card.pci or str(card.index)).replace(":", "-")
+                uuid = f"{self.maker.vendor}-{self.host.machine}-{place}"
+            while uuid in named:
+                uuid = f"{uuid}-{card.index}"
+            named[uuid] = card
+        return named
+
+    def _device(self, uuid: str, card: Card, links: list[Link]) -> Device:
+        visible.name_device(uuid, card.visible_as)
+        vendor = card.vendor or self.maker.vendor
+        known = models.known(vendor, card.model)
+        memory = card.memory_bytes
+        if memory is None:
+            memory = known.memory_bytes if known else 0
+        return Device(
+            uuid=uuid,
+            kind=card.kind or self.maker.kind,
+            vendor=vendor,
+            model=card.model or "unknown",
+            index=card.index,
+            memory_bytes=memory,
+            numa=card.numa if card.numa is not None else self.host.numa(card.pci),
+            pci=card.pci,
+            simulated=card.simulated,
+            features=card.features or (dict(known.features) if known else {}),
+            attributes=dict(card.attributes),
+            links=links,
+            division=card.division,
+        )
+
+    # -- judging
+
+    def _conditions(self, uuid: str, card: Card) -> tuple[Condition, ...]:
+        """What is wrong with a card; what stops work is noted as a fault too."""
+        conditions = card.conditions + foreign_processes(card.processes)
+        if conditions and WORSE[(worst := _worst(conditions)).health] >= WORSE["UNHEALTHY"]:
+            self._errors[uuid] = DeviceError(uuid=uuid, code=worst.code, detail=worst.sentence)
+        return conditions
+
+    def _mark_all(self, health: Health, reason: str) -> None:
+        if health != "OK":
+            for uuid in self._devices:
+                self._mark(uuid, health, reason)
+
+    def _mark(self, uuid: str, health: Health, reason: str, conditions: tuple[Condition, ...] = ()) -> None:
+        device = self._devices[uuid]
+        attributes = {name: value for name, value in device.attributes.items() if name != "conditions"}
+        if conditions:
+            attributes["conditions"] = ",".join(sorted({condition.code for condition in conditions}))
+        self._devices[uuid] = msgspec.structs.replace(
+            device, health=health, health_reason=reason[:300], attributes=attributes
+        )
+
+    # -- sampling
+
+    def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
+        self._news = False
+        if self.source is None or not self._devices:
+            return []
+        try:
+            cards = self._ask(self.source, "sample")
+            named = self._identify_again(cards)
+        except NoAnswer as error:
+            self._complain(str(error))
+            return []
+        except BROKEN_INPUT as error:
+            self._complain(f"{self.source.name} cannot be read: {_reason(error)}")
+            return []
+        self._errors, self._notes = {}, []
+        codes = {uuid: _codes(self._conditions(uuid, card)) for uuid, card in named.items()}
+        for uuid in self._devices.keys() - named.keys():
+            self._errors[uuid] = DeviceError(uuid=uuid, code="DEVICE_LOST", detail=UNLISTED)
+            codes[uuid] = {("DEVICE_LOST", "LOST")}
+        divided = any(card.division not in (None, self._devices[uuid].division) for uuid, card in named.items())
+        self._news = self._news or divided or self._is_news(codes)
+        self._sampled = codes
+        lost = {error.uuid for error in self._errors.values() if ("GPU_IS_LOST", "LOST") in codes[error.uuid]}
+        return [_sample(uuid, card) for uuid, card in named.items() if uuid not in lost]
+
+    def _is_news(self, codes: dict[str, Codes]) -> bool:
+        """Whether a device's health follows anew. A sample may tell less than the look before it, but never more."""
+        assert self.source is not None, "a sample has a source"
+        for uuid, now in codes.items():
+            told = self._told.get(uuid, set())
+            if self._devices[uuid].health == "LOST":
+                now = now - {("DEVICE_LOST", "LOST")}
+            if not now <= told or (self.source.thorough and now != told):
+                return True
+            if self._sampled is not None and codes[uuid] != self._sampled.get(uuid, set()):
+                return True
+        return False
+
+    def _identify_again(self, cards: list[Card]) -> dict[str, Card]:
+        """As the last look named them: a sample may tell only the number of a card."""
+        by_uuid = {card.uuid: card for card in cards if card.uuid in self._devices}
+        if len(by_uuid) == len(cards):
+            return by_uuid
+        found = {}
+        for card in cards:
+            uuid = card.uuid if card.uuid in self._devices else self._indices.get(card.index)
+            if uuid is None or uuid not in self._devices:
+                self._news = True  # a card that no look has seen
+                continue
+            found[uuid] = card
+        return found
+
+    def _complain(self, note: str) -> None:
+        self._news = self._notes != [note]
+        self._notes = [note]
+
+    # -- telling
+
+    def errors(self) -> list[DeviceError]:
+        return [self._errors[uuid] for uuid in sorted(self._errors)]
+
+    def notes(self) -> list[str]:
+        return list(self._notes)
+
+    def news(self) -> bool:
+        return self._news
+
+    def close(self) -> None:
+        for source in self.sources:
+            source.close()
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, Unreadable) else f"its answer is broken ({type(error).__name__})"
+
+
+def _codes(conditions: tuple[Condition, ...]) -> Codes:
+    return {(condition.code, condition.health) for condition in conditions}
+
+
+def _worst(conditions: tuple[Condition, ...]) -> Condition:
+    return max(conditions, key=lambda condition: WORSE[condition.health])
+
+
+def _sample(uuid: str, card: Card) -> DeviceSample:
+    return DeviceSample(
+        uuid=uuid,
+        age_s=0.0,
+        utilisation=card.utilisation,
+        memory_used_bytes=card.memory_used_bytes,
+        power_w=card.power_w,
+        temperature_c=card.temperature_c,
+        clock_hz=card.clock_hz,
+        throttled=card.throttled,
+    )

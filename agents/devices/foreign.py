@@ -1,0 +1,53 @@
+"""Processes that use a device and that no stage started: seen, told, and never touched."""
+
+from __future__ import annotations
+
+import pwd
+
+from agents.devices.card import Condition, Process
+from agents.supervisor import procfs
+
+_MOST_NAMED = 3
+
+
+def foreign_processes(processes: tuple[Process, ...] | None) -> tuple[Condition, ...]:
+    """The condition that names them; empty where all belong to parts, and where nobody tells the processes."""
+    if not processes:
+        return ()
+    foreign = [pid for pid in sorted({process.pid for process in processes}) if is_foreign(pid)]
+    if not foreign:
+        return ()
+    named = ", ".join(_named(pid) for pid in foreign[:_MOST_NAMED])
+    more = f" and {len(foreign) - _MOST_NAMED} more" if len(foreign) > _MOST_NAMED else ""
+    return (Condition("FOREIGN_PROCESS", "DEGRADED", f"used by what no stage started: {named}{more}"),)
+
+
+def is_foreign(pid: int) -> bool:
+    """Whether a process that lives on this host belongs to no part of any agent.
+
+    Parts carry a mark in their environment, which their children may drop: a marked ancestor counts. What this user may
+    not read was not started by this agent. A pid that is not here (of another pid namespace) is nobody's.
+    """
+    if procfs.start_time(pid) is None:
+        return False
+    seen: set[int] = set()
+    while pid > 1 and pid not in seen:
+        seen.add(pid)
+        if procfs.carries_mark(pid):
+            return False
+        pid = procfs.parent(pid) or 0
+    return True
+
+
+def _named(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            fields = dict(line.rstrip("\n").partition(":")[::2] for line in file)
+    except OSError:
+        return f"pid {pid}"
+    uid = int(fields.get("Uid", "0").split()[0])
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    return f"{fields.get('Name', '?').strip()} (pid {pid}, {user})"

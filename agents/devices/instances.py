@@ -1,0 +1,69 @@
+"""The MIG instances that this agent made for stages, and the making of more.
+
+An instance stays when its stage has ended, so that the next one that asks for the same need not wait for the driver; it
+is removed when its slots are needed for something else. Instances that somebody else made are never touched. What this
+agent made survives its restart in a file; no instance survives a reboot of the host.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+
+from agents.devices.readers.library import NoAnswer, VendorProcess
+from agents.ends import clause
+from agents.protocol import Clause, DeviceClaim, PartSpec
+from agents.runtimes import Unlaunchable
+from agents.supervisor.record import read_whole, write_whole
+
+# Making one takes a driver a second or two; a wedged one must not hold a start for ever.
+DEADLINE_S = 30.0
+MODULE, LIBRARY = "agents.devices.readers.nvml_instances", "NVIDIA's management library"
+
+
+class Instances:
+    """``lock`` is held while an instance is made: whoever looks at the cards meanwhile would take it for another's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.lock = threading.Lock()
+        self.own = frozenset(str(uuid) for uuid in (read_whole(self.path) or {}).get("own", ()))
+        self._reader = VendorProcess(MODULE, LIBRARY)
+
+    def given(self, spec: PartSpec) -> PartSpec:
+        """The spec with an instance for every claim that needs one. May block for seconds. Raises Unlaunchable."""
+        if not any(is_missing(claim) for claim in spec.devices):
+            return spec
+        return msgspec.structs.replace(spec, devices=[self._made(claim) for claim in spec.devices])
+
+    def _made(self, claim: DeviceClaim) -> DeviceClaim:
+        if not is_missing(claim):
+            return claim
+        assert claim.partition is not None, "it is missing"
+        wanted = claim.partition
+        question = " ".join(["make", claim.uuid, wanted.profile, str(wanted.start), *sorted(self.own)])
+        with self.lock:
+            try:
+                told = self._reader.ask(question, DEADLINE_S)
+            except NoAnswer as error:
+                raise Unlaunchable(_undivided(claim, str(error))) from error
+            self.own = self.own.difference(told["gone"]).union([told["uuid"]] if "uuid" in told else [])
+            write_whole(self.path, {"own": sorted(self.own)}, sync=True)
+        if "error" in told:
+            raise Unlaunchable(_undivided(claim, told["error"]))
+        partition = msgspec.structs.replace(wanted, uuid=told["uuid"], size=told["size"])
+        return msgspec.structs.replace(claim, partition=partition)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def is_missing(claim: DeviceClaim) -> bool:
+    """Whether a claim is on a partition that has still to be made; a simulated one needs no making."""
+    return claim.partition is not None and not claim.partition.uuid and not claim.simulated
+
+
+def _undivided(claim: DeviceClaim, error: str) -> Clause:
+    return clause("NotDivided", kind=claim.kind, index=claim.index, error=error)

@@ -1,0 +1,81 @@
+"""How much memory of its devices a part held at most, by kind of device, as far as that can be told.
+
+A device tells how much of its memory is in use, not by whom: what others use too (another part, a process that no stage
+started) is left out, and so are a partition, whose card tells its own sum, and a simulated device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agents.protocol import DeviceClaim, DeviceSample
+from agents.supervisor.record import read_whole, write_whole
+
+# A peak is written down again when it has grown by this part.
+GROWN = 1.02
+
+
+@dataclass
+class _Account:
+    file: str
+    since: float
+    peaks: dict[str, int] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
+
+
+class DeviceMemory:
+    """Keeps the largest samples of each part of one node. Not thread-safe: one loop calls it."""
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, _Account] = {}
+
+    def note(
+        self,
+        samples: Iterable[DeviceSample],
+        foreign: Collection[str],
+        parts: Mapping[str, tuple[str, list[DeviceClaim]]],
+        now: float,
+    ) -> None:
+        """Take in what was measured. ``parts`` maps each live part to its run folder and its claims; ``foreign`` are
+        the devices that processes use which no stage started."""
+        used = {one.uuid: (one.memory_used_bytes, now - one.age_s) for one in samples}
+        holders = Counter(claim.uuid for _, claims in parts.values() for claim in claims)
+        for part, (folder, claims) in parts.items():
+            account = self._account(part, folder, now)
+            for claim in claims:
+                held, at = used.get(claim.uuid, (None, 0.0))
+                alone = holders[claim.uuid] == 1 and claim.uuid not in foreign
+                counts = claim.kind != "cpu" and claim.partition is None and not claim.simulated
+                # What was measured before the part was first seen may be of whoever held the device before.
+                if held is not None and alone and counts and at >= account.since:
+                    account.peaks[claim.kind] = max(account.peaks.get(claim.kind, 0), held)
+            if any(peak > GROWN * account.saved.get(kind, 0) for kind, peak in account.peaks.items()):
+                self._save(account)
+
+    def _account(self, part: str, folder: str, now: float) -> _Account:
+        """The part's account; after a restart of the agent it goes on from what was saved."""
+        if part not in self._accounts:
+            account = _Account(f"{folder}/device-memory.json", now)
+            account.saved = {str(kind): int(peak) for kind, peak in (read_whole(account.file) or {}).items()}
+            account.peaks = dict(account.saved)
+            self._accounts[part] = account
+        return self._accounts[part]
+
+    def _save(self, account: _Account) -> None:
+        account.saved = dict(account.peaks)
+        try:
+            write_whole(account.file, account.saved)
+        except OSError:
+            return  # the part has gone, or the disk is full: the account in memory goes on
+
+    def peaks(self, part: str) -> dict[str, int]:
+        """The most that one device of each kind held; a kind of which nothing was told is absent."""
+        account = self._accounts.get(part)
+        return dict(account.peaks) if account is not None else {}
+
+    def forget(self, live: Iterable[str]) -> None:
+        """Drop the accounts of parts that are no more."""
+        kept = set(live)
+        self._accounts = {part: account for part, account in self._accounts.items() if part in kept}

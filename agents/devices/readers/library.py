@@ -1,0 +1,93 @@
+"""A vendor's library behind a pipe, in a process of its own and with a deadline: a wedged driver blocks nobody here.
+
+The reader's module has ``answer(question) -> dict``. Question and answer are JSON, a line each. A reader that does not
+answer in time is killed and started anew with the next question; one that a driver holds in the kernel is left to die.
+"""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from agents.decode import parse
+
+_MOST_BYTES: Final = 16 << 20
+
+_PROGRAM = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from importlib import import_module
+answer = import_module(sys.argv[2]).answer
+for line in sys.stdin:
+    print(json.dumps(answer(line.strip())), flush=True)
+"""
+
+
+class NoAnswer(Exception):
+    """The reader did not answer in time, or ended; the text is a sentence."""
+
+
+class VendorProcess:
+    """One reader, started with the first question. Used by one thread at a time."""
+
+    def __init__(self, module: str, library: str) -> None:
+        self.module = module
+        self.library = library
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        root = str(Path(__file__).resolve().parents[3])
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, root, self.module],
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            start_new_session=True,
+        )
+
+    def ask(self, question: str, deadline_s: float) -> dict[str, Any]:
+        """The reader's answer. Raises NoAnswer; never blocks longer than the deadline."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = self._start()
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        until = time.monotonic() + deadline_s
+        received = b""
+        try:
+            process.stdin.write(question.encode() + b"\n")
+            while not received.endswith(b"\n"):
+                left = until - time.monotonic()
+                if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                    raise NoAnswer(f"{self.library} did not answer within {deadline_s:g} s; is its driver wedged?")
+                piece = process.stdout.read(65536)
+                if not piece:
+                    raise NoAnswer(f"the process that asks {self.library} ended with {process.wait(1)}")
+                received += piece
+                if len(received) > _MOST_BYTES:
+                    raise NoAnswer(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
+            answer = parse(received)
+        except (NoAnswer, OSError, ValueError, subprocess.TimeoutExpired) as error:
+            self.close()
+            raise error if isinstance(error, NoAnswer) else NoAnswer(f"{self.library}: {error}") from error
+        return dict(answer)
+
+    def close(self) -> None:
+        """End the reader, without waiting for one that the kernel does not let go."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return

@@ -1,0 +1,117 @@
+"""Makes MIG instances through ``pynvml``, and removes them. Only a reader's process does: any call may hang for ever.
+
+Reference: NVIDIA, "NVML API reference guide", multi instance GPU management. All of it is for root.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+from typing import Any
+
+from agents.devices.readers import nvml
+
+_MOST_PLACEMENTS = 32
+
+
+class Refused(Exception):
+    """What was asked cannot be; the text is a clause that says why."""
+
+
+def answer(question: str) -> dict[str, Any]:
+    """``make CARD PROFILE START [UUID ...]`` -> ``uuid`` and ``size`` of an instance of this profile that begins there.
+
+    The UUIDs are of instances that may be removed where they are in the way; ``gone`` are those that were. ``error``
+    says in a clause why there is none.
+    """
+    gone: list[str] = []
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        word, card, profile, start, *own = question.split()
+        if word != "make":
+            raise Refused(f"{word!r} is no question")
+        handle = pynvml.nvmlDeviceGetHandleByUUID(card)
+        return {**_make(pynvml, handle, profile, int(start), set(own), gone), "gone": gone}
+    except ImportError:
+        return {"error": "pynvml is not installed", "gone": gone}
+    except Refused as error:
+        return {"error": str(error), "gone": gone}
+    except pynvml.NVMLError as error:
+        return {"error": f"NVIDIA's driver answers: {error}", "gone": gone}
+
+
+def _make(pynvml: Any, handle: Any, profile: str, start: int, own: set[str], gone: list[str]) -> dict[str, Any]:
+    facts = _profile(pynvml, handle, profile)
+    place = _place(pynvml, handle, facts.id, start)
+    if place is None:
+        raise Refused(f"no {profile} can begin at slot {start}")
+    # What is in the way is looked for anew after each removal: handles may not outlive it.
+    while (part := _in_the_way(pynvml, handle, place)) is not None:
+        uuid = pynvml.nvmlDeviceGetUUID(part)
+        if uuid not in own:
+            raise Refused(f"{uuid} is in the way, which this agent did not make")
+        there = nvml.placement(pynvml, handle, part)
+        if there.start == place.start and nvml.profile_of(pynvml, part) == profile:
+            return {"uuid": uuid, "size": int(there.size)}
+        _remove(pynvml, handle, part)
+        gone.append(uuid)
+    made = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(handle, facts.id, ctypes.byref(place))
+    try:
+        _fill(pynvml, made, facts.sliceCount)
+    except (Refused, pynvml.NVMLError):
+        pynvml.nvmlGpuInstanceDestroy(made)
+        raise
+    number = pynvml.nvmlGpuInstanceGetInfo(made).id
+    for part in nvml.instances(pynvml, handle):
+        if pynvml.nvmlDeviceGetGpuInstanceId(part) == number:
+            return {"uuid": pynvml.nvmlDeviceGetUUID(part), "size": int(place.size)}
+    raise Refused("the driver does not list what it made")
+
+
+def _in_the_way(pynvml: Any, handle: Any, place: Any) -> Any:
+    """An instance that covers a slot of this place."""
+    for part in nvml.instances(pynvml, handle):
+        there = nvml.placement(pynvml, handle, part)
+        if there is None:
+            raise Refused("where its instances lie is told to root only")
+        if there.start < place.start + place.size and place.start < there.start + there.size:
+            return part
+    return None
+
+
+def _profile(pynvml: Any, handle: Any, name: str) -> Any:
+    for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        ask = partial(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number)
+        found = nvml.optional(pynvml, ask)
+        if found is not None and found.name.removeprefix("MIG ") == name:
+            return found
+    raise Refused(f"the driver offers no profile {name} for this card")
+
+
+def _place(pynvml: Any, handle: Any, profile: int, start: int) -> Any:
+    """Where an instance of this profile that begins at a slot ends; None where it cannot begin there."""
+    places = (pynvml.c_nvmlGpuInstancePlacement_t * _MOST_PLACEMENTS)()
+    count = ctypes.c_uint(_MOST_PLACEMENTS)
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(handle, profile, places, ctypes.byref(count))
+    return next((places[i] for i in range(count.value) if places[i].start == start), None)
+
+
+def _fill(pynvml: Any, instance: Any, slices: int) -> None:
+    """Give all of an instance's compute to one compute instance: only then can a process use it."""
+    for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+        ask = partial(pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, number, shared)
+        found = nvml.optional(pynvml, ask)
+        if found is not None and found.sliceCount == slices:
+            pynvml.nvmlGpuInstanceCreateComputeInstance(instance, found.id)
+            return
+    raise Refused("the driver offers no compute profile for all of it")
+
+
+def _remove(pynvml: Any, handle: Any, part: Any) -> None:
+    instance = pynvml.nvmlDeviceGetGpuInstanceById(handle, pynvml.nvmlDeviceGetGpuInstanceId(part))
+    compute = pynvml.nvmlGpuInstanceGetComputeInstanceById(instance, pynvml.nvmlDeviceGetComputeInstanceId(part))
+    pynvml.nvmlComputeInstanceDestroy(compute)
+    pynvml.nvmlGpuInstanceDestroy(instance)

@@ -1,0 +1,98 @@
+"""Runs a vendor's command with a deadline and a cap on what it may print: whatever it does, the agent goes on."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agents.devices.readers.library import NoAnswer
+
+CAP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A command by name; ``folders`` are where its vendor installs it when it is not on the PATH.
+
+    Without ``cwd`` it begins where the agent does.
+    """
+
+    name: str
+    folders: tuple[str, ...] = ()
+    cwd: str | None = "/"
+
+    def path(self, root: Path = Path("/")) -> str | None:
+        """Where the command is, or None."""
+        found = shutil.which(self.name)
+        if found is not None:
+            return found
+        return shutil.which(self.name, path=os.pathsep.join(str(root / folder.lstrip("/")) for folder in self.folders))
+
+    def ask(self, arguments: tuple[str, ...], deadline_s: float, root: Path = Path("/")) -> str:
+        """What the command prints. Raises NoAnswer, with a sentence, when it is silent, endless, late or absent."""
+        path = self.path(root)
+        if path is None:
+            raise NoAnswer(f"{self.name} is not installed")
+        shown = " ".join((self.name, *arguments))
+        try:
+            process = subprocess.Popen(
+                [path, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "LC_ALL": "C", "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+                cwd=self.cwd,
+            )
+        except OSError as error:
+            raise NoAnswer(f"{self.name} could not be started: {error.strerror}") from error
+        patience_s = 0.0
+        try:
+            printed = _read(process, shown, time.monotonic() + deadline_s, deadline_s)
+            patience_s = 0.5
+        finally:
+            code = _end(process, patience_s)
+        if not printed.strip():
+            raise NoAnswer(f"`{shown}` printed nothing and ended with {code}")
+        return printed.decode(errors="replace")
+
+
+def _read(process: subprocess.Popen[bytes], shown: str, until: float, deadline_s: float) -> bytes:
+    assert process.stdout is not None
+    pipe = process.stdout.fileno()
+    printed = bytearray()
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            raise NoAnswer(f"`{shown}` did not answer within {deadline_s:g} s; is the driver wedged?")
+        piece = os.read(pipe, 1 << 16)
+        if not piece:
+            return bytes(printed)
+        printed += piece
+        if len(printed) > CAP_BYTES:
+            raise NoAnswer(f"`{shown}` printed more than {CAP_BYTES >> 20} MiB; it was stopped")
+
+
+def _end(process: subprocess.Popen[bytes], patience_s: float) -> str:
+    """How the command ended; one that still runs is killed with all that it started, and not waited for long."""
+    assert process.stdout is not None
+    try:
+        code = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except OSError:
+            pass
+        try:
+            code = process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return "nothing: the kernel does not let go of it"
+    finally:
+        process.stdout.close()
+    return f"code {code}" if code >= 0 else signal.Signals(-code).name

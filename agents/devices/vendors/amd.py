@@ -1,0 +1,227 @@
+"""Finds AMD GPUs: asks ``amd-smi`` for JSON, else ``rocm-smi``, else reads what the kernel's driver shows in sysfs.
+
+Formats: ROCm/amdsmi, amdsmi_cli/README.md; ROCm/rocm_smi_lib, python_smi_tools; Linux, Documentation/gpu/amdgpu.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agents.devices.card import MIB, Card, Unreadable, narrow_link, number, pci_address, positive, ratio, scaled
+from agents.devices.cards import CardProbe, Maker
+from agents.devices.readers import kfd, rocm
+from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.table import whole
+from agents.devices.readers.tool import Tool
+from agents.devices.vendors import Host
+from agents.devices.visible import Visible
+
+VENDOR = "amd"
+# Variables: ROCm documentation, "GPU isolation techniques"; uuids and numbers may stand side by side. HIP counts within
+# what ROCR leaves; unless it is told so, it reads CUDA's variable, which is empty here.
+VISIBLE = Visible(("ROCR_VISIBLE_DEVICES",), by="uuid", uuid_prefix="GPU-", none="", within=("HIP_VISIBLE_DEVICES",))
+_ROCM = ("/opt/rocm/bin",)
+_STATIC = ("static", "--asic", "--bus", "--vram", "--driver", "--numa", "--json")
+_METRIC = ("metric", "--usage", "--mem-usage", "--power", "--temperature", "--clock", "--pcie", "--ecc", "--json")
+_ROCM_SMI = (
+    *("--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram", "--showuse", "--showpower"),
+    *("--showtemp", "--showclocks", "--showdriverversion", "--showtoponuma", "--json"),
+)
+
+
+def read_static(text: str) -> list[Card]:
+    """What ``amd-smi static`` tells, as JSON or in its form for people."""
+    entries = _entries(text) if re.search(r"^\s*[\[{]", text, re.MULTILINE) else _sections(text)
+    return [_static_card(entry) for entry in entries]
+
+
+def read_metric(text: str) -> list[Card]:
+    """What ``amd-smi metric --json`` tells."""
+    return [_metric_card(entry) for entry in _entries(text)]
+
+
+def join(answers: list[str]) -> list[Card]:
+    """Static facts with what was measured, by the tool's own number."""
+    measured = {card.index: card for card in read_metric(answers[1])}
+    cards = []
+    for card in read_static(answers[0]):
+        now = measured.get(card.index)
+        cards.append(card if now is None else _merge(card, now))
+    return cards
+
+
+def _merge(card: Card, now: Card) -> Card:
+    # Graphics cards narrow an idle link to save power; accelerators of the Instinct line never do.
+    widths = (positive(now.attributes.get("pcie_width")), positive(card.attributes.get("pcie_width_max")))
+    steady = "instinct" in card.model.lower() or re.search(r"\bMI\d", card.model)
+    narrow = narrow_link(int(widths[0]), int(widths[1])) if steady and widths[0] and widths[1] else ()
+    return replace(
+        card,
+        memory_bytes=card.memory_bytes or now.memory_bytes,
+        memory_used_bytes=now.memory_used_bytes,
+        utilisation=now.utilisation,
+        power_w=now.power_w,
+        temperature_c=now.temperature_c,
+        clock_hz=now.clock_hz,
+        conditions=card.conditions + narrow,
+        attributes={**card.attributes, **now.attributes},
+    )
+
+
+def _entries(text: str) -> list[dict[str, Any]]:
+    """The list of GPUs, which newer tools wrap into ``{"gpu_data": [...]}``."""
+    content = rocm.after_warnings(text)
+    if isinstance(content, dict):
+        content = content.get("gpu_data")
+    if not isinstance(content, list):
+        raise Unreadable("its JSON is no list of GPUs")
+    entries = [entry for entry in content if isinstance(entry, dict) and positive(entry.get("gpu")) is not None]
+    if not entries:
+        raise Unreadable("its JSON names no GPU")
+    return entries
+
+
+def _sections(text: str) -> list[dict[str, Any]]:
+    """The GPUs of the form for people: ``GPU: 0`` and, below it, indented names and values."""
+    entries: list[dict[str, Any]] = []
+    open_sections: list[tuple[int, dict[str, Any]]] = []
+    for line in whole(text).splitlines():
+        name, colon, value = line.strip().partition(":")
+        depth = len(line) - len(line.lstrip())
+        if not colon:
+            continue
+        if depth == 0:
+            entry: dict[str, Any] = {"gpu": value.strip()}
+            if name == "GPU":
+                entries.append(entry)
+            open_sections = [(0, entry)]
+            continue
+        while open_sections and open_sections[-1][0] >= depth:
+            open_sections.pop()
+        if not open_sections:
+            continue
+        within = open_sections[-1][1]
+        if value.strip():
+            within.setdefault(name.lower(), value.strip())
+        else:
+            inner: dict[str, Any] = {}
+            within.setdefault(name.lower(), inner)
+            open_sections.append((depth, inner))
+    if not entries:
+        raise Unreadable("its answer names no GPU")
+    return entries
+
+
+def _at(entry: Any, *path: str) -> Any:
+    """The value at a path; of a quantity its number, in the unit that it names or that is usual there."""
+    for step in path:
+        entry = entry.get(step) if isinstance(entry, dict) else None
+    return entry.get("value") if isinstance(entry, dict) else entry
+
+
+def _known(value: Any) -> str:
+    word = str(value or "").strip()
+    return "" if word.upper() in ("", "N/A", "NONE") else word
+
+
+def _static_card(entry: dict[str, Any]) -> Card:
+    serial = re.fullmatch(r"0x([0-9a-f]{1,16})", _known(_at(entry, "asic", "asic_serial")), re.IGNORECASE)
+    numa = positive(_at(entry, "numa", "node"))
+    attributes = {
+        "driver": _known(_at(entry, "driver", "version")),
+        "arch": _known(_at(entry, "asic", "target_graphics_version")),
+        "pcie_width_max": _known(_at(entry, "bus", "max_pcie_width")),
+        "partition": _known(_at(entry, "partition", "compute_partition")),
+    }
+    return Card(
+        index=int(positive(entry["gpu"]) or 0),
+        model=_known(_at(entry, "asic", "market_name")),
+        uuid=f"GPU-{int(serial[1], 16):016x}" if serial and int(serial[1], 16) else "",
+        pci=pci_address(_at(entry, "bus", "bdf")),
+        numa=int(numa) if numa is not None else None,
+        memory_bytes=scaled(_at(entry, "vram", "size"), MIB),
+        attributes={name: value for name, value in attributes.items() if value},
+    )
+
+
+def _metric_card(entry: dict[str, Any]) -> Card:
+    clock = positive(_at(entry, "clock", "gfx_0", "clk"))
+    width = _known(_at(entry, "pcie", "width"))
+    heat = (number(_known(_at(entry, "temperature", name))) for name in ("hotspot", "edge"))
+    return Card(
+        index=int(positive(entry["gpu"]) or 0),
+        memory_bytes=scaled(_at(entry, "mem_usage", "total_vram"), MIB),
+        memory_used_bytes=scaled(_at(entry, "mem_usage", "used_vram"), MIB),
+        utilisation=ratio(_at(entry, "usage", "gfx_activity")),
+        power_w=positive(_at(entry, "power", "socket_power")),
+        temperature_c=next((degrees for degrees in heat if degrees is not None), None),
+        clock_hz=clock * 1e6 if clock is not None else None,
+        attributes={"pcie_width": width} if width else {},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sysfs:
+    """What the kernel's driver amdgpu shows below ``/sys/class/drm``; costs a few file reads and needs no tool."""
+
+    name: str = "the kernel's amdgpu driver"
+    thorough: bool = True
+    period_s: float = 1.0
+
+    def present(self, host: Host) -> bool:
+        return any(self._folders(host))
+
+    @staticmethod
+    def _folders(host: Host) -> list[Path]:
+        cards = (host.root / "sys/class/drm").glob("card[0-9]*")
+        found = [card / "device" for card in cards if card.name[4:].isdigit()]
+        return sorted(
+            (folder for folder in found if (folder / "mem_info_vram_total").exists()), key=lambda path: path.resolve()
+        )
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        return [_sysfs_card(host, index, folder) for index, folder in enumerate(self._folders(host))]
+
+    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+        return self.look(host, deadline_s)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
+    sensors = next(iter(sorted(folder.glob("hwmon/hwmon*"))), folder)
+
+    def text(name: str) -> str:
+        return host.text(folder / name)
+
+    def sensor(name: str) -> float | None:
+        return positive(host.text(sensors / name))
+
+    power, heat = sensor("power1_average") or sensor("power1_input"), sensor("temp1_input")
+    unique = text("unique_id")
+    numa = text("numa_node")
+    return Card(
+        index=index,
+        model=text("product_name") or f"AMD GPU {text('device')}".strip(),
+        uuid=f"GPU-{unique.lower():0>16}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", unique) else "",
+        pci=pci_address(folder.resolve().name),
+        numa=int(numa) if numa.isdigit() else None,
+        memory_bytes=scaled(text("mem_info_vram_total"), 1),
+        memory_used_bytes=scaled(text("mem_info_vram_used"), 1),
+        utilisation=ratio(text("gpu_busy_percent")),
+        power_w=power / 1e6 if power is not None else None,
+        temperature_c=heat / 1000 if heat is not None else None,
+        clock_hz=sensor("freq1_input"),
+    )
+
+
+def probe(host: Host) -> CardProbe:
+    amd_smi = ToolSource(
+        Tool("amd-smi", _ROCM), (_STATIC, _METRIC), join, (_METRIC,), lambda answers: read_metric(answers[0])
+    )
+    rocm_smi = ToolSource(Tool("rocm-smi", _ROCM), (_ROCM_SMI,), lambda answers: rocm.cards(answers[0]))
+    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (amd_smi, rocm_smi, Sysfs()))

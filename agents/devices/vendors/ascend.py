@@ -1,0 +1,155 @@
+"""Finds Huawei Ascend NPUs through ``npu-smi info``, whose columns differ between chips and releases.
+
+Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime
+knows a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that
+its operator divided tells its vNPUs, each with the template that it was made from.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+
+from agents.devices.card import (
+    MIB,
+    Card,
+    Condition,
+    Health,
+    Process,
+    Unreadable,
+    number,
+    pci_address,
+    positive,
+    ratio,
+    scaled,
+)
+from agents.devices.cards import CardProbe, Maker
+from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.table import Row, devices, header
+from agents.devices.readers.tool import Tool
+from agents.devices.vendors import Host
+from agents.devices.visible import Visible
+from agents.protocol import Division, Link, Partition
+
+VENDOR = "huawei"
+# Variables: CANN "environment variable reference" (ASCEND_RT_VISIBLE_DEVICES); Ascend Docker Runtime (the other).
+VISIBLE = Visible(("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"))
+_PROCESS = re.compile(r"\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|[^|]*\|\s*(\d+)\s*\|")
+_VNPU = re.compile(r"\|\s*(\d+)\s*\|\s*\d+\s*\|\s*\w+\s*\|\s*\d+\s*\|\s*(vir\w+)\s*\|")
+# vNPUs of a chip are numbered from 100 + 16 x its own number.
+_FIRST_VNPU, _VNPUS = 100, 16
+# A row of the table of distances: how near a chip is to each other one (HCCS, PIX, PHB, SYS).
+_NEAR_ROW = re.compile(r"\s*NPU\d+\s+((?:(?:X|NA|[A-Z]{3,4}(?:_SW)?)(?:\s+|$))+)")
+_AMOUNT = re.compile(r"(\d+)\s*/\s*(\d+)")
+
+
+def parse(text: str) -> list[Card]:
+    """The chips of the table, in its order."""
+    version = header(text, "Version")
+    processes = _processes(text)
+    # The last column of each row is named by the header: DDR and HBM stand side by side on some chips.
+    hbm = "HBM-Usage" in text
+    rows: list[tuple[Row, Row]] = []
+    for record in devices(text):
+        if len(record) % 2:
+            raise Unreadable("a row of its table is missing")
+        rows += [(record[at], record[at + 1]) for at in range(0, len(record), 2)]
+    return [_card(index, *pair, hbm, version, processes) for index, pair in enumerate(rows)]
+
+
+def _card(
+    index: int, above: Row, below: Row, hbm: bool, version: str, processes: dict[tuple[int, int], list[Process]]
+) -> Card:
+    npu, _, name = above[0].partition(" ")
+    chip = below[0].split()[0] if below[0] else "0"
+    power, temperature = (*above[2].split(), "", "")[:2]
+    amounts = _AMOUNT.findall(below[2])
+    if not amounts or not npu.isdigit() or not chip.isdigit():
+        raise Unreadable(f"its row {' | '.join(below)!r} tells no memory")
+    # The first number of the cell is the use of the AI cores; memory follows, HBM last.
+    used, total = amounts[-1] if hbm else amounts[0]
+    return Card(
+        index=index,
+        model=f"Ascend {name.strip()}",
+        pci=pci_address(below[1]),
+        memory_bytes=scaled(total, MIB),
+        memory_used_bytes=scaled(used, MIB),
+        utilisation=ratio(below[2].split()[0]),
+        power_w=positive(power),
+        temperature_c=number(temperature),
+        conditions=_conditions(above[1]),
+        processes=tuple(processes.get((int(npu), int(chip)), ())),
+        attributes={"npu": npu, "chip": chip, **({"driver": version} if version else {})},
+    )
+
+
+def _conditions(health: str) -> tuple[Condition, ...]:
+    word = health.strip().lower()
+    if word in ("ok", "na", "n/a", ""):
+        return ()
+    worst: Health = "DEGRADED" if "warning" in word else "UNHEALTHY"
+    return (Condition("NPU_HEALTH", worst, f"npu-smi calls its health {health}"),)
+
+
+def _processes(text: str) -> dict[tuple[int, int], list[Process]]:
+    found: dict[tuple[int, int], list[Process]] = {}
+    for line in text.splitlines():
+        if row := _PROCESS.match(line):
+            found.setdefault((int(row[1]), int(row[2])), []).append(Process(int(row[3]), scaled(row[4], MIB)))
+    return found
+
+
+def parse_vnpus(text: str) -> Division | None:
+    """The vNPUs of one chip; None for a chip that is whole. Nothing here makes any: that is its operator's to do."""
+    made = [
+        Partition(template, (int(number) - _FIRST_VNPU) % _VNPUS, uuid=number)
+        for number, template in _VNPU.findall(text)
+    ]
+    return Division("vNPU", made=made) if made else None
+
+
+def parse_topology(text: str) -> list[tuple[Link, ...]]:
+    """The links of each chip to the others, in the order of the table; nothing of a table that is not square."""
+    rows = [match[1].split() for line in text.splitlines() if (match := _NEAR_ROW.match(line))]
+    if any(len(row) < len(rows) for row in rows):
+        return []
+    return [
+        tuple(Link(f"#{peer}", word) for peer, word in enumerate(row[: len(rows)]) if word not in ("X", "NA"))
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True)
+class NpuSmi(ToolSource):
+    """``npu-smi info``, of each chip how it is divided, and how near they stand: that seldom changes and costs a
+    process each."""
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        until = time.monotonic() + deadline_s
+        cards = super().look(host, deadline_s)
+        cards = [replace(card, division=self._division(card, host, until)) for card in cards]
+        # Asked last: where time runs out, links are missing and nothing else.
+        links = self._links(host, until) if len(cards) > 1 else []
+        return [replace(card, links=links[card.index]) for card in cards] if len(links) == len(cards) else cards
+
+    def _links(self, host: Host, until: float) -> list[tuple[Link, ...]]:
+        try:
+            text = self.tool.ask(("info", "-t", "topo"), max(0.05, until - time.monotonic()), host.root)
+        except NoAnswer:
+            return []  # older releases do not know the question
+        return parse_topology(text)
+
+    def _division(self, card: Card, host: Host, until: float) -> Division | None:
+        question = ("info", "-t", "info-vnpu", "-i", card.attributes["npu"], "-c", card.attributes["chip"])
+        try:
+            return parse_vnpus(self.tool.ask(question, max(0.05, until - time.monotonic()), host.root))
+        except NoAnswer:
+            return None  # many releases and chips know no vNPU
+
+
+def probe(host: Host) -> CardProbe:
+    tool = Tool("npu-smi", ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin"))
+    source = NpuSmi(tool, (("info",),), lambda answers: parse(answers[0]))
+    return CardProbe(host, Maker(VENDOR, "npu"), (source,))

@@ -1,0 +1,193 @@
+"""Devices of any kind that a command of the administrator's prints as JSON: no line of code, one entry of a file.
+
+The file is TOML (see ``docs/how-to/any-device.md``); the command's output is :class:`Listing`, whose fields are checked
+one by one: what does not fit is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from agents.devices import visible
+from agents.devices.card import Card, Condition, Unreadable
+from agents.devices.cards import CardProbe, Maker
+from agents.devices.readers.tool import Tool
+from agents.devices.vendors import Host, Probe
+from agents.devices.visible import Visible
+
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
+Uuid = Annotated[str, msgspec.Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
+Kind = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One device, and what it does right now. Leave out what is not known: 0 says that it is known to be none.
+
+    ``uuid`` stays the same for ever and is unique in the cluster. ``index`` counts the devices of one kind and vendor.
+    ``simulated`` marks it as such wherever it is shown. DEGRADED takes work after others; UNHEALTHY takes none.
+    """
+
+    uuid: Uuid
+    kind: Kind
+    vendor: Text
+    model: Text
+    index: Annotated[int, msgspec.Meta(ge=0, le=4095)]
+    memory_bytes: Whole = 0
+    simulated: bool = False
+    health: Literal["OK", "DEGRADED", "UNHEALTHY"] = "OK"
+    health_reason: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    features: dict[str, float] = msgspec.field(default_factory=dict)
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    memory_used_bytes: Whole | None = None
+    power_w: Amount | None = None
+    temperature_c: float | None = None
+    clock_hz: Amount | None = None
+
+
+class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the command prints: one JSON object, and nothing else."""
+
+    devices: Annotated[list[Listed], msgspec.Meta(max_length=256)]
+
+
+class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which variables tell the vendor's runtime the devices that a stage may use."""
+
+    vendor: Text
+    variables: Annotated[list[Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]], msgspec.Meta(min_length=1)]
+    by: Literal["index", "uuid"] = "index"
+    none: str | None = None
+
+
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One command: ``run`` is executed as it is, without a shell, every ``every_s``, and ended after ``timeout_s``."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
+    run: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 5.0
+    every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 5.0
+    visible: Shown | None = None
+
+
+class Commands(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: any number of ``[[command]]``."""
+
+    command: list[Command] = msgspec.field(default_factory=list)
+
+
+_read_listing = msgspec.json.Decoder(Listing).decode
+
+
+def read_commands(path: Path) -> tuple[Command, ...]:
+    """The commands of a file. Raises ValueError with a sentence that names what does not fit."""
+    try:
+        found = msgspec.convert(tomllib.loads(path.read_text()), Commands)
+    except OSError as error:
+        raise ValueError(f"the file of probes {path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"the file of probes {path} is no TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the file of probes {path} is refused at {_field(error)}") from error
+    names = [command.name for command in found.command]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f'the file of probes {path} has two commands named "{twice[0]}"; give each its own name')
+    return tuple(found.command)
+
+
+def parse(text: str) -> list[Card]:
+    """The devices that a command printed. Raises Unreadable with the field that does not fit."""
+    try:
+        listing = _read_listing(text)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"its output is refused at {_field(error)}") from error
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"its output is no JSON: {error}") from error
+    for name, places in (
+        ("uuid", [device.uuid for device in listing.devices]),
+        ("index", [(device.kind, device.vendor, device.index) for device in listing.devices]),
+    ):
+        at = next((at for at, place in enumerate(places) if place in places[:at]), None)
+        if at is not None:
+            raise Unreadable(f"its output is refused at devices[{at}].{name}: another device has the same")
+    for at, device in enumerate(listing.devices):
+        if device.kind == "cpu":
+            raise Unreadable(f"its output is refused at devices[{at}].kind: the agent finds the CPU itself")
+    return [_card(device) for device in listing.devices]
+
+
+def _field(error: msgspec.ValidationError) -> str:
+    """``devices[0].index: expected `int`, got `str```, from the library's words."""
+    found = re.fullmatch(r"(.*) - at `\$\.?(.*)`", str(error), re.DOTALL)
+    told, place = (found[1], found[2]) if found else (str(error), "")
+    return f"{place or 'its top'}: {told[:1].lower()}{told[1:]}"
+
+
+def _card(device: Listed) -> Card:
+    ill = Condition("TOLD_BY_COMMAND", device.health, device.health_reason or "its command calls it so")
+    return Card(
+        index=device.index,
+        kind=device.kind,
+        vendor=device.vendor,
+        model=device.model,
+        uuid=device.uuid,
+        simulated=device.simulated,
+        memory_bytes=device.memory_bytes,
+        memory_used_bytes=device.memory_used_bytes,
+        utilisation=device.utilisation,
+        power_w=device.power_w,
+        temperature_c=device.temperature_c,
+        clock_hz=device.clock_hz,
+        conditions=(ill,) if device.health != "OK" else (),
+        attributes=dict(device.attributes),
+        features=dict(device.features),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSource:
+    """See :class:`agents.devices.cards.Source`: the command tells everything each time."""
+
+    command: Command
+    thorough: bool = True
+
+    @property
+    def name(self) -> str:
+        return f'command "{self.command.name}"'
+
+    @property
+    def period_s(self) -> float:
+        return self.command.every_s
+
+    def present(self, host: Host) -> bool:
+        return True
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        program, *arguments = self.command.run
+        return parse(Tool(program, cwd=None).ask(tuple(arguments), min(deadline_s, self.command.timeout_s)))
+
+    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+        return self.look(host, deadline_s)
+
+    def close(self) -> None:
+        """Nothing is held: each question is a process of its own."""
+
+
+def probes(host: Host) -> dict[str, Probe]:
+    """A probe per command of the host, by its name."""
+    found: dict[str, Probe] = {}
+    for command in host.commands:
+        if command.visible is not None:
+            shown = command.visible
+            visible.declare(shown.vendor, Visible(tuple(shown.variables), shown.by, none=shown.none))
+        deadline_s = command.timeout_s
+        found[f"command-{command.name}"] = CardProbe(host, Maker("", ""), (CommandSource(command),), deadline_s)
+    return found

@@ -1,0 +1,158 @@
+"""Finds Intel GPUs: asks ``xpu-smi`` for its list and one line of its dump each, else reads sysfs.
+
+Formats: Intel XPU Manager, "xpu-smi discovery -j" and "dump" (columns are known by their header); Linux i915 sysfs.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from agents.devices.card import MIB, Card, Unreadable, number, pci_address, positive, ratio, scaled
+from agents.devices.cards import CardProbe, Maker
+from agents.devices.readers import rocm
+from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.table import whole
+from agents.devices.readers.tool import Tool
+from agents.devices.vendors import Host
+from agents.devices.visible import Visible
+
+VENDOR = "intel"
+PCI_VENDOR = "0x8086"
+# Variable: oneAPI Level Zero specification, "environment variables".
+VISIBLE = Visible(("ZE_AFFINITY_MASK",))
+# Utilisation, power, frequency, core and memory temperature, memory in per cent and in MiB; all devices, once.
+_DUMP = ("dump", "-d", "-1", "-m", "0,1,2,3,4,5,18", "-n", "1")
+
+
+def parse_discovery(text: str) -> list[Card]:
+    """The physical GPUs of ``xpu-smi discovery -j``; virtual functions are parts of them."""
+    content = rocm.after_warnings(text)
+    listed = content.get("device_list") if isinstance(content, dict) else None
+    if not isinstance(listed, list):
+        raise Unreadable("its JSON has no device_list")
+    cards = [_listed(entry) for entry in listed if isinstance(entry, dict) and _is_gpu(entry)]
+    if not cards:
+        raise Unreadable("its JSON names no GPU")
+    return cards
+
+
+def _is_gpu(entry: dict[str, Any]) -> bool:
+    usual = {"device_type": "GPU", "device_function_type": "physical"}
+    return all(entry.get(name, value) == value for name, value in usual.items())
+
+
+def _listed(entry: dict[str, Any]) -> Card:
+    index = positive(entry.get("device_id"))
+    if index is None:
+        raise Unreadable("an entry of its device_list has no device_id")
+    return Card(
+        index=int(index),
+        model=str(entry.get("device_name") or ""),
+        uuid=str(entry.get("uuid") or ""),
+        pci=pci_address(entry.get("pci_bdf_address")),
+        memory_bytes=scaled(entry.get("memory_physical_size_byte"), 1),
+        attributes={"driver": str(entry["driver_version"])} if entry.get("driver_version") else {},
+    )
+
+
+def parse_dump(text: str) -> list[Card]:
+    """The newest line of each device of ``xpu-smi dump``."""
+    rows = [[field.strip() for field in row] for row in csv.reader(whole(text).splitlines()) if row]
+    begin = next((at for at, row in enumerate(rows) if "DeviceId" in row), None)
+    if begin is None or begin + 1 == len(rows):
+        raise Unreadable("its dump has no line below its header")
+    names = rows[begin]
+    newest: dict[int, Card] = {}
+    for row in rows[begin + 1 :]:
+        if len(row) != len(names):
+            raise Unreadable("a line of its dump has not as many fields as its header")
+        card = _dumped(dict(zip(names, row, strict=True)))
+        newest[card.index] = card
+    return [newest[index] for index in sorted(newest)]
+
+
+def _dumped(row: dict[str, str]) -> Card:
+    index = positive(row["DeviceId"])
+    if index is None:
+        raise Unreadable("a line of its dump has no DeviceId")
+    clock = positive(row.get("GPU Frequency (MHz)"))
+    return Card(
+        index=int(index),
+        utilisation=ratio(row.get("GPU Utilization (%)")),
+        power_w=positive(row.get("GPU Power (W)")),
+        temperature_c=number(row.get("GPU Core Temperature (Celsius Degree)")),
+        memory_used_bytes=scaled(row.get("GPU Memory Used (MiB)"), MIB),
+        clock_hz=clock * 1e6 if clock is not None else None,
+    )
+
+
+def join(answers: list[str]) -> list[Card]:
+    """The list, with what was measured."""
+    measured = {card.index: card for card in parse_dump(answers[1])}
+    cards = []
+    for card in parse_discovery(answers[0]):
+        now = measured.get(card.index, card)
+        cards.append(
+            replace(
+                card,
+                utilisation=now.utilisation,
+                power_w=now.power_w,
+                temperature_c=now.temperature_c,
+                memory_used_bytes=now.memory_used_bytes,
+                clock_hz=now.clock_hz,
+            )
+        )
+    return cards
+
+
+@dataclass(frozen=True, slots=True)
+class Sysfs:
+    """Cards with memory of their own below ``/sys/class/drm``: graphics in a CPU are no accelerators."""
+
+    name: str = "the kernel's i915 driver"
+    thorough: bool = True
+    period_s: float = 1.0
+
+    def present(self, host: Host) -> bool:
+        return bool(self._folders(host))
+
+    @staticmethod
+    def _folders(host: Host) -> list[Path]:
+        cards = [card for card in (host.root / "sys/class/drm").glob("card[0-9]*") if card.name[4:].isdigit()]
+        mine = [card for card in cards if host.text(card / "device/vendor") == PCI_VENDOR]
+        return sorted(
+            (card for card in mine if (card / "lmem_total_bytes").exists()), key=lambda card: int(card.name[4:])
+        )
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        return [self._card(host, index, folder) for index, folder in enumerate(self._folders(host))]
+
+    @staticmethod
+    def _card(host: Host, index: int, folder: Path) -> Card:
+        total, free = (scaled(host.text(folder / f"lmem_{what}_bytes"), 1) for what in ("total", "avail"))
+        clock = positive(host.text(folder / "gt_act_freq_mhz"))
+        return Card(
+            index=index,
+            model=f"Intel GPU {host.text(folder / 'device/device')}",
+            pci=pci_address((folder / "device").resolve().name),
+            memory_bytes=total,
+            memory_used_bytes=total - free if total is not None and free is not None and free <= total else None,
+            clock_hz=clock * 1e6 if clock is not None else None,
+        )
+
+    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+        return self.look(host, deadline_s)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def probe(host: Host) -> CardProbe:
+    questions = (("discovery", "-j"), _DUMP)
+    xpu_smi = ToolSource(
+        Tool("xpu-smi"), questions, join, (_DUMP,), lambda answers: parse_dump(answers[0]), pci_vendor=PCI_VENDOR
+    )
+    return CardProbe(host, Maker(VENDOR, "gpu"), (xpu_smi, Sysfs()))

@@ -1,0 +1,185 @@
+"""Finds NVIDIA GPUs through ``pynvml``, asked in a process of its own with a deadline."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+from agents.devices.card import Card, Condition, Process, narrow_link, pci_address
+from agents.devices.cards import DEADLINE_S, CardProbe, Maker
+from agents.devices.readers.library import NoAnswer, VendorProcess
+from agents.devices.vendors import Host
+from agents.devices.visible import Visible
+from agents.devices.xid import HOLD_S, condition
+from agents.protocol import Division, Link, Partition
+
+VENDOR = "nvidia"
+# Variables: CUDA C++ programming guide; NVIDIA container toolkit ("void" shows a container no device).
+VISIBLE = Visible(
+    ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"),
+    by="uuid",
+    none={"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"},
+)
+LIBRARY = "NVIDIA's management library"
+ABSENT_PAUSE_S = 600.0
+WHOLE_EVERY_S = 5.0
+# GB/s of one NVLink by version, both directions together; of one PCIe lane by generation, one direction.
+_NVLINK_GBPS = {1: 40.0, 2: 50.0, 3: 50.0, 4: 50.0, 5: 100.0}
+_PCIE_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+# What holds a clock down, as nvmlClocksEventReasons has its bits; an idle card is not throttled.
+_THROTTLES = (
+    (0x04, "power cap"),
+    (0x08, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "heat (software)"),
+    (0x40, "heat (hardware)"),
+    (0x80, "power brake"),
+)
+# How far apart two cards are on the PCIe tree, in nvidia-smi's words.
+_NEAR = {10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+# What not every answer repeats.
+_SELDOM = ("remap", "ecc_uncorrected", "pcie_width", "pcie_width_max", "mig")
+
+
+class NvmlSource:
+    """See :class:`agents.devices.cards.Source`. Keeps what a single answer does not repeat: faults, and who uses a
+    card."""
+
+    name = LIBRARY
+    thorough = True
+    period_s = 1.0
+
+    def __init__(self) -> None:
+        self.reader = VendorProcess("agents.devices.readers.nvml", LIBRARY)
+        self._absent_until = 0.0
+        self._xids: dict[str, dict[int, float]] = {}
+        self._processes: dict[str, tuple[Process, ...] | None] = {}
+        self._whole_at = 0.0
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def present(self, host: Host) -> bool:
+        return time.monotonic() >= self._absent_until
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        return self._cards("look", host, deadline_s)
+
+    def sample(self, host: Host, deadline_s: float) -> list[Card]:
+        due = time.monotonic() - self._whole_at >= WHOLE_EVERY_S
+        return self._cards("sample all" if due else "sample", host, deadline_s)
+
+    def _cards(self, question: str, host: Host, deadline_s: float) -> list[Card]:
+        with host.instances.lock if host.instances is not None else nullcontext():
+            cards = self._ask(question, deadline_s)
+            own = host.instances.own if host.instances is not None else None
+        by_pci = {(pci_address(card["pci"]) or ""): card["uuid"] for card in cards if card.get("pci")}
+        return [self._card(card, by_pci, own) for card in cards]
+
+    def _ask(self, question: str, deadline_s: float) -> list[dict[str, Any]]:
+        told = self.reader.ask(question, deadline_s)
+        if told.get("absent"):
+            self.reader.close()
+            self._absent_until = time.monotonic() + ABSENT_PAUSE_S
+        if complaint := told.get("note") or told.get("broken"):
+            raise NoAnswer(complaint)
+        now = time.monotonic()
+        if question != "sample":
+            self._whole_at = now
+        for fault in told.get("xids", []):
+            self._xids.setdefault(fault["uuid"], {})[fault["xid"]] = now
+        return list(told.get("cards", []))
+
+    def _card(self, card: dict[str, Any], by_pci: dict[str, str], own: frozenset[str] | None) -> Card:
+        uuid = card.get("uuid", "")
+        if "processes" in card:
+            told = card["processes"]
+            self._processes[uuid] = None if told is None else tuple(Process(pid, used) for pid, used in told)
+        self._kept.setdefault(uuid, {}).update({name: card[name] for name in _SELDOM if name in card})
+        clock = card.get("clock_mhz")
+        return Card(
+            index=card["index"],
+            model=card.get("name", ""),
+            uuid=uuid,
+            pci=pci_address(card["pci"]) if card.get("pci") else None,
+            memory_bytes=card.get("memory_bytes"),
+            memory_used_bytes=card.get("memory_used_bytes"),
+            utilisation=card.get("utilisation"),
+            power_w=card.get("power_w"),
+            temperature_c=card.get("temperature_c"),
+            clock_hz=clock * 1e6 if clock is not None else None,
+            throttled=", ".join(name for bit, name in _THROTTLES if (card.get("throttle") or 0) & bit),
+            conditions=self._conditions(uuid, card, is_divided=own is not None),
+            processes=self._processes.get(uuid),
+            attributes=_attributes(card),
+            links=_links(card, by_pci),
+            division=_division(self._kept[uuid].get("mig"), own),
+        )
+
+    def _conditions(self, uuid: str, card: dict[str, Any], *, is_divided: bool) -> tuple[Condition, ...]:
+        found: list[Condition] = []
+        if "error" in card:
+            found.append(
+                Condition("GPU_IS_LOST", "LOST", card["error"])
+                if card["lost"]
+                else Condition("NVML_ERROR", "UNHEALTHY", card["error"])
+            )
+        since, told = time.monotonic() - HOLD_S, self._xids.get(uuid, {})
+        found += [known for xid, at in sorted(told.items()) if at > since and (known := condition(xid))]
+        kept = self._kept.get(uuid, {})
+        if kept.get("remap"):
+            _, _, pending, failed = kept["remap"]
+            if failed:
+                found.append(Condition("ROW_REMAP_FAILED", "UNHEALTHY", "a broken memory row could not be remapped"))
+            if pending:
+                sentence = "a memory row waits to be remapped: reset the GPU when it is free"
+                found.append(Condition("ROW_REMAP_PENDING", "DEGRADED", sentence))
+        if errors := kept.get("ecc_uncorrected"):
+            sentence = f"{errors} memory errors since the driver was loaded could not be corrected"
+            found.append(Condition("ECC_UNCORRECTED", "DEGRADED", sentence))
+        mig = kept.get("mig")
+        if mig is not None and not mig["made"] and not is_divided:
+            found.append(Condition("MIG_EMPTY", "UNHEALTHY", "MIG is enabled and has no instance: nothing can run"))
+        return (*found, *narrow_link(kept.get("pcie_width"), kept.get("pcie_width_max")))
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def _attributes(card: dict[str, Any]) -> dict[str, str]:
+    attributes = {"driver": card["driver"]} if card.get("driver") else {}
+    if card.get("pcie_generation") and card.get("pcie_width"):
+        attributes["pcie"] = f"gen{card['pcie_generation']} x{card['pcie_width']}"
+    if card.get("pcie_generation_max") and card.get("pcie_width_max"):
+        attributes["pcie_max"] = f"gen{card['pcie_generation_max']} x{card['pcie_width_max']}"
+    if card.get("mig_mode") is not None:
+        attributes["mig"] = "on" if card["mig_mode"] else "off"
+    if card.get("mig") and card["mig"]["split"]:
+        attributes["mig_split"] = f"{card['mig']['split']} that hold a part of an instance only are not given out"
+    return attributes
+
+
+def _division(mig: dict[str, Any] | None, own: frozenset[str] | None) -> Division | None:
+    """How a card in MIG mode is divided. ``own`` are the instances that this agent made; None where it makes none."""
+    if mig is None:
+        return None
+    made = [Partition(**each) for each in mig["made"] if each["uuid"] not in (own or ())]
+    return Division("MIG", mig["profiles"], made, makes=own is not None)
+
+
+def _links(card: dict[str, Any], by_pci: dict[str, str]) -> tuple[Link, ...]:
+    """NVLinks summed by peer (a switch is one peer), PCIe to other cards by distance, and PCIe to the host."""
+    sums: dict[str, float] = {}
+    for link in card.get("nvlinks") or []:
+        peer = by_pci.get(pci_address(link["remote"] or "") or "", "nvswitch")
+        sums[peer] = sums.get(peer, 0.0) + _NVLINK_GBPS.get(link["version"] or 0, 50.0)
+    found = [Link(peer, "NVLINK", gbps) for peer, gbps in sorted(sums.items())]
+    near = card.get("near") or {}
+    found += [Link(peer, _NEAR[level]) for peer, level in sorted(near.items()) if peer not in sums and level in _NEAR]
+    lane = _PCIE_LANE_GBPS.get(card.get("pcie_generation_max") or 0)
+    if lane is not None and card.get("pcie_width"):
+        found.append(Link("host", "PCIE", round(lane * card["pcie_width"], 2)))
+    return tuple(found)
+
+
+def probe(host: Host, deadline_s: float = DEADLINE_S) -> CardProbe:
+    return CardProbe(host, Maker(VENDOR, "gpu"), (NvmlSource(),), deadline_s)

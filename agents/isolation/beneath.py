@@ -1,0 +1,423 @@
+"""What a job can write, touched without being led astray: by handles, beneath a folder, with the rights of its user.
+
+A job may at any moment put a link, a pipe or another folder in the place of what it owns. So an agent that is root
+
+- goes by path only where the stages' user can change nothing (:func:`anchor`), and makes folders there itself;
+- opens all else through a :class:`Folder`: step by step, following no link, and with that user's rights only;
+- removes what a job left without going into it by path (:func:`remove`).
+
+Standard library only: the shim imports it.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+# A pipe would be waited for, a terminal taken: neither is what is looked for.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+MAX_DEPTH = 64
+_MAX_LINKS = 40
+_BATCH = 1000
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.setfsuid.restype = _libc.setfsgid.restype = ctypes.c_uint32
+_libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint32,)
+_NOBODYS = 0xFFFFFFFF  # no id: the kernel answers the present one and changes nothing
+
+
+class Rights:
+    """A user's rights to files, for the thread that enters them; without a uid those that the process has anyway.
+
+    The kernel keeps one user per thread for access to files, for servers of files such as NFS's (setfsuid(2)); with it
+    go root's own ways around permissions. Its groups are the process's: an agent carries those of the stages' user
+    (:meth:`agents.isolation.run_as.RunAs.take_groups`), and no others are accepted here.
+
+    Not for the main thread of an agent: the kernel forgets with whom a thread is to die when its rights change.
+    """
+
+    __slots__ = ("gid", "groups", "uid")
+
+    def __init__(self, uid: int | None = None, gid: int | None = None, groups: "tuple[int, ...]" = ()) -> None:
+        self.uid = None if uid == os.geteuid() else uid
+        self.gid = gid if gid is not None else uid
+        self.groups = groups
+
+    def __enter__(self) -> "Rights":
+        if self.uid is None or self.gid is None:
+            return self
+        if foreign := set(os.getgroups()) - {self.gid, *self.groups}:
+            raise PermissionError(errno.EPERM, f"this process has groups that uid {self.uid} has not: {foreign}")
+        if _libc.setfsuid(_NOBODYS) != os.geteuid():
+            raise PermissionError(errno.EPERM, "this thread has another user's rights already")
+        _libc.setfsgid(self.gid)
+        _libc.setfsuid(self.uid)
+        if (_libc.setfsuid(_NOBODYS), _libc.setfsgid(_NOBODYS)) != (self.uid, self.gid):
+            self.__exit__()
+            raise PermissionError(errno.EPERM, f"the rights of uid {self.uid} were not given")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.uid is not None:
+            _libc.setfsuid(os.geteuid())
+            _libc.setfsgid(os.getegid())
+
+    def may_change(self, status: os.stat_result) -> bool:
+        """Whether this user could give itself the right to make, rename and remove what lies in a folder."""
+        if self.uid is None:
+            return False
+        mode = status.st_mode
+        return (
+            self.uid in (0, status.st_uid)
+            or bool(mode & stat.S_IWOTH)
+            or (bool(mode & stat.S_IWGRP) and status.st_gid in (self.gid, *self.groups))
+        )
+
+    def may_replace(self, above: os.stat_result, status: os.stat_result) -> bool:
+        """Whether this user could put something else in the place of ``status``, which lies in the folder ``above``."""
+        if not self.may_change(above):
+            return False
+        return not (above.st_mode & stat.S_ISVTX) or self.uid in (0, above.st_uid, status.st_uid)
+
+
+OWN = Rights()
+
+
+def anchor(path: str, rights: Rights = OWN) -> tuple[str, list[str]]:
+    """As far as ``path`` leads through what this user cannot replace: the folder there by its real path, and the rest.
+
+    Links on the way are an operator's and are followed; the rest begins with what is missing, or what the user may
+    replace. What is returned first stays where it is, so it may be used as a path.
+    """
+    here, above = "/", os.lstat("/")
+    rest = _split(path)[::-1]
+    links = 0
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            here = os.path.dirname(here)
+            above = os.lstat(here)
+            continue
+        step = os.path.join(here, name)
+        try:
+            status = os.lstat(step)
+        except (FileNotFoundError, PermissionError):
+            rest.append(name)
+            break
+        if rights.may_replace(above, status):
+            rest.append(name)
+            break
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(step)
+            if target.startswith("/"):
+                here, above = "/", os.lstat("/")
+            rest += _split(target)[::-1]
+            continue
+        here, above = step, status
+    return here, rest[::-1]
+
+
+def _split(path: str) -> list[str]:
+    return [step for step in path.split("/") if step not in ("", ".")]
+
+
+def make(path: str, rights: Rights = OWN) -> None:
+    """Have a folder at an absolute path, which belongs to ``rights`` if it is new; what leads to it is ours.
+
+    Where that user could change the way there, or we may not write (a disk that takes root for nobody), the folder and
+    what leads to it are made with the user's rights alone. Raises OSError that names the path.
+    """
+    try:
+        here, rest = anchor(path, rights)
+        if rest and not rights.may_change(os.lstat(here)) and ".." not in rest:
+            try:
+                return _make_ours(here, rest, rights)
+            except PermissionError:
+                if rights.uid is None:
+                    raise
+        with rights:
+            os.makedirs(os.path.join(here, *rest), 0o755, exist_ok=True)
+    except OSError as error:
+        raise OSError(error.errno or 0, error.strerror, path) from error
+
+
+def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
+    top = os.open(here, FOLDER)
+    try:
+        for name in rest:
+            try:
+                os.mkdir(name, 0o755, dir_fd=top)
+                is_new = True
+            except FileExistsError:
+                is_new = False  # another part of the stage came first
+            top, above = os.open(name, FOLDER, dir_fd=top), top
+            os.close(above)
+        if is_new and rights.uid is not None:
+            os.fchown(top, rights.uid, rights.gid if rights.gid is not None else -1)
+    finally:
+        os.close(top)
+
+
+def steps(path: str) -> list[str]:
+    """The steps of a relative path that stays where it begins. Raises OSError for any other."""
+    found = path.split("/")
+    if any(step in ("", ".", "..") or "\0" in step for step in found):
+        raise OSError(errno.EINVAL, "does not stay in its folder", path)
+    return found
+
+
+def regular(path: str, at: int | None = None) -> int:
+    """Open a regular file to be read: no link, no pipe, nothing that would wait. Raises OSError."""
+    descriptor = os.open(path, FILE, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file", path)
+    return descriptor
+
+
+class Folder:
+    """A folder that its user can write, held open. All that is opened through it lies in it, and that user may read it.
+
+    The way to the folder is gone with that user's rights too, so it may lead through links. Raises OSError where the
+    folder itself is none, or is a link.
+    """
+
+    def __init__(self, path: str, rights: Rights = OWN) -> None:
+        self.path = path
+        self.rights = rights
+        with rights:
+            self.handle = os.open(path, FOLDER)
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.handle)
+
+    def _enter(self, names: list[str]) -> int:
+        """With the user's rights: a handle of a folder below, for the caller to close."""
+        here = os.dup(self.handle)
+        try:
+            for name in names:
+                here, above = os.open(name, FOLDER, dir_fd=here), here
+                os.close(above)
+        except OSError:
+            os.close(here)
+            raise
+        return here
+
+    def open(self, path: str) -> int:
+        """A regular file below, to be read. Raises OSError."""
+        *above, name = steps(path)
+        with self.rights:
+            here = self._enter(above)
+            try:
+                return regular(name, here)
+            finally:
+                os.close(here)
+
+    def status(self, path: str) -> os.stat_result:
+        """What lies there, a link itself included; the folder where ``path`` is empty. Raises OSError."""
+        if not path:
+            return os.fstat(self.handle)
+        *above, name = steps(path)
+        with self.rights:
+            here = self._enter(above)
+            try:
+                return os.stat(name, dir_fd=here, follow_symlinks=False)
+            finally:
+                os.close(here)
+
+    def entries(self, path: str = "", most: int | None = None) -> list[tuple[str, os.stat_result]]:
+        """What lies in the folder, or in one below, by name; ``most`` of them at most. Raises OSError."""
+        found: list[tuple[str, os.stat_result]] = []
+        with self.rights:
+            here = self._enter(steps(path) if path else [])
+            try:
+                with os.scandir(here) as listed:
+                    for entry in listed:
+                        if most is not None and len(found) >= most:
+                            break
+                        try:
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+                        except FileNotFoundError:
+                            continue
+            finally:
+                os.close(here)
+        return sorted(found, key=_by_name)
+
+    def walk(
+        self, start: str = "", depth: int = MAX_DEPTH, most: int | None = None, careful: bool = True
+    ) -> "Iterator[tuple[str, os.stat_result]]":
+        """Every regular file below ``start`` by its path, ``depth`` folders deep in all; neither links nor pipes.
+
+        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over.
+        """
+        rest = [start]
+        while rest:
+            path = rest.pop()
+            try:
+                entries = self.entries(path, most)
+            except OSError:
+                if careful:
+                    raise
+                continue
+            below = []
+            for name, status in entries:
+                place = f"{path}/{name}" if path else name
+                if stat.S_ISREG(status.st_mode):
+                    yield place, status
+                elif stat.S_ISDIR(status.st_mode):
+                    if place.count("/") < depth:
+                        below.append(place)
+                    elif careful:
+                        raise OSError(errno.ELOOP, f"has more than {depth} folders in each other", place)
+            rest += below[::-1]
+
+    def remove(self, path: str) -> bool:
+        """Remove a file or folder below, with all in it; tells whether it is gone."""
+        *above, name = steps(path)
+        try:
+            with self.rights:
+                here = self._enter(above)
+                try:
+                    return remove(here, name)
+                finally:
+                    os.close(here)
+        except OSError:
+            return False
+
+
+def _by_name(entry: tuple[str, os.stat_result]) -> str:
+    return entry[0]
+
+
+# -- giving up and giving away
+
+
+def remove(top: int, name: str) -> bool:
+    """Remove what has this name in the open folder ``top``, with all in it; tells whether it is gone.
+
+    Links are removed, not followed. What is mounted in it stays, with what is in there.
+    """
+    try:
+        os.unlink(name, dir_fd=top)
+        return True
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.EPERM):
+            return False
+    try:
+        folder = os.open(name, FOLDER, dir_fd=top)
+        try:
+            while _thin_out(folder):
+                pass
+        finally:
+            os.close(folder)
+        os.rmdir(name, dir_fd=top)
+    except OSError:
+        return False
+    return True
+
+
+def _thin_out(folder: int) -> bool:
+    """Remove some of what lies in a folder; true when something went.
+
+    What a folder in it holds moves up before that folder goes: so none is too deep, and a mount point, which cannot be
+    moved, is not gone into.
+    """
+    went = 0
+    for name, is_folder in _some(folder):
+        try:
+            if is_folder:
+                went += _move_up(folder, name)
+            else:
+                os.unlink(name, dir_fd=folder)
+                went += 1
+        except OSError:
+            continue
+    return went > 0
+
+
+def _move_up(folder: int, name: str) -> int:
+    """Remove a folder in ``folder`` once the folders in it are its neighbours; answers how much went or moved."""
+    own = _fresh()
+    os.rename(name, own, src_dir_fd=folder, dst_dir_fd=folder)
+    here = os.open(own, FOLDER, dir_fd=folder)
+    went = 0
+    try:
+        _open_up(here)
+        before = -1
+        while went > before:
+            before = went
+            for inner, is_folder in _some(here):
+                try:
+                    if is_folder:
+                        _lift(here, inner, folder)
+                    else:
+                        os.unlink(inner, dir_fd=here)
+                except OSError:
+                    continue
+                went += 1
+    finally:
+        os.close(here)
+    try:
+        os.rmdir(own, dir_fd=folder)
+    except OSError:
+        return went
+    return went + 1
+
+
+def _lift(here: int, name: str, above: int) -> None:
+    own = _fresh()
+    try:
+        os.rename(name, own, src_dir_fd=here, dst_dir_fd=above)
+    except PermissionError:
+        # Who is not root may move only a folder that it may write; its owner may say so.
+        inner = os.open(name, FOLDER, dir_fd=here)
+        try:
+            _open_up(inner)
+        finally:
+            os.close(inner)
+        os.rename(name, own, src_dir_fd=here, dst_dir_fd=above)
+
+
+def _open_up(folder: int) -> None:
+    if os.fstat(folder).st_mode & 0o700 != 0o700:
+        os.fchmod(folder, 0o700)
+
+
+def _fresh() -> str:
+    return f".going-{os.urandom(8).hex()}"
+
+
+def _some(folder: int) -> list[tuple[str, bool]]:
+    found = []
+    with os.scandir(folder) as listed:
+        for entry in listed:
+            found.append((entry.name, entry.is_dir(follow_symlinks=False)))
+            if len(found) >= _BATCH:
+                break
+    return found
+
+
+def give(path: str, mode: int, rights: Rights) -> None:
+    """Open a file or folder that only we could touch so far, and give it to its user; what is in it stays whose it is.
+
+    Call it last: from then on the user may put anything in there.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        os.fchmod(descriptor, mode)
+        if rights.uid is not None:
+            os.fchown(descriptor, rights.uid, rights.gid if rights.gid is not None else -1)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""The line to the control plane: joining, the socket, plain calls."""

@@ -1,0 +1,201 @@
+"""The socket to the control plane: Report goes up, Desired comes down, and a lost line only means to dial again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from pathlib import Path
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+
+from agents import VERSION
+from agents.decode import sendable
+from agents.link.server import Server
+from agents.patience import within
+from agents.protocol import (
+    CLOSE_PROTOCOL,
+    CLOSE_SECOND_INCARNATION,
+    CLOSE_UNAUTHENTICATED,
+    LINK_PATH,
+    PROTO,
+    Conditions,
+    Desired,
+    InventoryRef,
+    Report,
+)
+from agents.supervisor.procfs import boottime
+from agents.tasks.node import Node
+from agents.telemetry.host import HostView
+
+log = logging.getLogger("switchyard.agent")
+
+REDIAL_MAX_S = 10.0
+REFUSED_REDIAL_S = 30.0
+_GAP_S = 0.005
+_GAP_PER_PART_S = 0.0002
+_GAP_MAX_S = 0.2
+_encode = msgspec.json.Encoder().encode
+
+
+def _encoded(report: Report) -> bytes:
+    """The report as JSON. One text that no UTF-8 can carry, or one number too long, does not keep the rest back."""
+    try:
+        return _encode(report)
+    except (UnicodeEncodeError, OverflowError) as error:
+        log.warning("a report held what cannot be sent as it is: %s", error)
+        return _encode(sendable(msgspec.to_builtins(report)))
+
+
+_decoder = msgspec.json.Decoder(Desired)
+
+
+class Link:
+    """One node's line to the control plane. ``lease`` is the file that tells shims when a report was last answered."""
+
+    def __init__(self, node: Node, view: HostView, server: Server, lease: Path) -> None:
+        self.node = node
+        self.view = view
+        self.server = server
+        self.lease = lease
+        self.seq = 0
+        self._sent_at = 0.0
+        self._full = True
+        self._kept_whole = True
+        self._faults: list[str] = []
+
+    async def run(self) -> None:
+        """For ever: dial, talk, dial again with growing, jittered pauses."""
+        pause = 0.2
+        while True:
+            began = boottime()
+            reason = await self._talk()
+            if boottime() - began > 30:
+                pause = 0.2
+            wait = REFUSED_REDIAL_S if reason == "refused" else pause
+            pause = min(pause * 2, REDIAL_MAX_S)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.5))
+
+    async def _talk(self) -> str:
+        """One connection, from dialling to its end; answers ``refused`` when dialling again at once is pointless."""
+        url = self.server.socket_url(LINK_PATH)
+        try:
+            async with connect(
+                url,
+                additional_headers=self.server.headers,
+                compression=None,
+                max_size=64 << 20,
+                open_timeout=10,
+                close_timeout=1,
+                user_agent_header=f"switchyard-agent/{VERSION}",
+            ) as socket:
+                log.info("node %s is connected to %s", self.node.name, self.server.url)
+                self._full = self._kept_whole = True
+                await self._exchange(socket)
+        except ConnectionClosed as error:
+            return self._explain(error)
+        except InvalidStatus as error:
+            log.warning("the control plane refused the link with status %s", error.response.status_code)
+            return "refused" if error.response.status_code in (401, 403) else "lost"
+        except (OSError, TimeoutError, InvalidHandshake) as error:
+            log.info("no link to %s: %s", self.server.url, error or type(error).__name__)
+        return "lost"
+
+    def _explain(self, error: ConnectionClosed) -> str:
+        code = error.rcvd.code if error.rcvd else None
+        told = {
+            CLOSE_UNAUTHENTICATED: "does not know this node's credential; remove node.json from the state folder "
+            "and join again with a token made for this node",
+            CLOSE_PROTOCOL: "does not speak this agent's protocol any more; upgrade the agent",
+            CLOSE_SECOND_INCARNATION: "talks to a newer process of this node; is its state folder a copy of another's?",
+        }.get(code or 0)
+        if told is None:
+            log.info("the link to %s closed (%s)", self.server.url, code)
+            return "lost"
+        why = f" ({error.rcvd.reason})" if error.rcvd and error.rcvd.reason else ""
+        log.error("the control plane %s%s", told, why)
+        return "refused"
+
+    async def _exchange(self, socket: ClientConnection) -> None:
+        reader = asyncio.create_task(self._read(socket))
+        writer = asyncio.create_task(self._write(socket))
+        try:
+            done, _ = await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+    # -- up
+
+    async def _write(self, socket: ClientConnection) -> None:
+        while True:
+            self.node.changed.clear()
+            self._sent_at = boottime()
+            await socket.send(self._report(), text=True)
+            # Under load reports are coalesced: the more there is to say, the longer the pause between two.
+            await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
+            period = self.node.timers.report_s * random.uniform(0.8, 1.2)
+            await within(self.node.changed, period)
+
+    def _report(self) -> bytes:
+        self.seq += 1
+        inventory = InventoryRef(hash=self.view.hash, full=self.view.inventory if self._full else None)
+        supply, whole = self.node.supply, self._kept_whole
+        self._full = self._kept_whole = False
+        return _encoded(
+            Report(
+                proto=PROTO,
+                agent=VERSION,
+                boot_id=self.node.boot_id,
+                start_seq=self.node.start_seq,
+                seq=self.seq,
+                seen_generation=self.node.generation,
+                inventory=inventory,
+                here=self.node.here(),
+                conditions=self._conditions(),
+                kept=supply.kept(whole) if supply is not None else None,
+            )
+        )
+
+    def _conditions(self) -> Conditions:
+        found = self.view.conditions(self.node.journal.disk_pressure)
+        held, notes = self.node.quarantined(), self.node.loops.notes()
+        if not held and not notes:
+            return found
+        return msgspec.structs.replace(found, device_errors=[*found.device_errors, *held], notes=[*found.notes, *notes])
+
+    def inventory_changed(self) -> None:
+        self._full = True
+        self.node.changed.set()
+
+    # -- down
+
+    async def _read(self, socket: ClientConnection) -> None:
+        async for message in socket:
+            try:
+                desired = _decoder.decode(message)
+            except msgspec.DecodeError as error:
+                log.warning("a message of the control plane was passed over: %s", error)
+                continue
+            self._renew_lease()
+            if desired.faults and desired.faults != self._faults:
+                self._faults = desired.faults
+                log.error("the control plane did not take all of the report: %s", "; ".join(desired.faults))
+            if desired.want_inventory:
+                self.inventory_changed()
+            self.node.apply(desired)
+
+    def _renew_lease(self) -> None:
+        """Note when the newest answered report was *sent*: counting from there, we never outlive the server's count."""
+        draft = self.lease.with_suffix(".draft")
+        try:
+            draft.write_text(f"{self._sent_at:.3f}")
+            os.rename(draft, self.lease)
+        except OSError as error:
+            log.warning("the lease could not be noted: %s", error)

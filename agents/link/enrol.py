@@ -1,0 +1,55 @@
+"""Joining: a token becomes a credential, once, and the credential is kept where only the agent's user reads it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from agents.link.server import Channel, Server, ServerRefused
+from agents.protocol import ENROL_PATH, Enrol, Enrolled
+
+
+def read_token(source: str) -> str:
+    """The join token from a file, or from standard input for ``-``. It is never given on the command line."""
+    text = sys.stdin.readline() if source == "-" else Path(source).read_text()
+    token = text.strip()
+    if not token:
+        raise ValueError(f'join token file "{source}" is empty; an administrator makes a token on the nodes page')
+    return token
+
+
+def remembered(state: Path) -> Enrolled | None:
+    """Who this node is, if it has joined before."""
+    try:
+        return msgspec.json.decode((state / "node.json").read_bytes(), type=Enrolled)
+    except FileNotFoundError:
+        return None
+
+
+def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
+    """Join and remember. Raises ValueError, with what would help, when that cannot be done now."""
+    channel, url = Channel(server), server.url
+    try:
+        answer = channel.call("POST", ENROL_PATH, msgspec.json.encode(Enrol(token=token, name=name)))
+    except ServerRefused as error:
+        cure = (
+            "an administrator makes a new join token on the nodes page" if error.status in (400, 401, 403, 404) else ""
+        )
+        raise ValueError(f'node "{name}" could not join {url}: {error}{"; " if cure else ""}{cure}') from error
+    except (OSError, http.client.HTTPException) as error:
+        raise ValueError(f'node "{name}" could not join: nobody answers at {url} ({error})') from error
+    finally:
+        channel.close()
+    enrolled = msgspec.json.decode(answer, type=Enrolled)
+    draft = state / "node.json.draft"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(enrolled))
+        file.flush()
+        os.fsync(descriptor)
+    draft.rename(state / "node.json")
+    return enrolled

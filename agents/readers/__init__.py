@@ -1,1 +1,0 @@
-"""Readers ask one vendor's library each, in a process of their own: see :mod:`agents.vendor`."""

@@ -1,0 +1,1 @@
+"""What running tasks get and how it changes: cores, weights, memory limits, turns on a shared device."""

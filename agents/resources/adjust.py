@@ -1,0 +1,245 @@
+"""Changes what running processes get, at the same pid: cores, weights, memory limit, and whether they run at all.
+
+By the part's control group where the host lends a controller, else process by process. What could not be applied comes
+back as a sentence: nothing is weaker than asked in silence. These calls may take milliseconds each and may be repeated.
+
+Sources: Documentation/admin-guide/cgroup-v2.rst, sched_setaffinity(2), ioprio_set(2), setpriority(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from agents.supervisor import procfs
+from agents.supervisor.record import write_whole
+
+MIDDLE_WEIGHT = 100
+LIMITS_FILE = "limits.json"
+_ROUNDS = 8
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30}.get(platform.machine())
+_BEST_EFFORT = 2 << 13
+_ONE_PROCESS = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a part gets. Empty ``cpus`` and ``None`` mean: as it started."""
+
+    cpus: tuple[int, ...] = ()
+    cpu_weight: int | None = None
+    io_weight: int | None = None
+    memory_bytes: int | None = None
+    suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which processes an adjustment acts on.
+
+    ``family`` lists them; ``group`` is a control group (v2) that holds exactly them, if there is one; ``folder`` is
+    where their supervisor reads a new memory limit, once ``wake`` has told it to look; ``started_with`` tells the one
+    that they were given at first (0: none).
+    """
+
+    family: Callable[[], list[int]]
+    group: str | None = None
+    folder: str | None = None
+    wake: Callable[[], None] = lambda: None
+    started_with: Callable[[], int] = lambda: 0
+
+
+def apply(reach: Reach, before: Setting, after: Setting) -> list[str]:
+    """Bring the processes from one setting to another; answers what could not be done, in sentences.
+
+    Resuming comes first and suspending last, so that nothing is changed behind a family's back for longer than needed.
+    """
+    failures: list[str] = []
+    if before.suspended and not after.suspended:
+        failures += resume(reach)
+    if after.cpus and after.cpus != before.cpus:
+        failures += set_cpus(reach, after.cpus)
+    if after.cpu_weight is not None and after.cpu_weight != before.cpu_weight:
+        failures += set_cpu_weight(reach, after.cpu_weight)
+    if after.io_weight is not None and after.io_weight != before.io_weight:
+        failures += set_io_weight(reach, after.io_weight)
+    if after.memory_bytes is not None and after.memory_bytes != before.memory_bytes:
+        failures += set_memory(reach, after.memory_bytes)
+    elif after.memory_bytes is None and before.memory_bytes is not None:
+        failures += reset_memory(reach)
+    if after.suspended and not before.suspended:
+        failures += suspend(reach)
+    return failures
+
+
+# -- cores
+
+
+def set_cpus(reach: Reach, cpus: Iterable[int]) -> list[str]:
+    """Have every thread of the family run on these cores and no others."""
+    wanted = sorted(set(cpus))
+    listed = ",".join(map(str, wanted))
+    told = _write(reach, "cpuset.cpus", listed)
+    failure = _each_thread(reach.family, lambda tid: os.sched_setaffinity(tid, wanted))
+    if failure and not told:
+        return [f"cores {listed} could not be set: {failure}"]
+    return []
+
+
+# -- weights
+
+
+def nice_of(weight: int) -> int:
+    """The nice value whose share comes nearest to a weight: a step of nice is a quarter more or less."""
+    return max(-20, min(19, round(-math.log(weight / MIDDLE_WEIGHT) / math.log(1.25))))
+
+
+def io_level_of(weight: int) -> int:
+    """The best-effort level of a weight; 4 is the middle, 0 the best, 7 the last."""
+    return max(0, min(7, 4 - round(math.log2(weight / MIDDLE_WEIGHT))))
+
+
+def set_cpu_weight(reach: Reach, weight: int) -> list[str]:
+    if _write(reach, "cpu.weight", str(weight)):
+        return []
+    nice = nice_of(weight)
+    failure = _each_thread(reach.family, lambda tid: os.setpriority(os.PRIO_PROCESS, tid, nice))
+    return [f"CPU weight {weight} (nice {nice}) could not be set: {failure}"] if failure else []
+
+
+def set_io_weight(reach: Reach, weight: int) -> list[str]:
+    if _write(reach, "io.weight", f"default {weight}"):
+        return []
+    if _IOPRIO_SET is None:
+        return [f"I/O weight {weight} could not be set: this machine's kernel interface is not known"]
+    level = io_level_of(weight)
+
+    def lower(tid: int) -> None:
+        if _libc.syscall(_IOPRIO_SET, _ONE_PROCESS, tid, _BEST_EFFORT | level) < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    failure = _each_thread(reach.family, lower)
+    return [f"I/O weight {weight} (level {level}) could not be set: {failure}"] if failure else []
+
+
+# -- memory
+
+
+def set_memory(reach: Reach, limit_bytes: int) -> list[str]:
+    """Change the limit; one that is below what is in use now would be a kill, and is not set."""
+    used = procfs.memory(reach.family())
+    if limit_bytes < used:
+        in_use = f"{used / 2**20:.0f} MiB are in use, and a limit below would end it"
+        return [f"the memory limit was not lowered to {limit_bytes / 2**20:.0f} MiB: {in_use}"]
+    _write(reach, "memory.max", str(limit_bytes))
+    if reach.folder is None:
+        return [f"the memory limit of {limit_bytes / 2**20:.0f} MiB could not be set: nobody watches it"]
+    try:
+        write_whole(os.path.join(reach.folder, LIMITS_FILE), {"memory_bytes": limit_bytes})
+    except OSError as error:
+        return [f"the memory limit of {limit_bytes / 2**20:.0f} MiB could not be noted: {error.strerror}"]
+    reach.wake()
+    return []
+
+
+def reset_memory(reach: Reach) -> list[str]:
+    """Have them under the limit of their start again."""
+    limit = reach.started_with()
+    if limit:
+        return set_memory(reach, limit)
+    _write(reach, "memory.max", "max")
+    if reach.folder is None:
+        return ["the memory limit could not be taken back: nobody watches it"]
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(reach.folder, LIMITS_FILE))
+    reach.wake()
+    return []
+
+
+# -- whether it runs
+
+
+def suspend(reach: Reach) -> list[str]:
+    """Stop every process; accelerator memory stays where it is."""
+    if _write(reach, "cgroup.freeze", "1"):
+        return []
+    stopped: set[int] = set()
+    for _ in range(_ROUNDS):
+        fresh = [pid for pid in reach.family() if pid not in stopped]
+        if not fresh:
+            return []
+        for pid in fresh:
+            procfs.send(pid, signal.SIGSTOP)
+            stopped.add(pid)
+        time.sleep(0.001)
+    return ["it forks faster than it can be suspended"]
+
+
+def resume(reach: Reach) -> list[str]:
+    """Let every process go on, whichever way it was stopped."""
+    _write(reach, "cgroup.freeze", "0")
+    for pid in reach.family():
+        procfs.send(pid, signal.SIGCONT)
+    return []
+
+
+# -- ways
+
+
+def _write(reach: Reach, file: str, text: str) -> bool:
+    """Tells whether the group took it; a file that is not there is a controller that is not lent."""
+    if reach.group is None:
+        return False
+    path = os.path.join(reach.group, file)
+    try:
+        descriptor = os.open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        os.write(descriptor, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _threads(family: Callable[[], list[int]]) -> set[int]:
+    found: set[int] = set()
+    for pid in family():
+        try:
+            found.update(int(name) for name in os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            continue
+    return found
+
+
+def _each_thread(family: Callable[[], list[int]], act: Callable[[int], None]) -> str:
+    """Act on all threads, and on those that were born meanwhile; answers why one refused, if one did.
+
+    A thread that is born after its parent was acted on inherits what was set, so the rounds come to an end.
+    """
+    done: set[int] = set()
+    failure = ""
+    for _ in range(_ROUNDS):
+        fresh = _threads(family) - done
+        if not fresh:
+            break
+        for tid in fresh:
+            try:
+                act(tid)
+            except ProcessLookupError:
+                continue
+            except OSError as error:
+                failure = f"{(error.strerror or str(error)).lower()} (thread {tid})"
+        done |= fresh
+    return failure

@@ -1,0 +1,242 @@
+"""Keeps what every running part gets in step with what the server wants of it, its claims, and who else is here.
+
+Some sources make one :class:`~agents.resources.adjust.Setting`: the newest revision of the part (``share``), its
+priority (its weight of cores) and what it says of its phase (its weight of disks) where that tells nothing, the cores
+that the claims of all parts leave it (:mod:`agents.resources.cores`; idle ones are lent to a part that says it waits
+for input), and the feedback queue of its device (:mod:`agents.resources.feedback_queue`), which suspends it between its
+turns. Effects leave the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from agents.protocol import DeviceClaim, Phase, Share
+from agents.resources import adjust
+from agents.resources.adjust import MIDDLE_WEIGHT, Setting
+from agents.resources.cores import Ask, allot
+from agents.resources.feedback_queue import Wish
+from agents.resources.turns import PERIOD_S, Turns, wish
+from agents.supervisor import procfs
+from agents.supervisor.record import read_whole, write_whole
+
+if TYPE_CHECKING:
+    from agents.tasks.node import Node
+    from agents.tasks.part import Part
+
+SHARE_FILE: Final = "share.json"
+
+# A stage that spends a fifth of its time waiting for input would go faster with more cores.
+STARVED_SHARE: Final = 0.2
+STARVED_VALUE: Final = "input_wait"
+AGAIN_S: Final = 5.0
+# Words by which a phase is known as one of input or output.
+INPUT_OUTPUT: Final = frozenset(
+    [
+        "checkpoint",
+        "download",
+        "fetch",
+        "load",
+        "loading",
+        "read",
+        "restore",
+        "resume",
+        "save",
+        "saving",
+        "upload",
+        "write",
+    ]
+)
+
+
+@dataclass
+class Tuned:
+    """How far one part's setting is: what is in force, and what the newest revision wants."""
+
+    applied: Setting
+    share: Share = field(default_factory=Share)
+    is_busy: bool = False
+    failed_at: float | None = None
+    was_starved: bool = False
+
+
+class Tuner:
+    """The settings of one node's parts. ``topology`` tells the cores of each CPU device; empty where none is pinned."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.topology: Callable[[], Mapping[str, Sequence[int]]] = dict
+        self.turns = Turns()
+        self.known: dict[str, Tuned] = {}
+        self._is_turning = False
+
+    def of(self, part: Part) -> Tuned:
+        """How far a part's setting is."""
+        name = part.intent.part
+        if name not in self.known:
+            # A container's processes are not the children of what was pinned at the start.
+            cpus = () if part.intent.executor else tuple(part.intent.cpus)
+            self.known[name] = Tuned(Setting(cpus=cpus, cpu_weight=part.intent.weight, io_weight=MIDDLE_WEIGHT))
+        return self.known[name]
+
+    def adopt(self, part: Part) -> None:
+        """Take over a part of an earlier agent: its newest revision lies in its folder.
+
+        Whether it is suspended nobody knows for sure, so it counts as suspended until it is told to go on.
+        """
+        tuned = self.of(part)
+        tuned.applied = replace(tuned.applied, suspended=True)
+        known = read_whole(_share_file(part))
+        if known is not None:
+            tuned.share = msgspec.convert(known["share"], Share)
+            part.wanted_rev = part.applied_rev = known["spec_rev"]
+
+    def cores_for(self, part: str, claims: Sequence[DeviceClaim]) -> list[int]:
+        """The cores that a part which starts now may use; those on loan come back for it."""
+        asks = [*self._asks(), *(Ask(part, claim.uuid, claim.milli) for claim in claims if claim.kind == "cpu")]
+        return list(allot(self.topology(), asks).get(part, ()))
+
+    def revise(self, part: Part, share: Share) -> None:
+        """A newer revision of a part, ``part.wanted_rev``, is wanted; it is applied when the part runs."""
+        tuned = self.of(part)
+        tuned.share, tuned.failed_at = share, None
+        self.settle()
+
+    def _note(self, part: Part, tuned: Tuned) -> None:
+        """Keep the revision for the next agent. One that is lost is sent again, for it was not told as applied."""
+        if part.wanted_rev == part.intent.spec_rev:
+            return
+        content = {"spec_rev": part.wanted_rev, "share": msgspec.to_builtins(tuned.share)}
+        with contextlib.suppress(OSError):
+            write_whole(_share_file(part), content)
+
+    def release(self, part: Part) -> None:
+        """Let a part go on that is to be stopped: what is suspended hears no signal."""
+        tuned = self.of(part)
+        if tuned.applied.suspended:
+            adjust.resume(self.node.executor.reach(part.intent))
+            tuned.applied = replace(tuned.applied, suspended=False)
+
+    def drop(self, part: Part) -> None:
+        """The part has ended."""
+        self.known.pop(part.intent.part, None)
+
+    def settle(self) -> None:
+        """Begin whatever leads from what is in force to what should be. Cheap when nothing differs."""
+        tunable = self._tunable()
+        cores = allot(self.topology(), self._asks())
+        # Who is suspended for good takes no turn: the others would wait for it.
+        turning = [part for part in tunable if not self.of(part).share.suspended]
+        wishes = {part.intent.part: wish(self.of(part).share) for part in turning}
+        paused = self.turns.paused(turning, time.monotonic(), self._cpu_s, wishes)
+        for part in tunable:
+            tuned = self.of(part)
+            setting = self._setting(part, cores.get(part.intent.part, ()), part.intent.part in paused)
+            is_new = setting != tuned.applied or part.wanted_rev != part.applied_rev
+            waits = tuned.failed_at is not None and time.monotonic() - tuned.failed_at < AGAIN_S
+            if is_new and not tuned.is_busy and not waits:
+                tuned.is_busy = True
+                self.node.spawn(self._apply(part, tuned, setting))
+        if self.turns.is_contended and not self._is_turning:
+            self._is_turning = True
+            self.node.spawn(self._take_turns())
+
+    async def _take_turns(self) -> None:
+        """Look often, for as long as somebody waits for a turn."""
+        try:
+            while self.turns.is_contended:
+                await asyncio.sleep(PERIOD_S)
+                self.settle()
+        finally:
+            self._is_turning = False
+
+    def _tunable(self) -> list[Part]:
+        return [part for part in self.node.live if part.phase == Phase.RUNNING and part.stop is None]
+
+    def _cpu_s(self, part: Part) -> float:
+        return procfs.cpu_s(self.node.executor.reach(part.intent).family())
+
+    def _asks(self) -> list[Ask]:
+        return [ask for part in self.node.live for ask in self._asks_of(part)]
+
+    def _asks_of(self, part: Part) -> list[Ask]:
+        tuned = self.of(part)
+        held = tuned.applied.cpus or tuple(part.intent.cpus)
+        claims = [claim for claim in part.intent.devices if claim.kind == "cpu"]
+        # A revision that gives more cores than were claimed is spread over the claimed devices as they were.
+        total = sum(claim.milli for claim in claims) or 1
+        factor = (tuned.share.cpus_milli or total) / total
+        return [
+            Ask(part.intent.part, claim.uuid, round(claim.milli * factor), held, self._is_starved(part, tuned))
+            for claim in claims
+        ]
+
+    def _is_starved(self, part: Part, tuned: Tuned) -> bool:
+        """Tells whether the part said that it waits for input; once lent, cores stay until somebody claims them.
+
+        Otherwise a loan that cures the wait would be taken back at once, and given again.
+        """
+        progress = part.reports.progress
+        waited = progress.values.get(STARVED_VALUE) if progress else None
+        if isinstance(waited, int | float) and waited >= STARVED_SHARE:
+            tuned.was_starved = True
+        return tuned.was_starved
+
+    def _setting(self, part: Part, cores: tuple[int, ...], is_paused: bool) -> Setting:
+        tuned = self.of(part)
+        share = tuned.share
+        return Setting(
+            cpus=tuple(share.cpus) if share.cpus is not None else cores or tuned.applied.cpus,
+            cpu_weight=share.cpu_weight or part.intent.weight,
+            io_weight=share.io_weight or _io_weight(part),
+            memory_bytes=share.memory_bytes,
+            suspended=share.suspended or is_paused,
+        )
+
+    async def _apply(self, part: Part, tuned: Tuned, setting: Setting) -> None:
+        spec_rev, share = part.wanted_rev, tuned.share
+        reach = self.node.executor.reach(part.intent)
+        try:
+            self._note(part, tuned)
+            notes = await asyncio.to_thread(adjust.apply, reach, tuned.applied, setting)
+        finally:
+            tuned.is_busy = False
+        # What failed is tried again after a while, and told until it succeeds.
+        tuned.failed_at = time.monotonic() if notes else None
+        if not part.is_live:
+            return
+        hints = self._hints(part, share)
+        if part.stop is not None and setting.suspended:
+            adjust.resume(reach)
+            setting = replace(setting, suspended=False)
+        tuned.applied = setting if not notes else replace(tuned.applied, suspended=setting.suspended)
+        if (part.applied_rev, part.notes) != (spec_rev, notes + hints):
+            part.applied_rev, part.notes = spec_rev, notes + hints
+            self.node.changed.set()
+
+    def _hints(self, part: Part, share: Share) -> list[str]:
+        """What was asked for and has no effect on this node."""
+        if wish(share) == Wish() or self.turns.takes(part):
+            return []
+        return [
+            "queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"
+        ]
+
+
+def _io_weight(part: Part) -> int:
+    """Twice the share of the disks while the stage says that it reads or writes: others wait for it, or it for them."""
+    progress = part.reports.progress
+    words = re.split(r"[^a-z]+", progress.phase.lower()) if progress else []
+    return 2 * MIDDLE_WEIGHT if INPUT_OUTPUT.intersection(words) else MIDDLE_WEIGHT
+
+
+def _share_file(part: Part) -> str:
+    return f"{part.intent.folder}/{SHARE_FILE}"

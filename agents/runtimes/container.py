@@ -1,0 +1,326 @@
+"""Runs a part in a container of podman, docker or apptainer, whichever answers; each part still has its own shim.
+
+The shim's command is a keeper (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace, time limit, lease
+and adoption are those of plain processes. What is new: the image, pulled as a visible step; limits and devices by a
+fixed template (:mod:`agents.runtimes.engines`); and that an end is told only when the container is gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agents.ends import clause, say
+from agents.isolation import beneath
+from agents.isolation.run_as import RunAs
+from agents.masking import secrets_of
+from agents.protocol import IMAGE, Clause, Exit, PartSpec, Phase, Wanted
+from agents.resources.adjust import Reach
+from agents.runtimes import Sighting, Unlaunchable, engine_probe, engines, no_more
+from agents.runtimes.engines import Box, Engine
+from agents.runtimes.process import Ground, ProcessExecutor
+from agents.supervisor import procfs
+from agents.supervisor.record import read_whole, write_whole
+from agents.tasks.environment import Places, environment
+from agents.tasks.journal import Intent
+
+REMOVE_PATIENCE_S = 30.0
+SHORTEST_GRACE_S = 2.0
+_STEPS_OF_STAGE = 3
+_ROOT = str(Path(__file__).resolve().parents[2])
+_MONITOR = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from agents.supervisor.container_monitor import run; sys.exit(run(sys.argv[2]))"
+)
+# A variable of several lines reaches a container only by way of the engine's own environment, where these would matter.
+_ENGINES_OWN = re.compile(
+    r"(LD_|GO|DOCKER|CONTAINER|PODMAN|BUILDAH|APPTAINER|SINGULARITY|XDG_|REGISTRY|STORAGE_|_).*|PATH|HOME|TMPDIR"
+)
+
+
+class ContainerExecutor:
+    """See :class:`agents.runtimes.Executor`. ``engine`` is looked for when the first part asks, if it is not given."""
+
+    def __init__(self, ground: Ground, engine: Engine | None = None) -> None:
+        self.ground = ground
+        self.inner = ProcessExecutor(dataclasses.replace(ground, run_as=RunAs(name="self")), keeps_for=ground.run_as)
+        self._engine = engine
+
+    def engine(self) -> Engine:
+        """The engine of this host. Raises Unlaunchable with what was looked for; may block for seconds, once."""
+        if self._engine is None:
+            self._engine, reason = engine_probe.find(os.environ, os.geteuid() == 0)
+            if self._engine is None:
+                raise Unlaunchable(clause("NoContainerEngine", error=reason))
+        return self._engine
+
+    # -- starting
+
+    def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
+        spec = wanted.spec
+        if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
+            raise Unlaunchable(clause("NoCommand"))
+        if not re.fullmatch(IMAGE, spec.image):
+            raise Unlaunchable(clause("ImageUnnamed", image=spec.image))
+        engine = self.engine()
+        places = Places(Path(intent.folder))
+        content, several_lines, env = self._env(engine, wanted, places)
+        box = self._box(spec, wanted.part, places)
+        box = dataclasses.replace(box, several_lines=several_lines)
+        if fault := engines.unusable(box):
+            raise Unlaunchable(fault)
+        self.ground.masked[wanted.part] = secrets_of(spec.env, spec.secrets)
+
+        def furnish_all() -> None:
+            furnish()
+            self._furnish(places, spec, content)
+            write_whole(str(places.folder / "container.json"), self._plan(engine, wanted, places, box, env))
+
+        self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
+
+    def _env(self, engine: Engine, wanted: Wanted, places: Places) -> tuple[str, list[str], dict[str, str]]:
+        """The file of variables, the names that it cannot carry, and the environment of the engine itself."""
+        env = environment(wanted, places, {}, self.ground.runtime, str(places.work))
+        assert wanted.spec is not None, "prepare has checked it"
+        if "PATH" not in wanted.spec.env:
+            del env["PATH"]  # the image knows better
+        env["YARD_STOP_FILE"] = str(_told(places))
+        broken = [
+            name for name, value in env.items() if not name or "=" in name or "\n" in name or "\0" in name + value
+        ]
+        if broken:
+            raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
+        content, several_lines = engines.env_text(engine, env)
+        for name in several_lines:
+            if _ENGINES_OWN.fullmatch(name):
+                raise Unlaunchable(clause("VariableLines", name=name))
+        own = engine_probe.engine_env(os.environ)
+        return content, several_lines, own | {name: env[name] for name in several_lines}
+
+    def _box(self, spec: PartSpec, part: str, places: Places) -> Box:
+        run_as = self.ground.run_as
+        own = (os.geteuid(), os.getegid())
+        readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
+        if spec.resume_from and not _is_below(spec.resume_from, spec.checkpoint_dir):
+            readable += self._shown_of(spec.resume_from, spec.checkpoint_dir)
+        for path in readable:
+            self._check_shown(path)
+        if self.ground.runtime is not None:
+            readable.append(str(self.ground.runtime))
+        writable = [spec.checkpoint_dir, spec.output_dir, str(places.work), str(places.scratch), str(places.reports)]
+        return Box(
+            name=f"switchyard-{part}",
+            image=spec.image,
+            argv=spec.argv,
+            env_file=str(places.folder / "env.list"),
+            cwd=str(places.work),
+            readable=[*readable, str(_told(places).parent)],
+            writable=[path for path in writable if path],
+            user=own if run_as.uid is None else (run_as.uid, run_as.gid if run_as.gid is not None else run_as.uid),
+            cpus_milli=spec.cpus_milli,
+            weight=spec.weight,
+            memory_bytes=spec.memory_bytes,
+            devices=spec.devices,
+            image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
+        )
+
+    def _shown_of(self, told: str, checkpoint_dir: str) -> list[str]:
+        """What to show of the checkpoint of another stage: the folder of that stage, where its user is not ours.
+
+        It was told by a stage: any other place of a host would be shown to whoever names it.
+        """
+        rights = self.ground.run_as.rights()
+        with rights:
+            if not os.path.exists(told):
+                return []
+        if rights.uid is None:
+            return [told]
+        # <storage>/<job>/checkpoints/<stage>, and both are of one storage.
+        storage = len(Path(checkpoint_dir).parts) - _STEPS_OF_STAGE
+        steps = Path(os.path.abspath(told)).parts
+        if (
+            storage < 1
+            or len(steps) < storage + _STEPS_OF_STAGE
+            or steps[:storage] != Path(checkpoint_dir).parts[:storage]
+        ):
+            return []
+        return [str(Path(*steps[: storage + _STEPS_OF_STAGE]))]
+
+    def _check_shown(self, path: str) -> None:
+        """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
+        rights = self.ground.run_as.rights()
+        if rights.uid is not None and beneath.anchor(path, rights)[1]:
+            raise Unlaunchable(
+                clause(
+                    "FolderNotMade",
+                    folder=path,
+                    error=f"{self.ground.run_as.name} could put another folder in its place; "
+                    "give the folder that nodes share to root, mode 0755",
+                )
+            )
+
+    def _furnish(self, places: Places, spec: PartSpec, env: str) -> None:
+        rights = self.ground.run_as.rights()
+        _told(places).parent.mkdir(mode=0o755)
+        for path in (spec.checkpoint_dir, spec.output_dir):
+            if path:
+                beneath.make(path, rights)
+                self._check_shown(path)
+        for folder in (places.work, places.scratch):
+            beneath.give(str(folder), 0o755, rights)
+        beneath.give(str(places.reports), 0o644, rights)
+        descriptor = os.open(places.folder / "env.list", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(env)
+
+    def _plan(self, engine: Engine, wanted: Wanted, places: Places, box: Box, env: dict[str, str]) -> dict[str, Any]:
+        return {
+            "part": wanted.part,
+            "rank": wanted.spec.rank if wanted.spec else 0,
+            "engine": engine.name,
+            "daemon": engine.is_daemon,
+            "image": box.image,
+            "command": str(box.argv[0])[:200],
+            "memory_bytes": box.memory_bytes,
+            "lines": dataclasses.asdict(engines.lines(engine, box)),
+            "env": env,
+            "bell": str(self.ground.bell),
+            "notice": str(places.notice),
+            "told": str(_told(places)),
+            "notes": engines.unlimited(engine, box),
+        }
+
+    def launch(self, intent: Intent) -> None:
+        self.inner.launch(intent)
+
+    # -- looking
+
+    def look(self, intent: Intent) -> Sighting:
+        seen = self.inner.look(intent)
+        if intent.boot_id != self.ground.boot_id or seen.forlorn:
+            return seen
+        told = read_whole(f"{intent.folder}/container-state.json") or {}
+        if seen.exit is None:
+            if seen.phase == Phase.RUNNING and not told.get("running"):
+                return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.get("substate", ""))
+            return dataclasses.replace(seen, notes=tuple(told.get("notes", ())))
+        if "end" not in told and os.path.exists(f"{intent.folder}/container.json"):
+            # Its keeper was killed: an end is told when the container is gone, and not before.
+            return Sighting(Phase.STOPPING, substate="its container is being removed", forlorn=True)
+        return dataclasses.replace(seen, exit=_merged(seen.exit, told.get("end") or {}))
+
+    # -- stopping
+
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
+        plan = read_whole(f"{intent.folder}/container.json") or {}
+        # A daemon's container does not end with its keeper: the keeper needs a moment to have it removed.
+        self.inner.stop(intent, max(grace_s, SHORTEST_GRACE_S) if plan.get("daemon") else grace_s, why, save)
+
+    def signal(self, intent: Intent, name: str) -> None:
+        self.inner.signal(intent, name)
+
+    def reach(self, intent: Intent) -> Reach:
+        """The keeper's family and, where a daemon is the parent, the container's. No group holds exactly these."""
+        inner = self.inner.reach(intent)
+        plan = read_whole(f"{intent.folder}/container.json") or {}
+
+        def family() -> list[int]:
+            return [*inner.family(), *_of_daemon(plan)]
+
+        return dataclasses.replace(inner, family=family, group=None)
+
+    # -- ending
+
+    def bury(self, intent: Intent) -> Exit:
+        end = self.inner.bury(intent)
+        plan = read_whole(f"{intent.folder}/container.json")
+        if plan is None or not plan["lines"]["remove"]:
+            return end
+        if left := _remove(plan):
+            stays = clause("ContainerStays", error=left)
+            detail = f"{end.detail}{say((stays,))}".lstrip("; ")
+            said = [*end.said, stays] if end.said or not end.detail else []
+            return msgspec.structs.replace(end, detail=detail, said=said)
+        told = read_whole(f"{intent.folder}/container-state.json") or {}
+        told.setdefault("end", {})
+        try:
+            write_whole(f"{intent.folder}/container-state.json", told)
+        except OSError:
+            pass
+        return _merged(end, told["end"])
+
+    def discard(self, intent: Intent) -> None:
+        self.inner.discard(intent)
+
+
+def _kept(wanted: Wanted, folder: str) -> Wanted:
+    """The same order with the keeper as its command. The job's own variables stay out of the keeper's sight."""
+    keeper = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
+    assert wanted.spec is not None, "prepare has checked it"
+    spec = msgspec.structs.replace(wanted.spec, argv=keeper, env={}, stop_to="main")
+    return msgspec.structs.replace(wanted, spec=spec)
+
+
+def _of_daemon(plan: dict[str, Any]) -> list[int]:
+    """The processes of a container that is no child of its keeper. Blocks for as long as the engine takes."""
+    if not plan.get("daemon"):
+        return []
+    try:
+        told = subprocess.run(
+            plan["lines"]["pid"], env=plan["env"], cwd="/", timeout=5.0, check=True, capture_output=True
+        )
+        first = int(told.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+    return [first, *procfs.descendants(first)] if first else []
+
+
+def _remove(plan: dict[str, Any]) -> str:
+    """Remove a container, and what runs in it; answers a sentence when it is still there. Blocks."""
+
+    def ask(line: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            plan["lines"][line], env=plan["env"], cwd="/", timeout=REMOVE_PATIENCE_S, check=False, capture_output=True
+        )
+
+    try:
+        removed = ask("remove")
+        if removed.returncode == 0 or (plan["lines"]["state"] and ask("state").returncode):
+            return ""  # removed now, or not known to the engine any more
+        return removed.stderr.decode(errors="replace").strip()[-300:] or f"exit code {removed.returncode}"
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+
+
+def _told(places: Places) -> Path:
+    """Where the stop notice appears inside: in a folder of its own, for it comes by rename."""
+    return places.folder / "notice" / places.notice.name
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return bool(folder) and os.path.commonpath([os.path.abspath(path), folder]) == folder
+
+
+def _file_name(image: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", image)
+
+
+def _merged(exit_: Exit, end: dict[str, Any]) -> Exit:
+    """The shim's verdict with what only the keeper could know."""
+    if not end:
+        return exit_
+    told = {"detail": end["detail"], "said": msgspec.convert(end.get("said", []), list[Clause])}
+    if end["cause"] == "LAUNCH_FAILED":
+        return Exit(cause="LAUNCH_FAILED", stopped=exit_.stopped, ran_s=exit_.ran_s, **told)
+    return msgspec.structs.replace(exit_, cause=end["cause"], **told)
+
+
+EXECUTOR = ContainerExecutor

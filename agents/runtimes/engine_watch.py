@@ -1,0 +1,60 @@
+"""Keeps knowing which container engine answers on this host, without keeping anybody waiting for one that does not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from agents.devices.worker import Worker
+from agents.runtimes import engine_probe
+
+# To ask an engine costs it a process or two; whether one came or went is no matter of seconds.
+ASK_AGAIN_S: Final = 600.0
+ASK_THE_SILENT_AGAIN_S: Final = 60.0
+# An engine that is well answers faster.
+PATIENCE_S: Final = 2.0
+
+
+class EngineWatch:
+    """The engine that containers of this host would run in. ``spoken`` is its name, version and whose rights it has;
+    empty where none answers, or none has answered yet."""
+
+    def __init__(self, own: Mapping[str, str], is_root: bool, ask: Callable[[], str] | None = None) -> None:
+        self.spoken = ""
+        self._own, self._is_root = own, is_root
+        self._ask = ask or self._find
+        self._worker: Worker | None = None
+        self._asked_at = float("-inf")
+
+    @classmethod
+    def of_this_process(cls) -> EngineWatch:
+        """By the agent's own environment and rights."""
+        return cls(os.environ, os.geteuid() == 0)
+
+    def look(self, patience_s: float = PATIENCE_S) -> None:
+        """Ask again where it is time, and wait a little for the answer; a later one is taken by :meth:`hear`."""
+        now = time.monotonic()
+        if self._worker is None:
+            self._worker = Worker("container engine")
+        if self._worker.is_idle and now - self._asked_at >= (ASK_AGAIN_S if self.spoken else ASK_THE_SILENT_AGAIN_S):
+            self._asked_at = now
+            self._worker.ask(self._ask)
+        self.hear(patience_s)
+
+    def hear(self, patience_s: float = 0.0) -> bool:
+        """Take the answer, where there is one by then; true where it is another than before."""
+        told = self._worker.take(patience_s) if self._worker is not None else None
+        if told is None or told == self.spoken:
+            return False
+        self.spoken = told
+        return True
+
+    def _find(self) -> str:
+        engine, _ = engine_probe.find(self._own, self._is_root)
+        return engine.spoken if engine is not None else ""
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()

@@ -1,0 +1,307 @@
+"""Runs a part as plain processes of this host, each under its own shim.
+
+The run folder is made with an exclusive mkdir: together with the journal it is the local at-most-once lock.
+``order.json`` is written last, so a folder with one is ready to launch, and only the shim that renames it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from agents.ends import clause, told
+from agents.isolation import beneath, cgroup
+from agents.isolation.run_as import RunAs
+from agents.masking import secrets_of
+from agents.protocol import Exit, Phase, Wanted
+from agents.resources.adjust import Reach, nice_of
+from agents.runtimes import Sighting, Unlaunchable, no_more
+from agents.storage.bundle import BundleCache, BundleUnusable
+from agents.supervisor import procfs
+from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.record import family, ordered, shim_record, write_whole
+from agents.supervisor.small_file import content
+from agents.tasks.environment import Places, environment
+from agents.tasks.journal import Intent
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_UNTAKEN_PATIENCE_S = 5.0
+_BURY_PATIENCE_S = 60.0
+_EXEC_PATIENCE_S = 0.5
+_ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
+_decode_exit = msgspec.json.Decoder(Exit).decode
+
+
+@dataclass
+class Ground:
+    """What the executor needs of its host. ``lease`` and ``bell`` are files that shims read and ring.
+
+    ``masked`` has what the log of a part must not show, where another executor keeps its variables from the order.
+    """
+
+    boot_id: str
+    bell: Path
+    lease: Path
+    warm_parent: WarmParent
+    bundles: BundleCache
+    run_as: RunAs
+    runtime: Path | None = None
+    cgroup: str | None = None
+    log_cap_bytes: int = 256 << 20
+    log_pace_bytes: int = 0
+    launched_at: dict[str, float] = field(default_factory=dict)
+    masked: dict[str, list[str]] = field(default_factory=dict)
+
+
+class ProcessExecutor:
+    """See :class:`agents.runtimes.Executor`."""
+
+    def __init__(self, ground: Ground, keeps_for: RunAs | None = None) -> None:
+        """``keeps_for`` tells that what is started are programs of ours that care for what this user runs: they begin
+        in no folder that a job can write."""
+        self.ground = ground
+        self.keeps = keeps_for is not None
+        self.stages = keeps_for or ground.run_as
+
+    # -- starting
+
+    def prepare(self, wanted: Wanted, intent: Intent, furnish: Callable[[], None] = no_more) -> None:
+        spec = wanted.spec
+        if not _PART.fullmatch(wanted.part):
+            raise Unlaunchable(f'part "{wanted.part}" has no usable name')
+        if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
+            raise Unlaunchable(clause("NoCommand"))
+        places = Places(Path(intent.folder))
+        try:
+            places.folder.mkdir(mode=0o700)
+        except FileExistsError:
+            raise Unlaunchable(clause("RunFolderExists")) from None
+        try:
+            self._furnish(places, spec.bundle)
+            order = {**self._order(wanted, places), "cpus": intent.cpus}
+            furnish()
+            self._hand_over(places)
+            write_whole(str(places.folder / "order.json"), order)
+        except BundleUnusable as error:
+            raise Unlaunchable(error.why) from error
+        except OSError as error:
+            words = {"error": str(error.strerror), "folder": str(error.filename)}
+            raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
+
+    def _furnish(self, places: Places, bundle: str | None) -> None:
+        """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
+        for folder in (places.work, places.scratch):
+            folder.mkdir(mode=0o700)
+        places.reports.touch(mode=0o600)
+        if bundle:
+            self.ground.bundles.unpack(bundle, places.work, self.stages)
+
+    def _hand_over(self, places: Places) -> None:
+        """Give it to the job's user, once nothing of ours is to be put there any more."""
+        rights = self.ground.run_as.rights()
+        for folder in (places.work, places.scratch):
+            beneath.give(str(folder), 0o755, rights)
+        beneath.give(str(places.reports), 0o644, rights)
+        os.chmod(places.folder, 0o711)
+
+    def _order(self, wanted: Wanted, places: Places) -> dict[str, object]:
+        spec, ground = wanted.spec, self.ground
+        assert spec is not None, "prepare has checked it"
+        home = ground.run_as.home or str(places.work)
+        env = environment(wanted, places, os.environ, ground.runtime, home)
+        broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
+        if broken:
+            raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
+        return {
+            "part": wanted.part,
+            "argv": spec.argv,
+            "env": env,
+            "cwd": str(places.folder if self.keeps else places.work),
+            "rank": spec.rank,
+            "folders": [folder for folder in (spec.checkpoint_dir, spec.output_dir) if folder],
+            "memory_bytes": spec.memory_bytes,
+            "weight": spec.weight,
+            "nice": nice_of(spec.weight),
+            "time_limit_s": spec.time_limit_s,
+            "lease_s": spec.lease_s,
+            "lease": str(ground.lease),
+            "grace_s": spec.grace_s,
+            "stop_to": spec.stop_to,
+            "notice": str(places.notice),
+            "reports": str(places.reports),
+            "bell": str(ground.bell),
+            "cgroup": f"{ground.cgroup.rstrip('/')}/switchyard-{wanted.part}" if ground.cgroup else None,
+            "log_cap_bytes": ground.log_cap_bytes,
+            "log_pace_bytes": ground.log_pace_bytes,
+            "secrets": ground.masked.pop(wanted.part, None) or secrets_of(spec.env, spec.secrets),
+            **ground.run_as.order(),
+        }
+
+    def launch(self, intent: Intent) -> None:
+        self.ground.launched_at[intent.part] = time.monotonic()
+        self.ground.warm_parent.fork(Path(intent.folder))
+
+    # -- looking
+
+    def look(self, intent: Intent) -> Sighting:
+        folder = intent.folder
+        if (end := _end(folder)) is not None:
+            return Sighting(Phase.ENDED, exit=end)
+        if intent.boot_id != self.ground.boot_id:
+            return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", **told(clause("Rebooted"))))
+        record = shim_record(folder)
+        if not record:
+            return self._look_before_birth(intent, record is not None)
+        forlorn = not procfs.is_alive(record["pid"], record["born"])
+        # Looked for once more: a shim writes its exit file before it goes, and may have done both since.
+        if forlorn and (end := _end(folder)) is not None:
+            return Sighting(Phase.ENDED, exit=end)
+        phase = Phase.STARTING
+        if "stopping" in record:
+            phase = Phase.STOPPING
+        elif "main" in record:
+            phase = Phase.RUNNING
+        return Sighting(
+            phase,
+            pid=record.get("main"),
+            pid_start=record.get("main_born"),
+            substate=record.get("substate", ""),
+            left=tuple(record.get("left", ())),
+            forlorn=forlorn,
+        )
+
+    def _look_before_birth(self, intent: Intent, is_taken: bool) -> Sighting:
+        """No shim has spoken yet: it is on its way, was never asked for, or died on its first step."""
+        waited_s = time.monotonic() - self.ground.launched_at.setdefault(intent.part, time.monotonic())
+        if is_taken:
+            return Sighting(Phase.STARTING, forlorn=waited_s > _UNTAKEN_PATIENCE_S)
+        if not os.path.exists(f"{intent.folder}/order.json") and not os.path.exists(f"{intent.folder}/taken"):
+            # An agent ended before the part was ready to launch; without an order no shim ever ran.
+            return Sighting(Phase.STARTING, forlorn=True)
+        if waited_s > _UNTAKEN_PATIENCE_S:
+            self.launch(intent)
+        return Sighting(Phase.STARTING)
+
+    # -- stopping
+
+    def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
+        with contextlib.suppress(FileNotFoundError):  # nothing of it is there any more
+            write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why, "save": save})
+        if record := shim_record(intent.folder):
+            _signal(record["pid"], record["born"], signal.SIGUSR1)
+
+    def signal(self, intent: Intent, name: str) -> None:
+        record = shim_record(intent.folder)
+        number = signal.Signals.__members__.get(name)
+        if record and record.get("main") and number is not None:
+            _signal(record["main"], record["main_born"], number)
+
+    def reach(self, intent: Intent) -> Reach:
+        record = shim_record(intent.folder) or {}
+        shim, born = record.get("pid", 0), record.get("born", 0)
+        group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
+        return Reach(
+            family=lambda: family(intent.folder),
+            group=group if group and os.path.isdir(group) else None,
+            folder=intent.folder,
+            wake=lambda: _signal(shim, born, signal.SIGUSR1),
+            started_with=lambda: int(ordered(intent.folder).get("memory_bytes") or 0),
+        )
+
+    # -- ending
+
+    def bury(self, intent: Intent) -> Exit:
+        record = shim_record(intent.folder) or {}
+        born = record.get("main_born") or 0
+        group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
+
+        def seen() -> list[int]:
+            found = set(procfs.marked(intent.part))
+            if record.get("main") and born:
+                found |= set(procfs.of_session(record["main"], born))
+            if group:
+                found |= {pid for pid in cgroup.processes(group) if procfs.start_time(pid) is not None}
+            return sorted(found - {os.getpid()})
+
+        def survivors() -> list[int]:
+            # One look can miss a process in execve, and the child of one that ended before the look came to it.
+            if found := seen():
+                return found
+            deadline = time.monotonic() + _EXEC_PATIENCE_S
+            while procfs.nameless(born) and time.monotonic() < deadline:
+                time.sleep(0.005)
+            return seen()
+
+        if group:
+            cgroup.kill(group)
+        left = procfs.end_all(survivors, _BURY_PATIENCE_S)
+        if group:
+            cgroup.remove(group)
+        if (end := _end(intent.folder)) is not None:
+            return end
+        said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
+        if left:
+            said.append(clause("StillThere", pids=", ".join(map(str, left))))
+        stopped = os.path.exists(f"{intent.folder}/stop.json")
+        end = Exit(cause="SUPERVISOR_LOST", stopped=stopped, **told(*said))
+        try:
+            write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)
+        except OSError:
+            pass
+        return end
+
+    def discard(self, intent: Intent) -> None:
+        self.ground.launched_at.pop(intent.part, None)
+        _remove(intent.folder)
+
+
+def _end(folder: str) -> Exit | None:
+    """How the part ended, once its exit file is written."""
+    try:
+        return _decode_exit(content(f"{folder}/exit.json") or b"")
+    except msgspec.MsgspecError:
+        return None
+
+
+def _remove(folder: str) -> None:
+    """Remove a run folder. Most hold nothing but what every part has, which is quicker gone by name."""
+    for name in _ALWAYS_THERE:
+        try:
+            os.unlink(f"{folder}/{name}")
+        except OSError:
+            continue
+    try:
+        for name in ("work", "tmp", ""):
+            os.rmdir(f"{folder}/{name}")
+    except OSError:
+        parts = os.open(os.path.dirname(folder), beneath.FOLDER)
+        try:
+            beneath.remove(parts, os.path.basename(folder))
+        finally:
+            os.close(parts)
+
+
+def _signal(pid: int, born: int, number: int) -> None:
+    """Signal exactly this process: the descriptor pins it, the start time proves that it is the one."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if procfs.start_time(pid) == born:
+            signal.pidfd_send_signal(descriptor, number)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+EXECUTOR = ProcessExecutor

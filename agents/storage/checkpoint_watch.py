@@ -1,0 +1,103 @@
+"""Watches the checkpoint folder of a part: tells what is complete there, and lets go of what its owner need not keep.
+
+What it watches stands in ``watch.json`` of the part's run folder, so a restarted agent goes on where the former was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Any, Final
+
+from agents.isolation.beneath import OWN, Rights
+from agents.protocol import Checkpoint, PartSpec
+from agents.storage import checkpoints
+from agents.supervisor.procfs import boottime
+from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.saving import WATCHED
+
+PERIOD_S: Final = float(os.environ.get("YARD_AGENT_CHECKPOINTS_S", "10"))
+EMPTY_PERIOD_S: Final = 3 * PERIOD_S
+# A look may take this share of the time at most: folders with very many files are looked at less often.
+SHARE: Final = 0.05
+REPORTED: Final = 3
+REST_PERIOD_S: Final = 3600.0
+
+
+def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: Rights = OWN) -> None:
+    """Note what is to be watched, and what is there already, before the part starts. Raises OSError.
+
+    ``in_use`` is a folder of this node that is kept for as long as the part runs (see ``agents.tasks.local.expire``).
+    """
+    if not spec.checkpoint_dir:
+        return
+    known = checkpoints.discover(spec.checkpoint_dir, rights) if spec.attempt_number > 1 else []
+    told = {
+        "folder": spec.checkpoint_dir,
+        "rank": spec.rank,
+        "in_use": in_use,
+        "keep": spec.keep_checkpoints,
+        "resume": os.path.relpath(spec.resume_from, spec.checkpoint_dir) if spec.resume_from else "",
+        "known": [[each.path, each.modified_ns] for each in checkpoints.ordered(known)[:100]],
+    }
+    write_whole(f"{run_folder}/{WATCHED}", told)
+
+
+class CheckpointWatch:
+    """One part's watch. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
+
+    def __init__(self, run_folder: str, rights: Rights = OWN) -> None:
+        self._rights = rights
+        self._note = f"{run_folder}/{WATCHED}"
+        self._told: dict[str, Any] | None = None
+        self._known: set[tuple[str, int]] = set()
+        self._found: list[tuple[int, str, float]] = []
+        self._next_at = boottime() + PERIOD_S
+        self._looked = False
+        self.is_looking = False
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The newest that this part made and completed."""
+        now = boottime()
+        return [Checkpoint(step, path, round(max(0.0, now - at), 3)) for step, path, at in self._found]
+
+    def is_due(self) -> bool:
+        return not self.is_looking and boottime() >= self._next_at
+
+    def is_worth_a_last_look(self) -> bool:
+        """Whether the part ran long enough to have been looked at; what a shorter one saved, its next attempt finds."""
+        return self._looked or boottime() >= self._next_at
+
+    def look(self) -> bool:
+        """Look at the folder once; true when there is something new to report. Deletes what need not be kept."""
+        began = time.monotonic()
+        # Whatever goes wrong below: the next look is not at once.
+        self._looked, self._next_at = True, boottime() + PERIOD_S
+        if self._told is None:
+            self._told = read_whole(self._note) or {}
+            self._known = {(str(path), int(ns)) for path, ns in self._told.get("known", [])}
+        if in_use := self._told.get("in_use"):
+            with contextlib.suppress(OSError):
+                os.utime(in_use)
+        folder = self._told.get("folder")
+        if not folder or self._told.get("rank"):
+            # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
+            self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
+            return False
+        found = checkpoints.discover(folder, self._rights)
+        if keep := int(self._told.get("keep") or 0):
+            for each in checkpoints.superseded(found, keep, [str(self._told.get("resume") or "")]):
+                checkpoints.remove(folder, each.path, self._rights)
+        now, wall_ns = boottime(), time.time_ns()
+        fresh = [each for each in checkpoints.ordered(found) if (each.path, each.modified_ns) not in self._known]
+        before = [(step, path) for step, path, _ in self._found]
+        self._found = [
+            (each.step, f"{folder}/{each.resume}".rstrip("/"), now - max(0, wall_ns - each.modified_ns) / 1e9)
+            for each in fresh[:REPORTED]
+            if each.resume is not None
+        ]
+        period = PERIOD_S if found else EMPTY_PERIOD_S
+        self._next_at = boottime() + max(period, (time.monotonic() - began) / SHARE)
+        return before != [(step, path) for step, path, _ in self._found]

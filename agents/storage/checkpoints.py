@@ -1,0 +1,83 @@
+"""Checkpoints in a stage's folder: which is the newest to resume from, and which may go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+
+from agents.decode import count, path_text
+from agents.isolation.beneath import OWN, Folder, Rights
+from agents.storage import layouts
+from agents.storage.layouts import Found
+from agents.storage.tree import look
+
+
+def discover(folder: str, rights: Rights = OWN) -> list[Found]:
+    """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
+    found = layouts.recognise(look(folder, rights))
+    return [each for each in found if _can_be_told(each)]
+
+
+def _can_be_told(found: Found) -> bool:
+    """Whether step and paths, which are names that a job gave its files, can be sent to the server."""
+    names = (found.path or ".", found.resume or ".")
+    return count(found.step) == found.step and all(path_text(name) for name in names)
+
+
+def ordered(found: Iterable[Found]) -> list[Found]:
+    """The complete ones, the one to resume from first."""
+    complete = [each for each in found if each.is_complete]
+    return sorted(complete, key=lambda each: (each.wins, each.step, each.modified_ns), reverse=True)
+
+
+def newest(found: Iterable[Found]) -> Found | None:
+    """The one to resume from: the complete one of the highest step, or the one that its framework prefers."""
+    return next((each for each in ordered(found) if each.resume is not None), None)
+
+
+def resume_path(folder: str, told: str, told_step: int | None = None, rights: Rights = OWN) -> str:
+    """Where an attempt resumes: the newest complete checkpoint of the folder, or what the record told if that is newer.
+
+    What was told is passed over when it is gone, or lies in the folder and is not complete. Empty: from the start.
+    """
+    found = discover(folder, rights) if folder else []
+    best = newest(found)
+    if told and _is_seen(told, rights):
+        place = os.path.relpath(told, folder) if folder else ""
+        known = next((each for each in found if place in (each.path, each.resume)), None)
+        is_sound = known is None or known.is_complete
+        if is_sound and (best is None or (told_step is not None and told_step > best.step)):
+            return told
+    if best is None or best.resume is None:
+        return ""
+    return os.path.join(folder, best.resume) if best.resume else folder
+
+
+def _is_seen(path: str, rights: Rights) -> bool:
+    with rights:
+        return os.path.exists(path)
+
+
+def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) -> list[Found]:
+    """The complete checkpoints beyond the newest ``keep``; never one that is in use, and never an incomplete one.
+
+    ``in_use`` are paths from the same folder: an attempt resumes from there. What the marker names is kept as well.
+    """
+    spared = set(in_use)
+    older = ordered(found)[max(1, keep) :]
+    return [
+        each
+        for each in older
+        if each.path
+        and each.layout != "switchyard"
+        and not any(path == each.path or path.startswith(each.path + "/") for path in spared)
+    ]
+
+
+def remove(folder: str, path: str, rights: Rights = OWN) -> bool:
+    """Delete a checkpoint, and follow no link on the way there; tells whether it is gone."""
+    try:
+        with Folder(folder, rights) as opened:
+            return opened.remove(path)
+    except OSError:
+        return False

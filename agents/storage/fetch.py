@@ -1,0 +1,238 @@
+"""Fetches what a stage needs onto this node: from nodes that have it, else from its source, each byte checked.
+
+The control plane says who has what and appoints one node at a time to load a source that nobody has yet; the others
+wait for it and fetch from it, so that many nodes load a source once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import shutil
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agents.ends import clause
+from agents.isolation.beneath import OWN, Folder, Rights
+from agents.link.server import Channel, Server, ServerRefused, is_loopback
+from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
+from agents.runtimes import Unlaunchable
+from agents.storage import manifest
+from agents.storage.content_store import Full, Stock
+from agents.storage.manifest import PIECE, Unfit
+
+log = logging.getLogger("switchyard.agent")
+PATIENCE_S: Final = 3600.0
+RENEW_S: Final = 15.0
+_TRIES: Final = 3
+# A transfer of less says more of the way there than of its width.
+TELLING_BYTES: Final = 16 << 20
+MOST_TOLD: Final = 256
+
+
+class Unfetched(Unlaunchable):
+    """An input could not be had."""
+
+
+class Fetcher:
+    """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read.
+
+    They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
+    """
+
+    def __init__(self, server: Server, stock: Stock, readable: list[Path], rights: Rights = OWN) -> None:
+        self.server, self.stock, self.readable, self.rights = server, stock, readable, rights
+        self.changed: Callable[[], None] = lambda: None
+        # What came from other nodes since somebody last asked.
+        self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
+        self._locks: dict[str, threading.Lock] = {}
+
+    def fetch(self, wanted: Input, rank: int = 0, size: int = 1, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Return when all that a rank needs of an input is here. Blocks. Raises Unfetched."""
+        with self._locks.setdefault(wanted.digest, threading.Lock()), self.stock.hold(wanted.digest):
+            if wanted.digest in self.stock.roots():
+                self.stock.touch(wanted.digest)
+                return
+            try:
+                self._fetch(wanted, rank, size, cancelled)
+            except (Unfit, Full, OSError) as error:
+                raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
+            self.changed()
+
+    def told(self) -> list[Fetched]:
+        """What came from other nodes since the last call."""
+        return [self.came.popleft() for _ in range(len(self.came))]
+
+    def _fetch(self, wanted: Input, rank: int, size: int, cancelled: Callable[[], bool]) -> None:
+        failed: list[str] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            if cancelled():
+                raise Unfit("it is not wanted any more")
+            told = self._sources(wanted.digest, failed)
+            if told.refused:
+                raise Unfit(told.refused)
+            for peer in told.peers:
+                try:
+                    self._from_peer(wanted, peer, rank, size)
+                    return
+                except (OSError, http.client.HTTPException, Unfit) as error:
+                    log.info("input %s did not come from node %s: %s", wanted.name, peer.node, error)
+                    failed.append(peer.node)
+            if told.is_appointed:
+                self._from_source(wanted)
+                return
+            if not told.peers:
+                time.sleep(told.wait_s)
+        raise Unfit("no node had it, and none could load its source, for an hour")
+
+    def _sources(self, digest: str, failed: list[str]) -> Sources:
+        channel = Channel(self.server)
+        try:
+            body = msgspec.json.encode(AskSources(digest=digest, failed=failed))
+            return msgspec.json.decode(channel.call("POST", SOURCES_PATH, body), type=Sources)
+        except ServerRefused as error:
+            if error.status < 500:
+                raise Unfit(f"the control plane does not let this node have it ({error.status})") from error
+            return Sources(wait_s=2.0)
+        except (OSError, http.client.HTTPException, msgspec.DecodeError):
+            return Sources(wait_s=2.0)
+        finally:
+            channel.close()
+
+    # -- from another node
+
+    def _from_peer(self, wanted: Input, peer: Source, rank: int, size: int) -> None:
+        if wanted.kind == "file":
+            self._piece(peer, wanted.digest, wanted.digest, None)
+            self.stock.complete(wanted.digest, "file")
+            return
+        self._piece(peer, wanted.digest, wanted.digest, None)
+        whole = manifest.decode(self.stock.path(wanted.digest).read_bytes())
+        entries = manifest.share(whole, rank, size) if wanted.shard else whole.files
+        missing = [entry for entry in entries if not self.stock.has(entry.sha256)]
+        self.stock.make_room(sum(entry.size for entry in missing))
+        for entry in missing:
+            self._piece(peer, wanted.digest, entry.sha256, entry.size)
+        is_whole = all(self.stock.has(entry.sha256) for entry in whole.files)
+        self.stock.complete(wanted.digest, "tree" if is_whole else "part")
+
+    def _piece(self, peer: Source, root: str, sha256: str, size: int | None) -> None:
+        """One file, gone on with where a lost connection cut it."""
+        if self.stock.has(sha256):
+            return
+        draft = self.stock.draft()
+        try:
+            for last in range(_TRIES):
+                try:
+                    self._download(peer, root, sha256, draft, size)
+                    break
+                except (OSError, http.client.HTTPException):
+                    if last == _TRIES - 1:
+                        raise
+                    time.sleep(0.2)
+            self.stock.take(draft, sha256)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def _download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
+        start = draft.stat().st_size if draft.exists() else 0
+        connection = _connection(peer.url)
+        path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
+        try:
+            connection.request("GET", path, headers={"Range": f"bytes={start}-"} if start else {})
+            answer = connection.getresponse()
+            if answer.status not in (200, 206):
+                raise Unfit(f"it answered {answer.status}")
+            if size is None:
+                self.stock.make_room(int(answer.headers.get("Content-Length") or 0))
+            began = time.monotonic()
+            with draft.open("ab" if answer.status == 206 else "wb") as file:
+                shutil.copyfileobj(answer, file, PIECE)
+                came = file.tell() - (start if answer.status == 206 else 0)
+            if came >= TELLING_BYTES:
+                self.came.append(Fetched(came, round(time.monotonic() - began, 6)))
+            if answer.length:
+                raise http.client.IncompleteRead(b"", answer.length)
+        finally:
+            connection.close()
+
+    # -- from its source
+
+    def _from_source(self, wanted: Input) -> None:
+        renewed = time.monotonic()
+
+        def go_on() -> None:
+            nonlocal renewed
+            if time.monotonic() - renewed > RENEW_S:
+                renewed = time.monotonic()
+                self._sources(wanted.digest, [])
+
+        if wanted.source.startswith(("https://", "http://")):
+            self._from_url(wanted, go_on)
+        else:
+            self._from_path(wanted, go_on)
+
+    def _from_url(self, wanted: Input, go_on: Callable[[], None]) -> None:
+        parts = urlsplit(wanted.source)
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            raise Unfit("its source is plain HTTP on another host; use https://")
+        connection = _connection(wanted.source)
+        draft = self.stock.draft()
+        try:
+            connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/")
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise Unfit(f"its source answered {answer.status}; redirects are not followed")
+            self.stock.make_room(int(answer.headers.get("Content-Length") or 0))
+            with draft.open("wb") as file:
+                while piece := answer.read(PIECE):
+                    file.write(piece)
+                    go_on()
+            self.stock.take(draft, wanted.digest)
+        except Unfit as error:
+            raise Unfit(f"{wanted.source}: {error}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+            connection.close()
+        self.stock.complete(wanted.digest, "file")
+
+    def _from_path(self, wanted: Input, go_on: Callable[[], None]) -> None:
+        path = Path(wanted.source).resolve()
+        above = next((folder for folder in self.readable if path == folder or folder in path.parents), None)
+        if above is None:
+            allowed = ", ".join(str(folder) for folder in self.readable) or "none"
+            raise Unfit(f"{wanted.source} lies in no folder that this node may read inputs from (there: {allowed})")
+        name = path.relative_to(above).as_posix() if path != above else ""
+        with Folder(str(above), self.rights) as folder:
+            if wanted.kind == "file":
+                size = folder.status(name).st_size
+                self.stock.make_room(size)
+                try:
+                    self.stock.put_file(folder, name, wanted.digest, size)
+                except Unfit as error:
+                    raise Unfit(f"{wanted.source} has changed: {error}") from error
+                self.stock.complete(wanted.digest, "file")
+                return
+            found = manifest.of(folder, name)
+            go_on()
+            if found.digest != wanted.digest:
+                raise Unfit(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
+            self.stock.put(folder, name, found)
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=30, context=ssl.create_default_context()
+        )
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)

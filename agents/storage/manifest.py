@@ -1,0 +1,126 @@
+"""A file or folder by its content: each file's digest, and one digest of all, under which it is kept and fetched.
+
+The digest of a folder is that of its manifest: a JSON list of paths, sizes and digests in the order of the paths. Two
+folders with the same files have the same digest wherever they lie; a changed file changes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agents.decode import path_text
+from agents.ends import Refusal
+from agents.isolation.beneath import Folder
+
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+PIECE: Final = 1 << 20
+MAX_FILES: Final = 200_000
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Unfit(Refusal):
+    """The file or folder cannot be kept by digest."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """One file of a folder; ``path`` is relative, with ``/`` between its steps, and leads nowhere else."""
+
+    path: str
+    size: int
+    sha256: str
+    executable: bool = False
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a folder holds, in the order of the paths; or a single file under its own name."""
+
+    files: list[Entry]
+    is_file: bool = False
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.encode()).hexdigest()
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+
+def decode(content: bytes) -> Manifest:
+    """A manifest from the wire. Raises Unfit for one with a path that would leave its folder."""
+    try:
+        found = msgspec.json.decode(content, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise Unfit(f"what arrived is no manifest: {error}") from error
+    for entry in found.files:
+        steps = entry.path.split("/")
+        if not entry.path or any(step in ("", ".", "..") or "\0" in step for step in steps):
+            raise Unfit(f"a manifest names {entry.path!r}, which does not stay in its folder")
+        if not DIGEST.fullmatch(entry.sha256) or entry.size < 0:
+            raise Unfit(f"a manifest gives {entry.path!r} no digest or size")
+    return found
+
+
+def digest_of(descriptor: int) -> str:
+    """The digest of an open file, which is closed."""
+    digest = hashlib.sha256()
+    with open(descriptor, "rb") as file:
+        while piece := file.read(PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
+    """What lies under a name in a folder: a folder, or a single file as a folder of one. Raises OSError, Unfit.
+
+    Links are left out: what they lead to may be anybody's. ``most_bytes`` is checked before anything is read.
+    """
+    status = folder.status(name)
+    if stat.S_ISLNK(status.st_mode):
+        raise Unfit(f"{folder.path}/{name} is a link")
+    if stat.S_ISREG(status.st_mode):
+        above = name.rpartition("/")[0]
+        found = [(name, status)]
+    elif stat.S_ISDIR(status.st_mode):
+        above = name
+        found = []
+        for each in folder.walk(name):
+            found.append(each)
+            if len(found) > MAX_FILES:
+                raise Unfit(f"it holds more than {MAX_FILES} files; pack them into fewer")
+    else:
+        raise Unfit(f"{folder.path}/{name} is neither a file nor a folder")
+    size = sum(each.st_size for _, each in found)
+    if most_bytes is not None and size > most_bytes:
+        raise Unfit(f"it has {size} bytes, and this node keeps {most_bytes} at most")
+    start = len(above) + 1 if above else 0
+    if odd := next((path for path, _ in found if not path_text(path)), None):
+        raise Unfit(f"it holds a file whose name is no UTF-8 text: {ascii(odd)[:200]}")
+    entries = [
+        Entry(path[start:], each.st_size, digest_of(folder.open(path)), bool(each.st_mode & 0o100))
+        for path, each in found
+    ]
+    return Manifest(sorted(entries, key=lambda entry: entry.path), is_file=stat.S_ISREG(status.st_mode))
+
+
+def of_path(path: Path) -> Manifest:
+    """:func:`of`, for a path that only we can change."""
+    try:
+        with Folder(str(path.parent)) as folder:
+            return of(folder, path.name)
+    except FileNotFoundError:
+        raise Unfit(f"nothing lies at {path}") from None
+
+
+def share(manifest: Manifest, rank: int, size: int) -> list[Entry]:
+    """The files of one rank of ``size``: every file belongs to exactly one, and their number differs by one at most."""
+    return manifest.files[rank :: max(1, size)]

@@ -1,0 +1,149 @@
+"""Serves what a node has by digest to other nodes that the control plane sends with a ticket.
+
+A ticket is an HMAC of the root's digest under a key that this node made, told the control plane, and forgets after a
+while: it opens that root and nothing else, and nobody's clock is compared with anybody's. Digests only, no names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+import time
+from collections import defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+from agents.storage.content_store import Stock
+from agents.storage.manifest import DIGEST, PIECE
+
+KEY_LIFE_S: Final = 600.0
+TRANSFERS: Final = 16
+
+
+def ticket(key: str, root: str) -> str:
+    """What opens a root at whoever made the key."""
+    return hmac.new(key.encode(), root.encode(), hashlib.sha256).hexdigest()
+
+
+class Keys:
+    """The key of now and the one before: a ticket lives for one to two lives of a key."""
+
+    def __init__(self) -> None:
+        self.current = secrets.token_hex(32)
+        self._former = self.current
+        self._made_at = time.monotonic()
+
+    def rotate(self) -> bool:
+        """Make a new key when the current one is old enough; true when it did."""
+        if time.monotonic() - self._made_at < KEY_LIFE_S:
+            return False
+        self._former, self.current, self._made_at = self.current, secrets.token_hex(32), time.monotonic()
+        return True
+
+    def opens(self, given: str, root: str) -> bool:
+        return any(hmac.compare_digest(given, ticket(key, root)) for key in (self.current, self._former))
+
+
+class Pace:
+    """How fast each other host may fetch: so many bytes a second, with a second's worth at once. 0 is no limit."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self.bytes_per_s = bytes_per_s
+        self._free_at: dict[str, float] = defaultdict(float)
+        self._lock = threading.Lock()
+
+    def wait_s(self, host: str, count: int, now: float) -> float:
+        """Take ``count`` bytes of a host's share; answers the seconds to wait before sending them."""
+        if not self.bytes_per_s:
+            return 0.0
+        with self._lock:
+            start = max(self._free_at[host], now - 1.0)
+            self._free_at[host] = start + count / self.bytes_per_s
+            return max(0.0, start - now)
+
+
+class PeerServer(ThreadingHTTPServer):
+    """One node's door for other nodes. ``served`` counts bytes by root."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], stock: Stock, keys: Keys, bytes_per_s: int) -> None:
+        super().__init__(address, _Visit)
+        self.stock, self.keys, self.pace = stock, keys, Pace(bytes_per_s)
+        self.room = threading.BoundedSemaphore(TRANSFERS)
+        self.served: dict[str, int] = defaultdict(int)
+        self._thread = threading.Thread(target=self.serve_forever, name="peers", daemon=True)
+
+    def open(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class _Visit(BaseHTTPRequestHandler):
+    server: PeerServer
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        words = {name: values[0] for name, values in parse_qs(asked.query).items()}
+        sha256, root = asked.path.rpartition("/")[2], words.get("root", "")
+        stock = self.server.stock
+        if (
+            not DIGEST.fullmatch(sha256)
+            or not DIGEST.fullmatch(root)
+            or not self.server.keys.opens(words.get("ticket", ""), root)
+        ):
+            self._refuse(404)
+        elif not self.server.room.acquire(blocking=False):
+            self._refuse(503)
+        else:
+            try:
+                with stock.hold(root):
+                    if sha256 in stock.members(root) and stock.has(sha256):
+                        self._send(sha256, root)
+                    else:
+                        self._refuse(404)
+            finally:
+                self.server.room.release()
+
+    def _send(self, sha256: str, root: str) -> None:
+        host = self.client_address[0]
+        with self.server.stock.path(sha256).open("rb") as file:
+            size = file.seek(0, 2)
+            start = self._start(size)
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(size - start))
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
+            self.end_headers()
+            file.seek(start)
+            while piece := file.read(PIECE // 4):
+                time.sleep(self.server.pace.wait_s(host, len(piece), time.monotonic()))
+                self.wfile.write(piece)
+                self.server.served[root] += len(piece)
+        self.server.stock.touch(root)
+
+    def _start(self, size: int) -> int:
+        """Where a fetch goes on that was cut before: ``Range: bytes=N-``."""
+        unit, _, span = self.headers.get("Range", "").partition("=")
+        first = span.removesuffix("-")
+        return min(int(first), size) if unit == "bytes" and span.endswith("-") and first.isdigit() else 0
+
+    def _refuse(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: paths carry tickets."""

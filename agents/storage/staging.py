@@ -1,0 +1,240 @@
+"""What the parts of a node read before they start and leave when they end, by digest.
+
+Inputs are fetched into the stock and laid out in the part's scratch folder; outputs are taken into the stock and told
+by digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agents.ends import clause
+from agents.isolation import beneath
+from agents.isolation.beneath import Folder
+from agents.patience import within
+from agents.protocol import Input, Kept, Output, PartSpec
+from agents.storage import manifest
+from agents.storage.content_store import Full, Stock
+from agents.storage.fetch import Fetcher, Unfetched
+from agents.storage.manifest import Manifest, Unfit
+from agents.storage.peers import Keys, PeerServer
+from agents.supervisor.record import read_whole, write_whole
+
+log = logging.getLogger("switchyard.agent")
+NOTE: Final = "supply.json"
+LEFT: Final = "outputs.json"
+REPORTED: Final = 2_000
+INPUTS: Final = "inputs"
+
+
+class Supply:
+    """One node's inputs and outputs. What blocks runs in ``pool``: a slow disk or peer must not starve the journal."""
+
+    def __init__(
+        self,
+        runs: Path,
+        stock: Stock,
+        fetcher: Fetcher,
+        keys: Keys,
+        url: str = "",
+        peers: PeerServer | None = None,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.runs, self.stock, self.fetcher, self.keys, self.url, self.peers = runs, stock, fetcher, keys, url, peers
+        self._loop = asyncio.get_running_loop()
+        self._told = told
+        fetcher.changed = self.changed
+        self.pool = ThreadPoolExecutor(4, thread_name_prefix="supply")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        self._starting: dict[str, set[str]] = {}
+        self._wanted: dict[str, Input] = {}
+        self._stirred = asyncio.Event()
+        self._news = True
+        stock.pinned = self.pinned
+
+    # -- what is in use
+
+    def pinned(self) -> set[str]:
+        """Roots of parts that are about to start or have a run folder still."""
+        used = set().union(*self._starting.values()) if self._starting else set()
+        for note in self.runs.glob(f"*/{NOTE}"):
+            used |= set((read_whole(str(note)) or {}).get("roots", []))
+        return used
+
+    # -- before a part starts
+
+    def gather(self, part: str, spec: PartSpec, cancelled: Callable[[], bool]) -> None:
+        """Have here all that a part reads. Blocks. Raises Unfetched; :meth:`settle` must be called either way."""
+        self._starting[part] = {wanted.digest for wanted in spec.inputs}
+        for wanted in spec.inputs:
+            if not wanted.path:
+                self.fetcher.fetch(wanted, spec.rank, len(spec.nodes), cancelled)
+
+    def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str) -> None:
+        """Show a part its inputs under ``inputs`` of its scratch folder, and note what it uses and will leave.
+
+        ``shared`` is the folder with the outputs of all stages where the pool shares a disk; they are shown too.
+        """
+        if spec.inputs:
+            folder = scratch / INPUTS
+            folder.mkdir(mode=0o755, exist_ok=True)
+            for wanted in spec.inputs:
+                self._show(wanted, _place(folder, wanted.name), spec)
+            if shared:
+                self._link_the_rest(shared, folder)
+        told = {
+            "roots": [wanted.digest for wanted in spec.inputs if not wanted.path],
+            "outputs": spec.outputs if spec.rank == 0 else [],
+            "output_dir": spec.output_dir,
+            "is_shared": bool(shared),
+        }
+        if told["roots"] or told["outputs"]:
+            write_whole(str(run_folder / NOTE), told)
+
+    def _show(self, wanted: Input, target: Path, spec: PartSpec) -> None:
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if wanted.path:
+            if wanted.shard and len(spec.nodes) > 1:
+                raise Unfetched(f'input "{wanted.name}" lies on a shared disk; share its files out by YARD_NODE_RANK')
+            target.symlink_to(wanted.path)
+            return
+        self.stock.touch(wanted.digest)
+        if wanted.kind == "file":
+            self.stock.lay_out_file(wanted.digest, target)
+            return
+        whole = self.stock.manifest(wanted.digest)
+        if whole is None:
+            raise Unfetched(f'input "{wanted.name}" was dropped again before its stage started')
+        entries = manifest.share(whole, spec.rank, len(spec.nodes)) if wanted.shard else whole.files
+        if not whole.is_file:
+            target.mkdir(mode=0o755, exist_ok=True)
+        self.stock.lay_out(entries, target.parent if whole.is_file else target)
+
+    def _link_the_rest(self, shared: str, folder: Path) -> None:
+        """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
+        with contextlib.suppress(OSError), Folder(shared, self.fetcher.rights) as there:
+            for name, _ in there.entries(most=manifest.MAX_FILES):
+                target = folder / name
+                if not os.path.lexists(target):
+                    target.symlink_to(f"{shared}/{name}")
+
+    async def gathered(self, part: str, spec: PartSpec, cancelled: Callable[[], bool]) -> None:
+        """:meth:`gather` off the loop."""
+        await asyncio.get_running_loop().run_in_executor(self.pool, self.gather, part, spec, cancelled)
+
+    def settle(self, part: str) -> None:
+        """The part has its run folder, or never will."""
+        self._starting.pop(part, None)
+
+    # -- after it ended
+
+    @staticmethod
+    def leaves_outputs(run_folder: str) -> bool:
+        """Whether the part said that it leaves something by digest."""
+        return bool((read_whole(f"{run_folder}/{NOTE}") or {}).get("outputs"))
+
+    def keep_outputs(self, run_folder: str) -> list[Output]:
+        """Take what a part that completed has left. Blocks. Raises Unfit with a sentence where something is missing."""
+        told = read_whole(f"{run_folder}/{NOTE}") or {}
+        found: list[Output] = []
+        for name in told.get("outputs", []):
+            try:
+                what = self._keep(str(told["output_dir"]), name, bool(told.get("is_shared")))
+            except (Unfit, Full) as error:
+                raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
+            except OSError as error:
+                raise Unfit(clause("OutputNotRead", name=name, error=error.strerror or str(error))) from error
+            found.append(Output(name, what.digest, what.size, len(what.files)))
+        write_whole(f"{run_folder}/{LEFT}", {"outputs": msgspec.to_builtins(found)}, sync=True)
+        self.changed()
+        return found
+
+    def _keep(self, output_dir: str, name: str, is_shared: bool) -> Manifest:
+        """Tell one output by digest, and take it into the stock where its pool shares no disk."""
+        try:
+            with Folder(output_dir, self.fetcher.rights) as folder:
+                what = manifest.of(folder, name, None if is_shared else self.stock.cap_bytes)
+                if not is_shared:
+                    self.stock.put(folder, name, what)
+                return what
+        except FileNotFoundError:
+            raise Unfit(f"nothing lies at {output_dir}/{name}") from None
+
+    async def left_by(self, run_folder: str) -> list[Output]:
+        """:meth:`keep_outputs` off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, self.keep_outputs, run_folder)
+
+    @staticmethod
+    def left(run_folder: str) -> list[Output]:
+        """What :meth:`keep_outputs` found before the agent was started again."""
+        return msgspec.convert((read_whole(f"{run_folder}/{LEFT}") or {}).get("outputs", []), list[Output])
+
+    # -- ahead of time
+
+    def want(self, inputs: list[Input]) -> None:
+        """What stages planned for this node will read; a later word replaces the former."""
+        wanted = {each.digest: each for each in inputs if not each.path}
+        if wanted.keys() != self._wanted.keys():
+            self._wanted = wanted
+            self._stirred.set()
+
+    async def run(self) -> None:
+        """For ever: fetch ahead what is wanted, one at a time, and give it up when it is not wanted any more."""
+        loop = asyncio.get_running_loop()
+        while True:
+            for wanted in list(self._wanted.values()):
+                if wanted.digest in self.stock.roots() or wanted.shard:
+                    continue
+                try:
+                    await loop.run_in_executor(self._ahead, self._fetch_ahead, wanted)
+                except Unfetched as error:
+                    log.info("not fetched ahead: %s", error)
+            self._stirred.clear()
+            if not await within(self._stirred, 30.0) and self.keys.rotate():
+                self.changed()
+
+    def _fetch_ahead(self, wanted: Input) -> None:
+        self.fetcher.fetch(wanted, cancelled=lambda: wanted.digest not in self._wanted)
+
+    # -- what the control plane is told
+
+    def changed(self) -> None:
+        """There is something to report. May be called from any thread."""
+        self._news = True
+        with contextlib.suppress(RuntimeError):  # the agent ends
+            self._loop.call_soon_threadsafe(self._told)
+
+    def kept(self, whole: bool) -> Kept | None:
+        """What is kept here, where it changed since the last call, or whole."""
+        if not (self._news or whole):
+            return None
+        self._news = False
+        return Kept(self.stock.roots()[:REPORTED], self.url, self.keys.current if self.url else "")
+
+    def close(self) -> None:
+        self._wanted = {}
+        for pool in (self.pool, self._ahead):
+            pool.shutdown(wait=False, cancel_futures=True)
+        if self.peers is not None:
+            self.peers.close()
+
+
+def _place(folder: Path, name: str) -> Path:
+    """Where an input of this name is shown. Raises Unfetched for a name that leads anywhere else."""
+    try:
+        steps = beneath.steps(name)
+    except OSError:
+        raise Unfetched(f"an input is named {name!r}, which does not stay in its folder") from None
+    above = [folder.joinpath(*steps[:count]) for count in range(1, len(steps))]
+    if any(each.is_symlink() for each in above):
+        raise Unfetched(f'input "{name}" would lie in another input; give it another name')
+    return folder.joinpath(*steps)

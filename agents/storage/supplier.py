@@ -1,0 +1,78 @@
+"""Brings a node's supply up: its stock on this disk, its door for other nodes, and what its operator allows."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from agents.decode import setting
+from agents.isolation.beneath import Rights
+from agents.link.server import Server, is_loopback
+from agents.storage.content_store import Stock
+from agents.storage.fetch import Fetcher
+from agents.storage.peers import Keys, PeerServer
+from agents.storage.staging import Supply
+
+CAP_SHARE: Final = 0.2
+CAP_BYTES: Final = 200 << 30
+PEER_BYTES_PER_S: Final = 125_000_000  # one gigabit a second and host
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What an operator may say about inputs and outputs."""
+    parser.add_argument(
+        "--inputs-from",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="a folder from which stages may name files as inputs; may be repeated",
+    )
+    parser.add_argument(
+        "--serve-peers",
+        metavar="ADDRESS[:PORT]",
+        help="serve inputs and outputs to other nodes here, unencrypted, so on a trusted network only; "
+        "without it a node serves only nodes on its own host",
+    )
+
+
+def cap(folder: Path) -> int:
+    """How much to keep: YARD_AGENT_CACHE_BYTES, else a fifth of the disk, at most 200 GiB."""
+    return setting("YARD_AGENT_CACHE_BYTES", min(CAP_BYTES, int(shutil.disk_usage(folder).total * CAP_SHARE)))
+
+
+def door(asked: str | None, server: Server) -> tuple[str, int] | None:
+    """Where to serve: as asked; else on loopback if the control plane is there; else nowhere. Raises ValueError."""
+    if asked:
+        host, _, port = asked.rpartition(":") if asked.count(":") == 1 else (asked, "", "0")
+        if not port.isdigit():
+            raise ValueError(
+                f'--serve-peers {asked}: give an address, or an address and a port such as "10.0.0.7:8700"'
+            )
+        return host, int(port)
+    return ("127.0.0.1", 0) if is_loopback(urlsplit(server.url).hostname or "") else None
+
+
+def opened(
+    state: Path, server: Server, options: argparse.Namespace, rights: Rights, changed: Callable[[], None]
+) -> Supply:
+    """The supply of a node, serving if it may; it reads what stages leave with ``rights``.
+
+    ``changed`` is called on the loop when there is something to report.
+    """
+    folder = state / "stock"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stock, keys = Stock(folder, cap(state)), Keys()
+    address, url = door(options.serve_peers, server), ""
+    peers = None
+    if address is not None:
+        rate = setting("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S)
+        peers = PeerServer(address, stock, keys, rate)
+        peers.open()
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        url = f"http://{host}:{peers.port}"
+    readable = [Path(each).resolve() for each in options.inputs_from]
+    return Supply(state / "parts", stock, Fetcher(server, stock, readable, rights), keys, url, peers, changed)

@@ -1,0 +1,135 @@
+"""In the forked child: become the user's command, with its user, limits, folder and environment.
+
+Standard library only: the shim imports it. Nothing of the job's environment is in effect before the last step, exec.
+"""
+
+import errno
+import os
+
+from agents.ends import clause
+from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
+from agents.supervisor.lean import dumps, loads, signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.ends import Clause
+
+
+def drop(uid: int, gid: int, groups: list[int]) -> None:
+    """Become another user for good, and make sure of it."""
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    if os.getresuid() != (uid, uid, uid) or os.getresgid() != (gid, gid, gid):
+        raise PermissionError(errno.EPERM, "the user did not change")
+    if uid != 0:
+        try:
+            os.setresuid(0, 0, 0)
+        except PermissionError:
+            pass
+        else:
+            raise PermissionError(errno.EPERM, "root could be regained")
+    prctl(NO_NEW_PRIVS, 1)
+
+
+def candidates(command: str, env: dict[str, str]) -> list[str]:
+    """Where to look for a command: the path it is, or all places of PATH that seem to have it.
+
+    A place is left out only when it surely has nothing of that name; what its user may execute shows when it is tried.
+    """
+    if "/" in command:
+        return [command]
+    found = []
+    for folder in env.get("PATH", os.defpath).split(":"):
+        path = f"{folder or '.'}/{command}"
+        if folder.startswith("/"):
+            try:
+                os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                pass
+        found.append(path)
+    return found
+
+
+def _be_nice(nice: int) -> None:
+    """Take the share of cores that the priority gives; without the right to more than others, be as the others."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError:
+        pass
+
+
+def run_command(order: dict, paths: list[str], out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+    """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
+
+    Every page of memory touched here is copied first, so whatever can be done once, the nursery has done.
+    """
+    step: Clause | None = clause("ProcessUnprepared")
+    try:
+        os.setsid()
+        os.umask(0o022)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        if order.get("cpus"):
+            os.sched_setaffinity(0, order["cpus"])
+        if order.get("nice"):
+            _be_nice(order["nice"])
+        if order.get("uid") is not None:
+            step = clause("UserUnchanged", uid=order["uid"])
+            drop(order["uid"], order["gid"], order.get("groups", []))
+        prctl(PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != shim:
+            os._exit(127)
+        step = clause("FolderNotEntered", folder=order["cwd"])
+        os.chdir(order["cwd"])
+        step = None
+        _execute(paths, order["argv"], order["env"])
+    except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
+        os.write(word, dumps(_refusal(order, step, error)).encode(errors="replace"))
+    finally:
+        os._exit(127)
+
+
+def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
+    """``execvpe`` that imports nothing: the user who is now in charge may not be able to read our Python."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in paths:
+        try:
+            os.execve(path, argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            # A folder of the agent's PATH that this user may not enter holds no command for it.
+            if os.path.exists(path):
+                failure = error
+    raise failure
+
+
+def _refusal(order: dict, step: "Clause | None", error: BaseException) -> "Clause":  # type: ignore[type-arg]
+    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    if step:
+        return step[0], {**step[1], "error": reason}
+    command = order["argv"][0] if order["argv"] else ""
+    if isinstance(error, FileNotFoundError):
+        path = order["env"].get("PATH")
+        if path is None:
+            return clause("CommandNotFoundNoPath", command=command)
+        return clause("CommandNotFound", command=command, path=path)
+    if isinstance(error, PermissionError):
+        return clause("CommandForbidden", command=command, uid=os.getuid())
+    if isinstance(error, OSError) and error.errno == errno.ENOEXEC:
+        return clause("CommandNoProgram", command=command)
+    return clause("CommandFailed", command=command, error=reason)
+
+
+def refused(word: bytes) -> "Clause":
+    """What the child said of why it could not become the command."""
+    try:
+        code, params = loads(word)
+    except (ValueError, TypeError):  # it was cut short
+        return clause("ProcessUnprepared", error=word.decode(errors="replace"))
+    return code, params

@@ -1,0 +1,411 @@
+"""The life of one part, from its order to its exit file: started, watched, stopped, ended with all that it started.
+
+Standard library only, and little of it: the shim imports it. Whatever a part costs here, every part of the host costs.
+"""
+
+import os
+import select
+import time
+
+from agents.ends import clause, told
+from agents.isolation import cgroup
+from agents.isolation.beneath import Rights, make, regular
+from agents.masking import Mask
+from agents.supervisor import procfs, spawn, verdict
+from agents.supervisor.command import candidates, refused, run_command
+from agents.supervisor.lean import loads, signal
+from agents.supervisor.record import read_whole, tell, write_whole
+from agents.supervisor.saving import WATCHED, Saving
+from agents.supervisor.small_file import content
+from agents.supervisor.stream import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from agents.ends import Clause
+
+CRITICAL_CAP_S = 60.0
+MEMORY_TICK_S = 0.5
+MEMORY_TICK_NEAR_S = 0.1
+STOP_TICK_S = 2.0
+
+
+class Life:
+    """One part in the care of its shim.
+
+    ``who`` is what the record, open at ``record``, already tells of the shim; ``wake`` is where its signals arrive.
+    """
+
+    def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
+        self.folder = folder
+        self.order = order
+        self.rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        self.told = who
+        self.record = record
+        self.wake = wake
+        self.main = 0
+        self.status: int | None = None
+        self.cause = ""
+        self.said: list[Clause] = []
+        self.why = ""
+        self.kill_at: float | None = None
+        self.kill_cap_at = 0.0
+        self.saving: Saving | None = None
+        self.killed = False
+        self.host_goes_down = False
+        self.renewed_at = 0.0
+        self.cpu_s = 0.0
+        self.peak_bytes = 0
+        self.began_at = self.ended_at = procfs.boottime()
+        self.memory_at = 0.0
+        self.streams: list[Stream] = []
+
+    # -- telling
+
+    def _tell(self, **news: object) -> None:
+        self.told.update(news)
+        tell(self.record, self.told)
+        self._ring()
+
+    def _ring(self) -> None:
+        """Wake the agent, if there is one; it looks at the files either way."""
+        try:
+            bell = os.open(self.order["bell"], os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return
+        try:
+            os.write(bell, self.order["part"].encode() + b"\n")
+        except OSError:
+            pass
+        finally:
+            os.close(bell)
+
+    # -- life
+
+    def live(self) -> None:
+        """Run the part to its end; when this returns, its exit file is written and nothing of it is left."""
+        group = self.order.get("cgroup")
+        try:
+            if group:
+                cgroup.make(group, int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100))
+        except OSError:
+            self.order["cgroup"] = None
+        self._look_for_stop()
+        if self.kill_at is None:
+            refusal = self._launch()
+            if refusal:
+                self.cause, self.said = "LAUNCH_FAILED", [refusal]
+            else:
+                self._watch()
+        self._finish()
+
+    def _grace_s(self) -> float:
+        return float(self.order.get("grace_s", 30.0))
+
+    # -- launching
+
+    def _launch(self) -> "Clause | None":
+        """Start the command; answers why when it could not be started."""
+        order = self.order
+        try:
+            for path in order.get("folders", ()):
+                make(path, self.rights)
+        except OSError as error:
+            return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
+        with self.rights:
+            paths = candidates(order["argv"][0], order["env"])
+        out_reader, out_writer = os.pipe()
+        err_reader, err_writer = os.pipe()
+        word_reader, word_writer = os.pipe()
+        self.began_at = procfs.boottime()
+        shim = os.getpid()
+        try:
+            self.main = spawn.fork(order.get("cgroup"))
+        except OSError as error:
+            for descriptor in (out_reader, out_writer, err_reader, err_writer, word_reader, word_writer):
+                os.close(descriptor)
+            return clause("HostFull", error=os.strerror(error.errno or 0))
+        if self.main == 0:
+            run_command(order, paths, out_writer, err_writer, word_writer, shim)
+        for descriptor in (out_writer, err_writer, word_writer):
+            os.close(descriptor)
+        stem = f"{self.folder}/{order.get('rank', 0)}"
+        cap = int(order.get("log_cap_bytes", 256 << 20))
+        pace, secrets = int(order.get("log_pace_bytes", 0)), order.get("secrets", ())
+        self.streams = [
+            Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
+            for reader, name in ((out_reader, "out"), (err_reader, "err"))
+        ]
+        refusal = b""
+        while word := os.read(word_reader, 4096):
+            refusal += word
+        os.close(word_reader)
+        if refusal:
+            os.waitpid(self.main, 0)
+            return refused(refusal)
+        self._let_it_go_first()
+        self._tell(main=self.main, main_born=procfs.start_time(self.main))
+        return None
+
+    def _let_it_go_first(self) -> None:
+        """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
+
+        From here, for the command's own process could not: it comes from one that may not be looked into, and so its
+        files of /proc were root's until it had become the command.
+        """
+        try:
+            score = os.open(f"/proc/{self.main}/oom_score_adj", os.O_WRONLY)
+        except OSError:
+            return
+        try:
+            os.write(score, b"500")
+        except OSError:
+            pass
+        finally:
+            os.close(score)
+
+    # -- watching
+
+    def _watch(self) -> None:
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        by_source = {stream.source: stream for stream in self.streams}
+        for source in by_source:
+            poll.register(source, select.POLLIN)
+        # An order to stop may have come while the command was started: the first look is due at once.
+        next_tick = 0.0
+        self.memory_at = self.began_at + MEMORY_TICK_NEAR_S
+        while True:
+            now = procfs.boottime()
+            if now >= next_tick:
+                next_tick = now + self._tick(now)
+            for source, _ in poll.poll(max(0.0, next_tick - now) * 1000 + 1):
+                if source == self.wake:
+                    if self._hear():
+                        next_tick = self.memory_at = 0.0
+                elif not by_source[source].pump():
+                    poll.unregister(source)
+                    by_source[source].close_source()
+            self._reap()
+            if self.status is not None:
+                return
+
+    def _hear(self) -> bool:
+        """Take the signals that arrived; true when one of them tells more than that a process has ended."""
+        heard = b""
+        try:
+            while piece := os.read(self.wake, 512):
+                heard += piece
+        except BlockingIOError:
+            pass
+        return any(number != signal.SIGCHLD for number in heard)
+
+    def _reap(self) -> bool:
+        """Take leave of whoever has ended; true when nobody is left.
+
+        The shim is the subreaper: what its part started and lost is its child, so without a child there is no family.
+        """
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            self.cpu_s += used.ru_utime + used.ru_stime
+            self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
+            if pid == self.main:
+                self.status = status
+                self.ended_at = procfs.boottime()
+
+    def _tick(self, now: float) -> float:
+        """Look at stop, time, lease and memory; answers the seconds until the next look is due."""
+        self._look_for_stop()
+        pause = STOP_TICK_S
+        limit = self.order.get("time_limit_s")
+        if limit is not None:
+            left = self.began_at + float(limit) - now
+            if left <= 0 and self.kill_at is None:
+                self._begin_stop("TIMEOUT", self._grace_s(), "TIMEOUT", clause("TimeLimit", limit_s=float(limit)))
+            elif left > 0:
+                pause = min(pause, left)
+        pause = min(pause, self._watch_lease(now), self._watch_memory(now))
+        if self.kill_at is not None and not self.killed:
+            if now >= self.kill_at and not (now < self.kill_cap_at and self._is_saving()):
+                self._kill()
+            else:
+                pause = min(pause, max(0.01, self.kill_at - now) if now < self.kill_at else 0.1)
+        return pause
+
+    def _watch_lease(self, now: float) -> float:
+        lease_s = self.order.get("lease_s")
+        if lease_s is None:
+            return STOP_TICK_S
+        try:
+            self.renewed_at = max(self.renewed_at, float(content(self.order["lease"]) or b""))
+        except ValueError:
+            pass
+        left = max(self.renewed_at, self.began_at) + float(lease_s) - now
+        if left <= 0 and self.cause != "LEASE_EXPIRED":
+            self.cause = ""
+            over = clause("LeaseOver", lease_s=float(lease_s))
+            self._begin_stop("LEASE_EXPIRED", self._grace_s(), "LEASE_EXPIRED", over)
+            self.kill_cap_at = 0.0
+        return max(0.01, left) if left > 0 else STOP_TICK_S
+
+    def _watch_memory(self, now: float) -> float:
+        if now < self.memory_at:
+            return self.memory_at - now
+        revised = read_whole(f"{self.folder}/limits.json") or {}
+        limit = int(revised.get("memory_bytes") or self.order.get("memory_bytes") or 0)
+        used = procfs.memory(procfs.descendants(os.getpid()))
+        self.peak_bytes = max(self.peak_bytes, used)
+        pause = STOP_TICK_S
+        if limit:
+            if used > limit and not self.killed:
+                self.cause = "OUT_OF_MEMORY"
+                self.said = [clause("MemoryOver", used_bytes=used, asked_bytes=limit)]
+                self._kill()
+            pause = MEMORY_TICK_NEAR_S if used > 0.7 * limit or now - self.began_at < 3 else MEMORY_TICK_S
+        self.memory_at = now + pause
+        return pause
+
+    # -- stopping
+
+    def _look_for_stop(self) -> None:
+        if self.host_goes_down:
+            self._begin_stop("HOST_SHUTDOWN", self._grace_s())
+        wanted = read_whole(f"{self.folder}/stop.json")
+        if wanted:
+            grace_s = float(wanted.get("grace_s", self._grace_s()))
+            self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
+
+    def _begin_stop(
+        self, why: str, grace_s: float, cause: str = "", ended: "Clause | None" = None, save: bool = True
+    ) -> None:
+        """Ask the command to end, and to save first where ``save``; a later call can only shorten what is left."""
+        kill_at = procfs.boottime() + grace_s
+        if cause and not self.cause:
+            self.cause, self.said = cause, [ended] if ended else []
+        if self.kill_at is not None:
+            if kill_at < self.kill_at:
+                self.kill_at = kill_at
+                self.kill_cap_at = min(self.kill_cap_at, kill_at + CRITICAL_CAP_S)
+            return
+        self.why = why
+        self.kill_at = kill_at
+        self.kill_cap_at = kill_at + (min(CRITICAL_CAP_S, 2 * grace_s) if grace_s > 0 else 0.0)
+        if not self.main:
+            return
+        try:
+            write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s, "save": save}, mode=0o644)
+        except OSError:
+            pass
+        watched = read_whole(f"{self.folder}/{WATCHED}") or {}
+        self.saving = Saving(str(watched.get("folder", "")), self.rights)
+        self._tell(stopping=why)
+        if grace_s <= 0:
+            self._kill()
+        elif self.order.get("stop_to") == "group":
+            _signal_group(self.main, signal.SIGTERM)
+        else:
+            procfs.send(self.main, signal.SIGTERM)
+            procfs.send(self.main, signal.SIGCONT)
+
+    def _is_saving(self) -> bool:
+        """Tells whether a kill now would cut a checkpoint: the command says so, or its files are seen to grow."""
+        return self._is_critical() or (self.saving is not None and self.saving.is_under_way())
+
+    def _is_critical(self) -> bool:
+        """Tells whether the command's last word was that it is writing something that must not be cut."""
+        try:
+            reports = regular(self.order["reports"])
+        except OSError:
+            return False
+        try:
+            lines = os.pread(reports, 16384, max(0, os.fstat(reports).st_size - 16384)).split(b"\n")
+        except OSError:
+            return False
+        finally:
+            os.close(reports)
+        for line in reversed(lines):
+            if b'"phase"' in line:
+                try:
+                    return bool(loads(line)["phase"]["critical"])
+                except (ValueError, KeyError, TypeError):
+                    return False
+        return False
+
+    def _kill(self) -> None:
+        self.killed = True
+        if self.order.get("cgroup"):
+            cgroup.kill(self.order["cgroup"])
+        procfs.send(self.main, signal.SIGKILL)
+
+    # -- ending
+
+    def _family(self) -> list[int]:
+        if self._reap():
+            return []
+        return [pid for pid in procfs.descendants(os.getpid()) if procfs.start_time(pid) is not None]
+
+    def _finish(self) -> None:
+        group = self.order.get("cgroup")
+        oom_kills = self._oom_kills(group)
+        if not self._reap() and group:
+            cgroup.kill(group)
+        while left := procfs.end_all(self._family):
+            names = ", ".join(str(pid) for pid in left[:5])
+            self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
+            time.sleep(1.0)
+        for stream in self.streams:
+            stream.drain()
+        if group and not cgroup.remove(group):
+            cgroup.kill(group)
+            cgroup.remove(group)
+        end = self._end(oom_kills)
+        while True:
+            try:
+                write_whole(f"{self.folder}/exit.json", end, sync=True)
+                break
+            except OSError:
+                # A full disk passes. Where the folder itself is gone, nobody is left who would read how it ended.
+                if not os.path.isdir(self.folder):
+                    break
+                time.sleep(1.0)
+        os.close(self.record)
+        self._ring()
+
+    def _oom_kills(self, group: str | None) -> int:
+        if group and self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:
+            return cgroup.oom_kills(group)
+        return 0
+
+    def _end(self, oom_kills: int) -> dict:  # type: ignore[type-arg]
+        code = number = None
+        cause, said = self.cause, self.said
+        if self.status is None:
+            said = said or [clause("NeverStarted")]
+        else:
+            code, number = verdict.exit_of(self.status)
+        if not cause and number == signal.SIGKILL and oom_kills and not self.killed:
+            cause, said = "OUT_OF_MEMORY", [clause("KernelMemory")]
+        if not cause and self.status is not None:
+            cause, said = verdict.judge(code, number, self.why if self.killed else None)
+        return {
+            "code": code,
+            "signal": number,
+            "cause": cause,
+            **told(*said),
+            "stopped": self.kill_at is not None,
+            "ran_s": round(max(0.0, self.ended_at - self.began_at), 3) if self.main else 0.0,
+            "cpu_s": round(self.cpu_s, 3),
+            "peak_memory_bytes": self.peak_bytes if self.main else 0,
+        }
+
+
+def _signal_group(leader: int, number: int) -> None:
+    try:
+        os.killpg(leader, number)
+        os.killpg(leader, signal.SIGCONT)
+    except OSError:
+        pass

@@ -1,0 +1,117 @@
+"""What shim and agent leave for each other in a part's folder, and the lock that decides who starts the part.
+
+Small JSON files are replaced in one step (:func:`write_whole`). The order is claimed by renaming it to ``taken``: of
+all who try, one finds it. ``taken`` then grows by a line whenever whoever claimed it has something to tell, and the
+last whole line holds all that was told. So a part costs one file for order, lock and record together.
+
+Standard library only: the shim imports it.
+"""
+
+import os
+
+from agents.supervisor import procfs
+from agents.supervisor.lean import dumps, loads
+from agents.supervisor.small_file import content
+
+
+def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) -> None:  # type: ignore[type-arg]
+    """Replace a JSON file in one step: a reader sees the old content or the new, never a piece.
+
+    With ``sync`` the new content is on disk before it takes the old one's place. Raises OSError, on a full disk for
+    instance; the old content is there then.
+    """
+    draft = f"{path}.draft"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        if mode & 0o077:
+            # Whatever this process's umask says, others may read what is meant for them.
+            os.fchmod(descriptor, mode)
+        write_all(descriptor, dumps(told).encode())
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(draft, path)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of it. Raises OSError where the disk takes a part only."""
+    wrote = 0
+    while wrote < len(content):
+        wrote += os.write(descriptor, content[wrote:])
+
+
+def read_whole(path: str) -> dict | None:  # type: ignore[type-arg]
+    """The content of a JSON file; None when it is not there or not readable as JSON."""
+    return _object(content(path) or b"")
+
+
+def _object(text: bytes) -> dict | None:  # type: ignore[type-arg]
+    try:
+        told = loads(text)
+    except ValueError:
+        return None
+    return told if isinstance(told, dict) else None
+
+
+def claim(folder: str, who: dict) -> tuple[int, dict] | None:  # type: ignore[type-arg]
+    """Claim the right to decide whether the part's command runs, for exactly one caller, ever.
+
+    Answers the descriptor of the record, for :func:`tell`, and the order; None when there is none left to claim.
+    """
+    try:
+        os.rename(f"{folder}/order.json", f"{folder}/taken")
+    except FileNotFoundError:
+        return None
+    record = os.open(f"{folder}/taken", os.O_RDWR | os.O_APPEND)
+    order = b""
+    while piece := os.read(record, 65536):
+        order += piece
+    tell(record, who)
+    return record, _object(order) or {}
+
+
+def ordered(folder: str) -> dict:  # type: ignore[type-arg]
+    """The order of a part, claimed or not; empty where there is none."""
+    text = content(f"{folder}/taken") or content(f"{folder}/order.json") or b""
+    return _object(text.split(b"\n", 1)[0]) or {}
+
+
+def take(folder: str) -> bool:
+    """Claim a part so that nobody runs it."""
+    claimed = claim(folder, {"pid": os.getpid(), "born": procfs.start_time(os.getpid())})
+    if claimed is None:
+        return False
+    os.close(claimed[0])
+    return True
+
+
+def tell(record: int, told: dict) -> None:  # type: ignore[type-arg]
+    """Add a line that replaces all lines before. A full disk keeps it back, and costs no part its life."""
+    try:
+        # The line break comes first: so a line that a full disk cut off spoils none but itself.
+        write_all(record, b"\n" + dumps(told).encode())
+    except OSError:
+        pass
+
+
+def shim_record(folder: str) -> dict | None:  # type: ignore[type-arg]
+    """What whoever claimed the part has told last: empty before the first word, None when nobody has claimed it."""
+    text = content(f"{folder}/taken")
+    if text is None:
+        return None
+    for line in reversed(text.split(b"\n")[1:]):
+        # A part of an object is no object: a line that is being written is passed over.
+        if told := _object(line):
+            return told
+    return {}
+
+
+def family(folder: str) -> list[int]:
+    """Every process of a part that is in the care of its shim; none before it has one, and none once it has ended."""
+    record = shim_record(folder)
+    if not record or not procfs.is_alive(record["pid"], record["born"]):
+        return []
+    found = procfs.descendants(record["pid"])
+    # Looked at last: a shim writes how a part ended before it cares for another, whose processes these may be.
+    return [] if os.path.exists(f"{folder}/exit.json") else found

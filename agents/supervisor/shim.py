@@ -1,0 +1,76 @@
+"""The shim: one small process per part that starts the user's command, watches it and writes down how it ended.
+
+It outlives the agent and needs nothing of it: the order lies in ``order.json`` of the part's folder, and so does all
+that it tells (``taken``, ``exit.json``, the logs). Standard library only, and little of it: there is one per part. A
+shim that has seen its part to the end, with nothing of it left, may serve another: see
+:mod:`agents.supervisor.fork_server`.
+
+Renaming the order to ``taken`` is the at-most-once lock: whoever does it decides whether the command ever runs. The
+shim keeps the agent's user; only the command drops privileges, so that a job cannot end its own supervisor on a host
+where the agent is root.
+"""
+
+import os
+import sys
+
+from agents.isolation.prctl import CHILD_SUBREAPER, DUMPABLE, prctl
+from agents.supervisor import procfs
+from agents.supervisor.lean import signal
+from agents.supervisor.life import Life
+from agents.supervisor.record import claim
+
+
+class Shim:
+    """This process. It cares for one part at a time, and keeps its signals and its name from one to the next."""
+
+    def __init__(self) -> None:
+        self.born = procfs.start_time(os.getpid())
+        self.life: Life | None = None
+        try:
+            prctl(DUMPABLE, 0)
+        except OSError:
+            pass
+        prctl(CHILD_SUBREAPER, 1)
+        self.wake, writer = os.pipe()
+        os.set_blocking(self.wake, False)
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._note_shutdown)
+        # Heard, not ignored: what a process ignores its command would ignore too, what it hears is reset by exec.
+        for number in _HEARD:
+            signal.signal(number, _hear)
+
+    def _note_shutdown(self, *_: object) -> None:
+        if self.life is None:
+            os._exit(0)
+        self.life.host_goes_down = True
+
+    def serve(self, folder: str) -> None:
+        """Run the part whose order lies in ``folder``, unless somebody else has taken it."""
+        who = {"pid": os.getpid(), "born": self.born}
+        claimed = claim(folder, who)
+        if claimed is None:
+            return
+        record, order = claimed
+        self.life = Life(folder, order, who, record, self.wake)
+        self.life.live()
+        self.life = None
+
+
+_HEARD = (
+    signal.SIGCHLD,
+    signal.SIGUSR1,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR2,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+)
+
+
+def _hear(*_: object) -> None:
+    """Nothing: that a signal came is read from the wake pipe."""
+
+
+if __name__ == "__main__":
+    Shim().serve(sys.argv[1])

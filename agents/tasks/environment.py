@@ -1,0 +1,115 @@
+"""The environment of a stage's process: who it is, where its folders are, which devices it may see.
+
+Pure. The user's variables come first and lose against what tells the truth about placement; the agent's own environment
+is passed on only by the short list ``INHERITED``, so that nothing of the privileged side leaks into a job and nothing
+of a job ever reaches the privileged side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agents.devices import visible
+from agents.protocol import DeviceClaim, PartSpec, Wanted
+from agents.supervisor.procfs import MARK
+from agents.tasks import gang
+
+INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where one part's files are. ``folder`` is the agent's; ``work``, ``scratch`` and ``reports`` are the job's."""
+
+    folder: Path
+
+    @property
+    def work(self) -> Path:
+        return self.folder / "work"
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
+    def reports(self) -> Path:
+        return self.folder / "report.jsonl"
+
+    @property
+    def notice(self) -> Path:
+        return self.folder / "stop-notice.json"
+
+
+def accelerators(spec: PartSpec) -> list[DeviceClaim]:
+    return [claim for claim in spec.devices if claim.kind != "cpu"]
+
+
+def environment(
+    wanted: Wanted, places: Places, own: Mapping[str, str], runtime: Path | None, home: str
+) -> dict[str, str]:
+    """Everything the process starts with. ``own`` is the agent's environment, ``runtime`` what PYTHONPATH gets."""
+    spec = wanted.spec
+    assert spec is not None, "only a run order has an environment"
+    devices = accelerators(spec)
+    shown = devices or spec.devices
+    per_node = max(1, len(devices))
+    node_count = max(1, len(spec.nodes))
+    env = {name: own[name] for name in INHERITED if name in own}
+    env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    env.update(HOME=home, PYTHONUNBUFFERED="1", OMP_NUM_THREADS=str(max(1, spec.cpus_milli // 1000 // per_node)))
+    env.update(spec.env)
+    if runtime is not None:
+        env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{runtime}" if env.get("PYTHONPATH") else str(runtime)
+    env.update(visible.variables(spec.devices))
+    env.update(
+        {
+            MARK: wanted.part,
+            "YARD_JOB_ID": str(spec.job),
+            "YARD_JOB_NAME": spec.job_name,
+            "YARD_STAGE": spec.stage,
+            "YARD_STAGE_KIND": spec.stage_kind,
+            "YARD_PROJECT": spec.project,
+            "YARD_ATTEMPT": str(spec.attempt_number),
+            "YARD_EPOCH": str(wanted.epoch),
+            "YARD_NNODES": str(node_count),
+            "YARD_NODE_RANK": str(spec.rank),
+            "YARD_NODES": "\n".join(spec.nodes),
+            "YARD_DEVICES_PER_NODE": str(per_node),
+            "YARD_DEVICE_KIND": shown[0].kind if shown else "cpu",
+            "YARD_DEVICE_MODEL": shown[0].model if shown else "",
+            "YARD_CHECKPOINT_DIR": spec.checkpoint_dir,
+            "YARD_OUTPUT_DIR": spec.output_dir,
+            "YARD_INPUT_DIR": spec.input_dir,
+            "YARD_RESUME_FROM": spec.resume_from,
+            "YARD_TMPDIR": str(places.scratch),
+            "TMPDIR": str(places.scratch),
+            "YARD_GRACE_S": f"{spec.grace_s:g}",
+            "YARD_STOP_FILE": str(places.notice),
+            "YARD_REPORT_FILE": str(places.reports),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "MASTER_ADDR": spec.master_addr,
+            "MASTER_PORT": str(spec.master_port),
+            "NNODES": str(node_count),
+            "NODE_RANK": str(spec.rank),
+            "PET_NNODES": str(node_count),
+            "PET_NODE_RANK": str(spec.rank),
+            "PET_NPROC_PER_NODE": str(per_node),
+            "PET_MASTER_ADDR": spec.master_addr,
+            "PET_MASTER_PORT": str(spec.master_port),
+        }
+    )
+    env.update(gang.variables(spec, places.scratch))
+    if spec.time_limit_s is not None:
+        env["YARD_TIME_LIMIT_S"] = f"{spec.time_limit_s:g}"
+    if spec.checkpoint_every_s is not None:
+        env["YARD_CHECKPOINT_EVERY_S"] = f"{spec.checkpoint_every_s:g}"
+    if held := [claim.partition.profile for claim in devices if claim.partition is not None]:
+        env["YARD_DEVICE_PARTITION"] = ",".join(held)
+    if memory := min((claim.memory_bytes for claim in devices), default=0):
+        env["YARD_DEVICE_MEMORY_BYTES"] = str(memory)
+    if any(claim.simulated for claim in devices):
+        env["YARD_DEVICE_SIMULATED"] = "1"
+    return env

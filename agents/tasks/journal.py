@@ -1,0 +1,269 @@
+"""The write-ahead journal: every part ever started here, the last generation seen, how often the agent started.
+
+JSON lines, appended and then made durable in groups: whoever needs durability awaits :meth:`Journal.sync`, and all who
+wait at the same moment share one fsync. A torn last line is cut off at the next opening. A forgotten part leaves a
+tombstone, for a part is never started twice even when a restored control plane asks for it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from agents.protocol import DeviceClaim, Exit
+from agents.supervisor.record import write_all
+
+TOMBSTONES: Final = 4096
+RESERVE_BYTES: Final = 1 << 20
+_COMPACT_ABOVE_BYTES: Final = 1 << 20
+
+
+class Started(msgspec.Struct, tag="started", tag_field="is", frozen=True, omit_defaults=True):
+    """The agent started for the ``start_seq``-th time, in this boot."""
+
+    start_seq: int
+    boot_id: str
+
+
+class Seen(msgspec.Struct, tag="seen", tag_field="is", frozen=True, omit_defaults=True):
+    """The newest generation of Desired that was applied, and the lineage of the database that spoke."""
+
+    generation: int
+    lineage: str = ""
+
+
+class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_defaults=True):
+    """A part is about to be started. Durable before anything of it exists.
+
+    ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
+    ``weight`` the weight of its share of cores.
+    """
+
+    part: str
+    attempt: str
+    epoch: int
+    boot_id: str
+    folder: str
+    spec_rev: int = 1
+    rank: int = 0
+    lineage: str = ""
+    stop_to: str = "main"
+    devices: list[DeviceClaim] = msgspec.field(default_factory=list)
+    executor: str = ""
+    cpus: list[int] = msgspec.field(default_factory=list)
+    weight: int = 100
+
+
+class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):
+    """A signal order was carried out; it is not given again for the same revision."""
+
+    part: str
+    spec_rev: int
+
+
+class Ended(msgspec.Struct, tag="ended", tag_field="is", frozen=True, omit_defaults=True):
+    part: str
+    exit: Exit
+
+
+class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_defaults=True):
+    """The server recorded the end and the agent dropped the part; what is left is its tombstone."""
+
+    part: str
+    attempt: str = ""
+    epoch: int = 0
+    exit: Exit | None = None
+
+
+Line = Started | Seen | Intent | Signalled | Ended | Gone
+_decoder: Final = msgspec.json.Decoder(Line)
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Past(msgspec.Struct):
+    """What a journal tells after it was read from its first line to its last."""
+
+    start_seq: int = 0
+    boot_id: str = ""
+    generation: int = 0
+    lineage: str = ""
+    intents: dict[str, Intent] = msgspec.field(default_factory=dict)
+    ends: dict[str, Exit] = msgspec.field(default_factory=dict)
+    signalled: dict[str, int] = msgspec.field(default_factory=dict)
+    gone: dict[str, Gone] = msgspec.field(default_factory=dict)
+    unreadable: int = 0
+
+    def take(self, line: Line) -> None:
+        """Fold one line in. Folding a line twice is folding it once."""
+        match line:
+            case Started():
+                self.start_seq = max(self.start_seq, line.start_seq)
+                self.boot_id = line.boot_id
+            case Seen():
+                self.generation, self.lineage = line.generation, line.lineage
+            case Intent():
+                self.intents[line.part] = line
+            case Signalled():
+                self.signalled[line.part] = max(line.spec_rev, self.signalled.get(line.part, 0))
+            case Ended():
+                if line.part in self.intents:
+                    self.ends[line.part] = line.exit
+            case Gone():
+                self.intents.pop(line.part, None)
+                self.signalled.pop(line.part, None)
+                self.ends.pop(line.part, None)
+                self.gone[line.part] = line
+                while len(self.gone) > TOMBSTONES:
+                    del self.gone[next(iter(self.gone))]
+
+    def lines(self) -> Iterator[Line]:
+        """The shortest journal that tells the same."""
+        yield Started(start_seq=self.start_seq, boot_id=self.boot_id)
+        yield Seen(generation=self.generation, lineage=self.lineage)
+        yield from self.gone.values()
+        yield from self.intents.values()
+        for part, spec_rev in self.signalled.items():
+            yield Signalled(part=part, spec_rev=spec_rev)
+        for part, end in self.ends.items():
+            yield Ended(part=part, exit=end)
+
+
+def read(path: Path) -> tuple[Past, int]:
+    """What a journal tells, and the bytes of its whole lines; a torn last line is not among them."""
+    past = Past()
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return past, 0
+    whole = content[: content.rfind(b"\n") + 1]
+    for raw in whole.splitlines():
+        try:
+            past.take(_decoder.decode(raw))
+        except msgspec.DecodeError:
+            past.unreadable += 1
+    return past, len(whole)
+
+
+class Journal:
+    """One agent's journal on disk. ``past`` is always what the appended lines tell."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.past, whole = read(path)
+        self.disk_pressure = False
+        self._reserve = path.with_suffix(".reserve")
+        self._pending: deque[bytes] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.ftruncate(self._file, whole)
+        self._size = whole
+        self._keep_reserve()
+        if content := self._shorter():
+            self.compact(content)
+
+    def _keep_reserve(self) -> None:
+        """Hold space that is given up on a full disk, so that running parts can still be recorded as ended."""
+        try:
+            if not self._reserve.exists():
+                descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT, 0o600)
+                try:
+                    os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+                finally:
+                    os.close(descriptor)
+            self.disk_pressure = False
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            self.disk_pressure = True
+
+    def append(self, line: Line) -> None:
+        """Note a line; it is durable after the next :meth:`sync`."""
+        self.past.take(line)
+        self._pending.append(_encode(line) + b"\n")
+
+    async def sync(self) -> None:
+        """Return when everything appended before this call is on disk. Raises OSError when the disk refuses."""
+        while self._pending or self._waiting:
+            if self._waiting is not None:
+                await asyncio.shield(self._waiting)
+                continue
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            try:
+                batch = b"".join(self._pending)
+                self._pending.clear()
+                await loop.run_in_executor(None, self._write, batch)
+                if self._size > _COMPACT_ABOVE_BYTES and (content := self._shorter()):
+                    await loop.run_in_executor(None, self.compact, content)
+            except OSError:
+                self._pending.appendleft(batch)
+                raise
+            finally:
+                waiting, self._waiting = self._waiting, None
+                waiting.set_result(None)
+
+    def flush(self) -> None:
+        """The same without a loop, for the start and the end of the agent."""
+        batch = b"".join(self._pending)
+        self._pending.clear()
+        self._write(batch)
+
+    def _write(self, batch: bytes) -> None:
+        if not batch:
+            return
+        try:
+            self._append(batch)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            self.disk_pressure = True
+            self._reserve.unlink(missing_ok=True)
+            self._append(batch)
+
+    def _append(self, batch: bytes) -> None:
+        """Write whole lines or none: what a full disk cut in the middle is taken back."""
+        try:
+            write_all(self._file, batch)
+            os.fdatasync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(batch)
+
+    def _shorter(self) -> bytes | None:
+        """The shortest journal that tells the same, if writing it is worth it. Called by the loop's thread only."""
+        content = b"".join(_encode(line) + b"\n" for line in self.past.lines())
+        return content if len(content) * 2 < self._size else None
+
+    def compact(self, content: bytes) -> None:
+        """Replace the file's content in one step. Lines still pending may be in both: folding twice is folding once."""
+        draft = self.path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.fsync(descriptor)
+        os.rename(draft, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        os.close(self._file)
+        self._file, self._size = descriptor, len(content)
+
+    def recheck_disk(self) -> None:
+        """Take the reserve back once there is room again."""
+        if self.disk_pressure:
+            self._keep_reserve()
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)

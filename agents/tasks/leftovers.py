@@ -1,0 +1,57 @@
+"""Devices that an ended stage does not let go: processes that are killed and still there (a wedged driver or disk).
+
+After a minute the device, and not the node, is quarantined, with pid, user and age for people to see. It is free again
+when they are gone; until then the part does not end, and nobody else gets the device.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from agents.protocol import QUARANTINED, DeviceClaim, DeviceError
+from agents.supervisor import procfs
+
+PATIENCE_S: Final = 60.0
+_MOST_NAMED: Final = 3
+
+
+@dataclass
+class Leftovers:
+    """Since when which part's killed processes have been there."""
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def look(self, left: Mapping[str, tuple[Sequence[int], Iterable[DeviceClaim]]], now: float) -> list[DeviceError]:
+        """The devices to quarantine. ``left`` has, per part, the pids that do not end and the devices that it holds."""
+        self.since = {part: self.since.get(part, now) for part in left}
+        errors: list[DeviceError] = []
+        for part, (pids, claims) in left.items():
+            age_s = now - self.since[part]
+            if age_s < PATIENCE_S:
+                continue
+            named = "; ".join(_named(pid) for pid in pids[:_MOST_NAMED])
+            more = f" and {len(pids) - _MOST_NAMED} more" if len(pids) > _MOST_NAMED else ""
+            # Whole minutes: a sentence that changed with each report would be written with each report.
+            detail = f"killed {age_s // 60:.0f} min ago and still there: {named}{more}"
+            errors += [DeviceError(claim.uuid, QUARANTINED, detail) for claim in claims if claim.kind != "cpu"]
+        return errors
+
+
+def _named(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            name = file.read().strip()
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return f"pid {pid}"
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    born = procfs.start_time(pid)
+    age = f", {(procfs.boottime() - born / procfs.TICKS) // 60:.0f} min old" if born is not None else ""
+    return f"{name} (pid {pid}, {user}{age})"

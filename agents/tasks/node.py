@@ -1,0 +1,486 @@
+"""One node's parts: takes Desired in, gives Here out, and keeps journal and executor in step. Knows no socket.
+
+Everything here runs on one event loop; only what may block (unpacking, fsync, burying) leaves it. ``changed`` is set
+whenever a report would say something new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agents.devices.instances import Instances, is_missing
+from agents.ends import clause, told
+from agents.isolation.beneath import OWN
+from agents.loops import Loop, Loops
+from agents.patience import within
+from agents.protocol import Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
+from agents.resources.adjust import MIDDLE_WEIGHT
+from agents.resources.tuning import Tuner
+from agents.runtimes import Executor, Sighting, Unlaunchable
+from agents.storage import checkpoint_watch
+from agents.storage.manifest import Unfit
+from agents.storage.staging import INPUTS, Supply
+from agents.supervisor.procfs import boottime
+from agents.tasks import diff, gang
+from agents.tasks.environment import Places
+from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
+from agents.tasks.leftovers import Leftovers
+from agents.tasks.local import job_folder, localised
+from agents.tasks.part import Part
+
+log = logging.getLogger("switchyard.agent")
+
+LIVE_TICK_S = 0.5
+REST_TICK_S = 2.0
+
+
+async def _as_it_is(part: Part, end: Exit) -> Exit:
+    """Nobody measures devices: the end stays as it is."""
+    return end
+
+
+class Node:
+    """The parts of one node. ``runs`` is the folder below which each part gets its own.
+
+    ``rights`` are those of the stages' user, with which it looks at what they write.
+    """
+
+    def __init__(self, name: str, runs: Path, journal: Journal, executor: Executor, boot_id: str) -> None:
+        self.name = name
+        self.runs = runs
+        self.journal = journal
+        self.executor = executor
+        self.boot_id = boot_id
+        self.parts: dict[str, Part] = {}
+        self.held: dict[str, diff.Hold] = {}
+        self.timers = Timers()
+        self.local: Path | None = None
+        self.rights = OWN
+        self.supply: Supply | None = None
+        self.desired: Desired | None = None
+        self.changed = asyncio.Event()
+        self.stirred = asyncio.Event()
+        self.on_end: Callable[[Part], None] = lambda part: None
+        self.shipped: Callable[[str], bool] = lambda part: True
+        self.on_close: Callable[[], None] = lambda: None
+        self.measured: Callable[[str, Exit], Exit] = lambda part, end: end
+        self.held_before: Callable[[Part], None] = lambda part: None
+        self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
+        self.unreturned: Callable[[], list[DeviceError]] = list
+        self.lacks: Callable[[PartSpec], str] = lambda spec: ""
+        self.instances: Instances | None = None
+        self.tuner = Tuner(self)
+        self.loops = Loops(self.changed.set)
+        self._leftovers = Leftovers()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the past
+
+    def open(self) -> None:
+        """Count this start, and take over every part that the journal knows. Call once, before anything else."""
+        past = self.journal.past
+        self.journal.append(Started(start_seq=past.start_seq + 1, boot_id=self.boot_id))
+        for intent in list(past.intents.values()):
+            part = Part(intent, self.rights)
+            part.signalled_rev = past.signalled.get(intent.part, 0)
+            part.is_launched = True
+            part.phase = Phase.STARTING
+            self.parts[intent.part] = part
+            if intent.part in past.ends:
+                part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
+            # A part of which something cannot be read stays known and is looked at again; the others are taken over.
+            with self.loops.careful(f"taking over of part {intent.part}"):
+                self._take_over(part)
+        self.journal.flush()
+
+    def _take_over(self, part: Part) -> None:
+        if part.is_live:
+            self.tuner.adopt(part)
+            self._see(part)
+        else:
+            part.outputs = Supply.left(part.intent.folder)
+        part.reports.poll()
+
+    @property
+    def start_seq(self) -> int:
+        return self.journal.past.start_seq
+
+    @property
+    def generation(self) -> int:
+        return self.journal.past.generation
+
+    @property
+    def live(self) -> list[Part]:
+        return [part for part in self.parts.values() if part.is_live]
+
+    def world(self) -> diff.World:
+        past = self.journal.past
+        return diff.World(
+            generation=past.generation,
+            lineage=past.lineage,
+            here={name: part.known() for name, part in self.parts.items()},
+            gone={name: gone.exit for name, gone in past.gone.items()},
+        )
+
+    # -- orders
+
+    def apply(self, desired: Desired) -> None:
+        """Carry out what is wanted. Any message may come twice, late or out of order."""
+        world = self.world()
+        if not diff.is_current(desired, world):
+            return
+        lineage = desired.lineage or world.lineage
+        if (desired.generation, lineage) != (world.generation, world.lineage):
+            self.journal.append(Seen(generation=desired.generation, lineage=lineage))
+            self.changed.set()
+        self.timers = desired.timers
+        self.desired = self._with_specs(desired)
+        if self.supply is not None:
+            self.supply.want(desired.prefetch)
+        self._carry_out(diff.diff(self.desired, world))
+
+    def _with_specs(self, desired: Desired) -> Desired:
+        """Give held parts their specs back: the server may leave out what it has sent before."""
+        if not self.held:
+            return desired
+        whole = [
+            self.held[wanted.part].wanted
+            if wanted.do == "run" and wanted.spec is None and wanted.part in self.held
+            else wanted
+            for wanted in desired.wanted
+        ]
+        return msgspec.structs.replace(desired, wanted=whole)
+
+    def again(self) -> None:
+        """Look at the last Desired again: a local change may let a held part start."""
+        if self.desired is not None and self.held:
+            self._carry_out(diff.diff(self.desired, self.world()))
+
+    def _carry_out(self, orders: list[diff.Order]) -> None:
+        held: dict[str, diff.Hold] = {}
+        for order in orders:
+            match order:
+                case diff.Start(wanted):
+                    self._start(wanted)
+                case diff.Hold(wanted):
+                    held[wanted.part] = order
+                case diff.Stop(part, grace_s, why, save):
+                    self._stop(self.parts[part], grace_s, why, save)
+                case diff.Signal(part, signal, spec_rev):
+                    self._signal(self.parts[part], signal, spec_rev)
+                case diff.Revise(part, spec_rev, share):
+                    self.parts[part].wanted_rev = spec_rev
+                    self.tuner.revise(self.parts[part], share)
+                case diff.Void(wanted):
+                    self._void(wanted, Exit(stopped=True, **told(clause("NeverStarted"))))
+                case diff.Recall(wanted, end):
+                    lost = Exit(cause="SUPERVISOR_LOST", **told(clause("Gone")))
+                    self._void(wanted, end or lost)
+                case diff.Forget(part):
+                    self.parts[part].is_forgotten = True
+        if held.keys() != self.held.keys():
+            self.changed.set()
+        self.held = held
+
+    def _intent(self, wanted: Wanted) -> Intent:
+        spec = wanted.spec
+        return Intent(
+            part=wanted.part,
+            attempt=wanted.attempt,
+            epoch=wanted.epoch,
+            boot_id=self.boot_id,
+            folder=str(self.runs / os.path.basename(wanted.part)),
+            # A revision that came before the start is applied, and told, when the part runs.
+            spec_rev=1 if wanted.share else wanted.spec_rev,
+            rank=spec.rank if spec else 0,
+            lineage=self.journal.past.lineage,
+            stop_to=spec.stop_to if spec else "main",
+            devices=spec.devices if spec else [],
+            executor="container" if spec and spec.image else "",
+            cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
+            weight=spec.weight if spec else MIDDLE_WEIGHT,
+        )
+
+    def _start(self, wanted: Wanted) -> None:
+        part = Part(self._intent(wanted), self.rights)
+        part.is_busy = True
+        self.parts[wanted.part] = part
+        self.journal.append(part.intent)
+        if wanted.share:
+            part.wanted_rev = wanted.spec_rev
+            self.tuner.revise(part, wanted.share)
+        self.stirred.set()
+        self.spawn(self._launch(part, wanted))
+
+    async def _launch(self, part: Part, wanted: Wanted) -> None:
+        """The order matters: durable intent, then the folder, then the launch; a stop may come between any two."""
+        try:
+            await self.journal.sync()
+            spec = wanted.spec
+            if spec is not None and spec.inputs and self.supply is not None:
+                part.substate = "fetches its inputs"
+                self.changed.set()
+                await self.supply.gathered(wanted.part, spec, lambda: part.stop is not None)
+                part.substate = ""
+            if spec is not None and self._is_slow(spec):
+                await asyncio.to_thread(self._prepare, part, wanted)
+            else:
+                self._prepare(part, wanted)
+        except Unlaunchable as error:
+            self._end(part, Exit(cause="LAUNCH_FAILED", stopped=part.stop is not None, **error.told()))
+            return
+        except OSError as error:
+            unrecorded = clause("StartUnrecorded", error=error.strerror or str(error))
+            self._end(part, Exit(cause="LAUNCH_FAILED", **told(unrecorded)))
+            return
+        except Exception as error:
+            # A fault of the agent's own: the stage learns of it, and whoever looks at the node too.
+            failed = clause("StartFailed", error=f"{type(error).__name__}: {error}"[:260])
+            self._end(part, Exit(cause="LAUNCH_FAILED", **told(failed)))
+            raise
+        finally:
+            part.is_busy = False
+            if self.supply is not None:
+                self.supply.settle(wanted.part)
+        if part.stop is not None:
+            self._end(part, Exit(stopped=True, **told(clause("NeverStarted"))))
+            return
+        part.is_launched = True
+        part.phase = Phase.STARTING
+        self.executor.launch(part.intent)
+
+    def _is_slow(self, spec: PartSpec) -> bool:
+        """Whether making it ready may block for longer than the loop may."""
+        is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
+        return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided)
+
+    def _prepare(self, part: Part, wanted: Wanted) -> None:
+        """Have the executor make the part ready, with what this node decides about it. May block."""
+        if wanted.spec is None:
+            self.executor.prepare(wanted, part.intent)
+            return
+        if why := self.lacks(wanted.spec):
+            raise Unlaunchable(why)
+        given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
+        shared, places = wanted.spec.input_dir, Places(Path(part.intent.folder))
+        spec = self._decided(wanted.part, given, places)
+
+        def furnish() -> None:
+            gang.write(spec, places.scratch)
+            checkpoint_watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), self.rights)
+            self.held_before(part)
+            if self.supply is not None:
+                self.supply.lay_out(places.folder, places.scratch, spec, shared)
+
+        self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
+
+    def _decided(self, part: str, spec: PartSpec, places: Places) -> PartSpec:
+        """The spec as it holds on this node."""
+        spec = localised(part, spec, self.local, self.rights)
+        inputs = str(places.scratch / INPUTS) if spec.inputs and self.supply is not None else spec.input_dir
+        return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
+
+    def _stop(self, part: Part, grace_s: float, why: str, save: bool) -> None:
+        part.stop = (grace_s, why, save)
+        if part.is_launched:
+            self.tuner.release(part)
+            self._tell_stop(part)
+
+    def _tell_stop(self, part: Part) -> None:
+        """Pass on that it is to end. Where the disk is too full to be told, it is told again with the next look."""
+        assert part.stop is not None, "it is to end"
+        part.is_stop_told = False
+        with self.loops.careful(f"telling of part {part.intent.part} that it is to end"):
+            self.executor.stop(part.intent, *part.stop)
+            part.is_stop_told = True
+
+    def _signal(self, part: Part, signal: str, spec_rev: int) -> None:
+        if part.phase == Phase.RUNNING:
+            part.signalled_rev = spec_rev
+            self.journal.append(Signalled(part=part.intent.part, spec_rev=spec_rev))
+            self.executor.signal(part.intent, signal)
+
+    def _void(self, wanted: Wanted, end: Exit) -> None:
+        part = Part(self._intent(wanted), self.rights)
+        self.parts[wanted.part] = part
+        self.journal.append(part.intent)
+        self._end(part, end)
+
+    # -- sightings
+
+    def look(self, name: str) -> None:
+        """A shim rang, or a timer did: see how far the part is."""
+        part = self.parts.get(name)
+        if part is not None and part.is_live and part.is_launched and not part.is_busy:
+            self._see(part)
+
+    def _see(self, part: Part) -> None:
+        seen: Sighting = self.executor.look(part.intent)
+        if seen.exit is not None:
+            looks = part.watch.is_worth_a_last_look() or Supply.leaves_outputs(part.intent.folder)
+            if looks or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
+                part.is_busy = True
+                self.spawn(self._conclude(part, seen.exit, looks))
+            else:
+                self._end(part, seen.exit)
+            return
+        if seen.forlorn:
+            part.is_busy = True
+            self.spawn(self._bury(part))
+        part.left = seen.left
+        now = (max(part.phase, seen.phase), seen.pid, seen.pid_start, seen.substate)
+        if now != (part.phase, part.pid, part.pid_start, part.substate):
+            part.phase, part.pid, part.pid_start, part.substate = now
+            part.launch_notes = seen.notes
+            self.changed.set()
+            self.tuner.settle()
+
+    async def _watch(self, part: Part) -> None:
+        """See which checkpoints are complete by now; the disk may be slow, so off the loop."""
+        part.watch.is_looking = True
+        try:
+            if await asyncio.to_thread(part.watch.look):
+                self.changed.set()
+        finally:
+            part.watch.is_looking = False
+
+    async def _conclude(self, part: Part, end: Exit, looks: bool) -> None:
+        """What the part saved last and what it leaves belong to its end, for others go on from there; and so does that
+        its devices are free. An agent that ends meanwhile leaves it to the next one."""
+        if looks:
+            with self.loops.careful("last look at what a part leaves"):
+                try:
+                    await self._watch(part)
+                    if self.supply is not None and not end.cause and not end.stopped:
+                        part.outputs = await self.supply.left_by(part.intent.folder)
+                except Unfit as error:
+                    end = msgspec.structs.replace(end, cause="EXIT_CODE", **error.told())
+        try:
+            await self._end_released(part, end)
+        finally:
+            part.is_busy = False  # whatever failed is tried again with the next look
+
+    async def _end_released(self, part: Part, end: Exit) -> None:
+        with self.loops.careful("look at what devices gave back"):
+            end = await self.released(part, end)
+        self._end(part, end)
+
+    async def _bury(self, part: Part) -> None:
+        try:
+            end = await asyncio.to_thread(self.executor.bury, part.intent)
+            await self._end_released(part, end)
+        finally:
+            part.is_busy = False  # whatever failed is tried again with the next look
+
+    def _end(self, part: Part, end: Exit) -> None:
+        if not part.is_live:
+            return
+        with self.loops.careful("last look at what a part reports"):
+            part.reports.poll()
+        with self.loops.careful("account of what a part used"):
+            end = self.measured(part.intent.part, end)
+        part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
+        self.journal.append(Ended(part=part.intent.part, exit=end))
+        self.spawn(self._settle_journal())
+        self.changed.set()
+        self.tuner.drop(part)
+        self.on_end(part)
+        # Not at once: the caller may be in the middle of carrying out orders that another look would give again.
+        asyncio.get_running_loop().call_soon(self.again)
+
+    async def _settle_journal(self) -> None:
+        try:
+            await self.journal.sync()
+        except OSError as error:
+            log.warning("the journal could not be written: %s", error)
+
+    # -- time
+
+    async def tick(self) -> None:
+        """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
+        while True:
+            for part in self.live:
+                # What goes wrong with one part keeps nobody from looking at the others.
+                with self.loops.careful(f"look at part {part.intent.part}"):
+                    self._look_after(part)
+            self.tuner.settle()
+            await self.sweep()
+            self.again()
+            self.journal.recheck_disk()
+            self.stirred.clear()
+            busy = bool(self.live) or any(part.is_forgotten for part in self.parts.values())
+            if await within(self.stirred, LIVE_TICK_S if busy else REST_TICK_S):
+                await asyncio.sleep(LIVE_TICK_S)
+
+    def _look_after(self, part: Part) -> None:
+        self.look(part.intent.part)
+        if part.is_live and part.stop is not None and not part.is_stop_told and part.is_launched:
+            self._tell_stop(part)
+        if part.reports.poll():
+            self.changed.set()
+        if part.watch.is_due():
+            self.spawn(self._watch(part))
+
+    async def sweep(self) -> None:
+        """Drop every part whose end the server has recorded and whose logs it holds."""
+        for part in list(self.parts.values()):
+            if part.is_forgotten and self.shipped(part.intent.part):
+                await self._drop(part)
+
+    async def _drop(self, part: Part) -> None:
+        intent = part.intent
+        self.journal.append(Gone(part=intent.part, attempt=intent.attempt, epoch=intent.epoch, exit=part.exit))
+        del self.parts[intent.part]
+        await asyncio.to_thread(self.executor.discard, intent)
+
+    def here(self) -> list[Here]:
+        """Everything that is here, in full. A part that waits for a device is not journalled, hence only assigned."""
+        held = [
+            Here(
+                part=hold.wanted.part,
+                attempt=hold.wanted.attempt,
+                epoch=hold.wanted.epoch,
+                phase=Phase.ASSIGNED,
+                spec_rev=hold.wanted.spec_rev,
+                substate=f"waits for device {hold.device}, which part {hold.holder} still holds",
+            )
+            for hold in self.held.values()
+        ]
+        return [part.here() for part in self.parts.values()] + held
+
+    def quarantined(self) -> list[DeviceError]:
+        """The devices that parts which should be gone do not let go."""
+        left = {part.intent.part: (part.left, part.intent.devices) for part in self.live if part.left}
+        return self._leftovers.look(left, boottime()) + self.unreturned()
+
+    def keep(self, name: str, loop: Loop) -> None:
+        """Run a loop for as long as the node is open; one that fails is told by this name, and started again."""
+        self.spawn(self.loops.keep(name, loop))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin a piece of work that comes to an end by itself, or with the node."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._reap)
+
+    def _reap(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a part's work failed: %r", error, exc_info=error)
+            self.loops.note("work for a part", error)
+
+    async def close(self) -> None:
+        """End the agent's work on the node; parts go on."""
+        self.desired = None
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.on_close()
+        self.journal.close()

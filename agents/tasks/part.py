@@ -1,0 +1,93 @@
+"""A part as its agent knows it: from what was intended to how it ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from agents.isolation.beneath import OWN, Rights
+from agents.protocol import Checkpoint, Exit, Here, Output, Phase
+from agents.storage.checkpoint_watch import CheckpointWatch
+from agents.tasks import diff
+from agents.tasks.environment import Places
+from agents.tasks.journal import Intent
+from agents.tasks.progress import ReportFile
+
+
+class Part:
+    """A part that was started here. Its phase only ever grows."""
+
+    def __init__(self, intent: Intent, rights: Rights = OWN) -> None:
+        self.intent = intent
+        self.phase = Phase.ACKED
+        self.pid: int | None = None
+        self.pid_start: int | None = None
+        self.substate = ""
+        self.exit: Exit | None = None
+        self.stop: tuple[float, str, bool] | None = None
+        self.is_stop_told = True
+        self.signalled_rev = 0
+        self.wanted_rev = self.applied_rev = intent.spec_rev
+        self.notes: list[str] = []
+        self.launch_notes: tuple[str, ...] = ()
+        self.left: tuple[int, ...] = ()
+        self.is_launched = False
+        self.is_busy = False
+        self.is_forgotten = False
+        self._final_sizes: dict[str, int] | None = None
+        self.reports = ReportFile(Places(Path(intent.folder)).reports)
+        self.watch = CheckpointWatch(intent.folder, rights)
+        self.outputs: list[Output] = []
+
+    @property
+    def is_live(self) -> bool:
+        return self.phase < Phase.ENDED
+
+    def known(self) -> diff.Known:
+        return diff.Known(
+            part=self.intent.part,
+            epoch=self.intent.epoch,
+            phase=self.phase,
+            spec_rev=self.wanted_rev,
+            devices=tuple(self.intent.devices),
+            lineage=self.intent.lineage,
+            stop_grace_s=self.stop[0] if self.stop else None,
+            signalled_rev=self.signalled_rev,
+        )
+
+    def log_sizes(self) -> dict[str, int]:
+        if self._final_sizes is not None:
+            return self._final_sizes
+        sizes = {}
+        for name in (f"{self.intent.rank}.out", f"{self.intent.rank}.err"):
+            try:
+                sizes[name] = os.lstat(f"{self.intent.folder}/{name}").st_size
+            except OSError:
+                continue
+        if not self.is_live:
+            self._final_sizes = sizes
+        return sizes
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """What it confirmed, and what was recognised as complete; each once."""
+        told = {(each.step, each.path): each for each in [*self.watch.checkpoints, *self.reports.checkpoints]}
+        return list(told.values())
+
+    def here(self) -> Here:
+        return Here(
+            part=self.intent.part,
+            attempt=self.intent.attempt,
+            epoch=self.intent.epoch,
+            phase=self.phase,
+            spec_rev=self.applied_rev,
+            pid=self.pid,
+            pid_start=self.pid_start,
+            substate=self.substate,
+            exit=self.exit,
+            logs=self.log_sizes(),
+            devices=[claim.uuid for claim in self.intent.devices],
+            checkpoints=self.checkpoints(),
+            progress=self.reports.progress,
+            outputs=self.outputs,
+            notes=[*self.launch_notes, *self.notes],
+        )

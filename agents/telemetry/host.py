@@ -1,0 +1,248 @@
+"""What a host is and has: the inventory of a report, gathered from the probes off the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import psutil
+
+from agents.devices.vendors import Probe
+from agents.devices.worker import Worker
+from agents.protocol import (
+    Conditions,
+    Device,
+    DeviceClaim,
+    DeviceError,
+    DeviceSample,
+    Disk,
+    FileSystem,
+    HostSample,
+    Interface,
+    Inventory,
+)
+from agents.runtimes.engine_watch import PATIENCE_S, EngineWatch
+from agents.tasks.gang import with_addresses
+from agents.telemetry.machine import Machine
+
+LOOK_PATIENCE_S = 15.0
+SAMPLE_PATIENCE_S = 0.5
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def address_towards(url: str) -> str:
+    """The address of this host as others on the way to the control plane see it."""
+    host = urlsplit(url).hostname or "127.0.0.1"
+    try:
+        family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+class Watched:
+    """One probe with what it last told. Once it is not prompt it has a thread of its own: others do not wait for it."""
+
+    def __init__(self, name: str, probe: Probe) -> None:
+        self.probe = probe
+        self.devices: list[Device] = []
+        self.samples: list[DeviceSample] = []
+        self.errors: list[DeviceError] = []
+        self.notes: list[str] = []
+        self.is_restless = False
+        self._name = name
+        self._worker: Worker | None = None
+        self._sampled_at = 0.0
+        self._samples_at = 0.0
+
+    def look(self) -> None:
+        """Begin to discover, unless it is still busy."""
+        self._begin(lambda: ("devices", self.probe.discover()))
+
+    def sample(self, claims: list[DeviceClaim], at_once: bool = False) -> None:
+        """Begin to sample, where there is something and it is time, or somebody waits for it."""
+        now = time.monotonic()
+        due = self.devices and (at_once or now - self._sampled_at >= self.probe.period_s * 0.9)
+        if due and self._begin(lambda: ("samples", self.probe.sample(claims))):
+            self._sampled_at = now
+
+    def _begin(self, work: Callable[[], tuple[str, Any]]) -> bool:
+        if self._worker is None:
+            if self.probe.prompt:
+                self._hear(work())
+                return True
+            self._worker = Worker(f"probe {self._name}")
+        if not self._worker.is_idle:
+            return False
+        self._worker.ask(work)
+        return True
+
+    def hear(self, until: float) -> bool:
+        """Take what became ready, waiting no longer than ``until``; true when the devices may have changed."""
+        if self._worker is None:
+            return True
+        told = self._worker.take(max(0.0, until - time.monotonic()))
+        if told is not None:
+            self._hear(told)
+        return told is not None and told[0] == "devices"
+
+    def _hear(self, told: tuple[str, Any]) -> None:
+        what, found = told
+        if what == "devices":
+            self.devices = found
+        else:
+            self.samples, self._samples_at = found, time.monotonic()
+        self.errors, self.notes, self.is_restless = self.probe.errors(), self.probe.notes(), self.probe.news()
+
+    def fresh(self) -> list[DeviceSample]:
+        """What was sampled since the last call, with its age."""
+        taken, self.samples = self.samples, []
+        age_s = round(time.monotonic() - self._samples_at, 3)
+        return [msgspec.structs.replace(sample, age_s=age_s) for sample in taken] if age_s > 0.05 else taken
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self.probe.close()
+
+
+class HostView:
+    """One node's probes and what they last told. ``look`` and ``sample`` block a little and run off the loop."""
+
+    def __init__(
+        self,
+        name: str,
+        probes: dict[str, Probe],
+        isolation: str,
+        runs_as: str,
+        address: str,
+        labels: dict[str, str] | None = None,
+        simulated: bool = False,
+        engine: EngineWatch | None = None,
+    ) -> None:
+        self.name = name
+        self.isolation = isolation
+        self.runs_as = runs_as
+        self.address = address
+        self.labels = labels or {}
+        self.simulated = simulated
+        self.engine = engine
+        self.inventory: Inventory | None = None
+        self.hash = ""
+        self.machine = None if simulated else Machine()
+        self.host_sample: HostSample | None = None
+        self._interfaces: list[Interface] = []
+        self._disks: list[Disk] = []
+        self._file_systems: list[FileSystem] = []
+        self.is_changed = False  # whether the last sample brought the end of a look that took long
+        self._watched = [Watched(module, probe) for module, probe in probes.items()]
+
+    def look(self, patience_s: float = LOOK_PATIENCE_S) -> bool:
+        """Discover devices again; true when the inventory differs from the one before.
+
+        A probe that does not answer in time keeps what it told before; what it finds comes with a later call.
+        """
+        until = time.monotonic() + patience_s
+        for watched in self._watched:
+            watched.look()
+        if self.machine is not None:
+            self._interfaces, self._disks = self.machine.interfaces(), self.machine.disks()
+            self._file_systems = self.machine.file_systems()
+        if self.engine is not None:
+            self.engine.look(min(patience_s, PATIENCE_S))
+        return self._hear(until)
+
+    def sample(
+        self, claims: list[DeviceClaim], patience_s: float = SAMPLE_PATIENCE_S, at_once: Collection[str] = ()
+    ) -> list[DeviceSample]:
+        """What was measured since the last call; a probe that needs longer tells it with a later one.
+
+        The devices ``at_once`` (uuids) are measured now, however short ago they were.
+        """
+        until = time.monotonic() + patience_s
+        for watched in self._watched:
+            watched.sample(claims, any(device.uuid in at_once for device in watched.devices))
+        has_news = self.engine is not None and self.engine.hear()
+        self.is_changed = self._hear(until) or (has_news and self._take_stock())
+        return [sample for watched in self._watched for sample in watched.fresh()]
+
+    def sample_host(self) -> HostSample | None:
+        """Measure the host itself; its devices are measured by ``sample``. A simulated one has nothing to measure."""
+        if self.machine is not None:
+            self.host_sample = self.machine.sample(self._file_systems)
+        return self.host_sample
+
+    def _hear(self, until: float) -> bool:
+        looked = [watched.hear(until) for watched in self._watched]
+        return self._take_stock() if any(looked) else False
+
+    def _take_stock(self) -> bool:
+        devices = with_addresses([device for watched in self._watched for device in watched.devices])
+        cpu = [device for device in devices if device.kind == "cpu"]
+        cores = sum(device.capacity_milli for device in cpu) // 1000 if self.simulated else os.cpu_count() or 1
+        memory = sum(device.memory_bytes for device in cpu) if self.simulated else psutil.virtual_memory().total
+        found = Inventory(
+            hostname=self.name if self.simulated else platform.node(),
+            os=_system(),
+            arch=platform.machine(),
+            cpus=cores,
+            memory_bytes=memory,
+            isolation=self.isolation,
+            runs_as=self.runs_as,
+            address=self.address,
+            simulated=self.simulated,
+            container_engine=self.engine.spoken if self.engine is not None else "",
+            labels=self.labels,
+            devices=devices,
+            interfaces=self._interfaces,
+            disks=self._disks,
+            file_systems=self._file_systems,
+        )
+        if found == self.inventory:
+            return False
+        self.inventory = found
+        before, self.hash = self.hash, hashlib.sha256(_encode(found)).hexdigest()[:16]
+        return before != self.hash
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether a probe saw something that its last look did not tell."""
+        return any(watched.is_restless for watched in self._watched)
+
+    @property
+    def has_accelerators(self) -> bool:
+        return any(device.kind != "cpu" for watched in self._watched for device in watched.devices)
+
+    def conditions(self, disk_pressure: bool) -> Conditions:
+        return Conditions(
+            disk_pressure=disk_pressure,
+            device_errors=[error for watched in self._watched for error in watched.errors],
+            notes=[note for watched in self._watched for note in watched.notes] + self._own_notes(),
+        )
+
+    def _own_notes(self) -> list[str]:
+        if self.machine is None or self.host_sample is None:
+            return []
+        return self.machine.notes(self.host_sample, self._file_systems)
+
+    def close(self) -> None:
+        if self.engine is not None:
+            self.engine.close()
+        for watched in self._watched:
+            watched.close()

@@ -1,0 +1,156 @@
+"""Ships the parts' output by offset; the file on this host is the truth until the control plane has committed it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import logging
+import os
+import random
+from dataclasses import dataclass
+
+import msgspec
+
+from agents.isolation.beneath import regular
+from agents.link.server import Channel, Server, ServerRefused
+from agents.patience import within
+from agents.protocol import LOGS_PATH, LogBatch, LogChunk, LogReceipt
+from agents.tasks.node import Node
+from agents.tasks.part import Part
+
+log = logging.getLogger("switchyard.agent")
+
+CHUNK_BYTES = 256 << 10
+BATCH_BYTES = 4 << 20
+LIVE_PERIOD_S = 0.2
+REST_PERIOD_S = 5.0
+RETRY_MAX_S = 10.0
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(LogReceipt)
+
+
+@dataclass
+class Stream:
+    """How far one stream has been shipped. ``is_known`` is false until the server told what it holds."""
+
+    committed: int = 0
+    is_known: bool = False
+    is_refused: bool = False
+
+
+class LogShipper:
+    """One node's logs. Many parts travel in one batch, in turn, so that a flood of one holds up no other."""
+
+    def __init__(self, node: Node, server: Server) -> None:
+        self.node = node
+        self.channel = Channel(server)
+        self.streams: dict[tuple[str, int, str], Stream] = {}
+        self.wake = asyncio.Event()
+        self._turn = 0
+        node.on_end = lambda part: self.wake.set()
+        node.shipped = self.shipped
+
+    def shipped(self, name: str) -> bool:
+        """Tells whether nothing of the part is left to ship; afterwards its bookkeeping is dropped."""
+        part = self.node.parts.get(name)
+        if part is None:
+            return True
+        rank, sizes = part.intent.rank, part.log_sizes()
+        for kind in ("out", "err"):
+            stream = self.streams.get((name, rank, kind), Stream())
+            size = sizes.get(f"{rank}.{kind}", 0)
+            if not stream.is_refused and size and (not stream.is_known or stream.committed < size):
+                return False
+        for kind in ("out", "err"):
+            self.streams.pop((name, rank, kind), None)
+        return True
+
+    async def run(self) -> None:
+        """For ever: ship what is new; after an error again, with growing pauses."""
+        pause = LIVE_PERIOD_S
+        while True:
+            try:
+                more = await self._round()
+                pause = LIVE_PERIOD_S
+            except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+                log.info("logs could not be shipped: %s", error)
+                more, pause = False, min(pause * 2, RETRY_MAX_S)
+            except ServerRefused as error:
+                log.warning("logs could not be shipped: %s", error)
+                more, pause = False, RETRY_MAX_S
+            if more:
+                continue
+            self.wake.clear()
+            wait = pause if self.node.parts or pause > LIVE_PERIOD_S else REST_PERIOD_S
+            if pause > LIVE_PERIOD_S:
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+                continue
+            await within(self.wake, wait)
+
+    async def _round(self) -> bool:
+        """Ship one batch; true when there is more at once."""
+        chunks = self._collect()
+        if not chunks:
+            return False
+        answer = await self.channel.ask("POST", LOGS_PATH, _encode(LogBatch(chunks)), "application/msgpack")
+        moved = False
+        for commit in _decoder.decode(answer).streams:
+            stream = self.streams.get((commit.part, commit.rank, commit.stream))
+            if stream is None:
+                continue
+            moved |= commit.committed > stream.committed or not stream.is_known
+            stream.committed, stream.is_known = commit.committed, True
+            if commit.refused:
+                stream.is_refused = True
+                log.info("the control plane takes no more logs of part %s: %s", commit.part, commit.refused)
+        return moved
+
+    def _collect(self) -> list[LogChunk]:
+        """What fits into one batch: of each stream a chunk in turn, and again of those that have more."""
+        behind = self._behind()
+        self._turn = (self._turn + 1) % max(1, len(behind))
+        behind = behind[self._turn :] + behind[: self._turn]
+        chunks: list[LogChunk] = []
+        room = BATCH_BYTES
+        while behind and room > 0:
+            more = []
+            for part, name, offset, size in behind:
+                if room <= 0:
+                    break
+                chunk = self._read(part, name, offset, min(room, CHUNK_BYTES, size - offset))
+                chunks.append(chunk)
+                room -= len(chunk.data)
+                if chunk.data and (reached := offset + len(chunk.data)) < size:
+                    more.append((part, name, reached, size))
+            behind = more
+        return chunks
+
+    def _behind(self) -> list[tuple[Part, str, int, int]]:
+        """The streams with something to ship: where to go on, and the size until which to."""
+        found = []
+        for name, part in self.node.parts.items():
+            sizes = part.log_sizes()
+            for kind in ("out", "err"):
+                size = sizes.get(f"{part.intent.rank}.{kind}", 0)
+                if not size:
+                    continue
+                stream = self.streams.setdefault((name, part.intent.rank, kind), Stream())
+                if not stream.is_refused and (not stream.is_known or stream.committed < size):
+                    # A long stream of which nothing is known is asked about first, with an empty chunk.
+                    is_asked = not stream.is_known and size > CHUNK_BYTES
+                    found.append((part, kind, stream.committed, stream.committed if is_asked else size))
+        return found
+
+    @staticmethod
+    def _read(part: Part, kind: str, offset: int, room: int) -> LogChunk:
+        intent = part.intent
+        data = b""
+        if room > 0:
+            with contextlib.suppress(OSError):  # one that is gone holds up no other
+                descriptor = regular(f"{intent.folder}/{intent.rank}.{kind}")
+                try:
+                    data = os.pread(descriptor, room, offset)
+                finally:
+                    os.close(descriptor)
+        return LogChunk(intent.part, intent.epoch, intent.rank, kind, offset, data)

@@ -1,0 +1,226 @@
+"""Samples devices and parts every second, and sends what was measured in batches; what cannot be sent is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Collection
+
+import msgspec
+
+from agents.devices.memory import DeviceMemory
+from agents.devices.returned import BLIND_S, PATIENCE_S, Returns, is_blind, waits_for
+from agents.ends import clause, say
+from agents.link.connection import Link
+from agents.link.server import Channel, Server, ServerRefused
+from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
+from agents.supervisor import procfs, record
+from agents.tasks.node import Node
+from agents.tasks.part import Part
+from agents.telemetry.energy import EnergyMeter
+from agents.telemetry.host import HostView
+
+log = logging.getLogger("switchyard.agent")
+
+REST_PERIOD_S = 5.0
+SEND_EVERY_S = 2.0
+HOST_EVERY_S = 10.0
+LOOK_AGAIN_S = 60.0
+LOOK_NOW_PATIENCE_S = 0.5
+MOST_KEPT = 4096
+# Ends that a broken device may have caused.
+BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
+# Ends after which there is nothing to give back: nothing ran, or a reboot has cleared all devices.
+NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT"})
+AGAIN_S = 0.2
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Meter:
+    """One node's telemetry; it also looks for devices again from time to time, and at once when one seems changed.
+
+    Devices are sampled every second while anything runs or any of them could be lost, and sent in batches; at rest only
+    the newest samples are sent, seldom.
+    """
+
+    def __init__(self, node: Node, view: HostView, link: Link, server: Server) -> None:
+        self.node = node
+        self.view = view
+        self.link = link
+        self.channel = Channel(server)
+        self.energy = EnergyMeter()
+        self.memory = DeviceMemory()
+        self.returns = Returns()
+        node.measured = self._judge
+        node.held_before = lambda part: self.returns.begin(part.intent.folder, part.intent.devices)
+        node.released = self._released
+        node.unreturned = self.returns.quarantined
+        self._sampling = asyncio.Lock()
+        self._before: dict[str, tuple[float, float]] = {}
+        self._told_faults: list[DeviceError] = []
+        self._kept: deque[tuple[float, DeviceSample]] = deque(maxlen=MOST_KEPT)
+        self._parts: deque[tuple[float, PartSample]] = deque(maxlen=MOST_KEPT)
+
+    async def run(self) -> None:
+        """For ever."""
+        looked_at = sent_at = time.monotonic()
+        host_at = 0.0
+        while True:
+            await self._pause()
+            if time.monotonic() - looked_at > LOOK_AGAIN_S:
+                looked_at = time.monotonic()
+                if await asyncio.to_thread(self.view.look, LOOK_NOW_PATIENCE_S):
+                    self.link.inventory_changed()
+            await self._sample()
+            live = bool(self.node.live)
+            if time.monotonic() - sent_at > (SEND_EVERY_S if live else REST_PERIOD_S) - 0.3:
+                sent_at = time.monotonic()
+                host = None
+                if sent_at - host_at > HOST_EVERY_S:
+                    host_at = sent_at
+                    host = await asyncio.to_thread(self.view.sample_host)
+                await self._send(host, newest_only=not live)
+
+    async def _pause(self) -> None:
+        """Wait for the next sample: a second where it matters, else a long while that a start cuts short."""
+        rest_until = time.monotonic() + REST_PERIOD_S * random.uniform(0.9, 1.1)
+        await asyncio.sleep(self.node.timers.telemetry_s * random.uniform(0.95, 1.05))
+        if self.view.has_accelerators:
+            return
+        while not self.node.live and time.monotonic() < rest_until:  # noqa: ASYNC110 - cheaper than an event per start
+            await asyncio.sleep(1.0)
+
+    async def _sample(self, at_once: Collection[str] = ()) -> None:
+        """Measure what is due, and the devices ``at_once``; one at a time, for the probes are."""
+        async with self._sampling:
+            await self._sample_all(at_once)
+
+    async def _sample_all(self, at_once: Collection[str]) -> None:
+        before, faults = self.view.conditions(False), self._told_faults
+        parts = {part.intent.part: (part.intent.folder, part.intent.devices) for part in self.node.live}
+        claims = [claim for _, held in parts.values() for claim in held]
+        devices = await asyncio.to_thread(self.view.sample, claims, at_once=at_once)
+        seen = self.view.conditions(False)
+        if seen != before:
+            self.node.changed.set()
+        changed = self.view.is_changed
+        if self.view.is_restless:
+            # A fault seen while sampling changes a device's health, which only a look tells.
+            changed = await asyncio.to_thread(self.view.look, LOOK_NOW_PATIENCE_S) or changed
+        self._told_faults = self.view.conditions(False).device_errors
+        if changed or faults != seen.device_errors or faults != self._told_faults:
+            # A fault that came and went leaves the inventory as it was, but the server has marked the device meanwhile.
+            self.link.inventory_changed()
+        now = time.monotonic()
+        unreturned = self.returns.quarantined()
+        self.returns.note(devices, parts, now)
+        if unreturned != self.returns.quarantined():
+            self.node.changed.set()
+        if parts:
+            inventory = self.view.inventory
+            known = {device.uuid: device for device in inventory.devices} if inventory else {}
+            self.energy.note(devices, known, parts, now)
+            self.memory.note(devices, self._foreign(), parts, now)
+        self.energy.forget(parts)
+        self.memory.forget(parts)
+        self._kept.extend((now, sample) for sample in devices)
+        self._parts.extend((now, sample) for sample in self._part_samples(now))
+
+    async def _released(self, part: Part, end: Exit) -> Exit:
+        """The end of a part with what became of its devices' memory; it waits while they do not give it back."""
+        claims = self.returns.concerns(part.intent.folder, part.intent.devices)
+        if not claims or end.cause in NEVER_RAN:
+            return end
+        ended_at = time.monotonic()
+        while True:
+            await self._sample([claim.uuid for claim in claims])
+            told = self.returns.judge(part.intent.part, part.intent.folder, claims, self._shared(part), ended_at)
+            waited_s = time.monotonic() - ended_at
+            faulty = {error.uuid for error in self.view.conditions(False).device_errors}
+            late, blind = waits_for(told), is_blind(told, faulty)
+            if waited_s >= (PATIENCE_S if late else BLIND_S if blind else 0.0):
+                break
+            if part.substate != late[:60]:
+                part.substate = late[:60]
+                self.node.changed.set()
+            await asyncio.sleep(AGAIN_S)
+        part.substate = ""
+        if late:
+            self.returns.keep(told)
+            log.warning("part %s: %s", part.intent.part, late)
+        return msgspec.structs.replace(end, released=told)
+
+    def _shared(self, part: Part) -> set[str]:
+        """The devices that others use too: other parts, and what no stage started."""
+        return self._foreign() | {
+            claim.uuid for other in self.node.live if other is not part for claim in other.intent.devices
+        }
+
+    def _foreign(self) -> set[str]:
+        """The devices that processes use which no stage started."""
+        inventory = self.view.inventory
+        listed = inventory.devices if inventory else []
+        return {d.uuid for d in listed if "FOREIGN_PROCESS" in d.attributes.get("conditions", "").split(",")}
+
+    def _judge(self, part: str, end: Exit) -> Exit:
+        """The end of a part with what its devices drew and held; where one failed meanwhile, that is the cause."""
+        drawn = self.energy.joules(part)
+        if drawn:
+            end = msgspec.structs.replace(end, energy_j=drawn, energy_measured_s=self.energy.measured_s(part))
+        if peaks := self.memory.peaks(part):
+            end = msgspec.structs.replace(end, device_peak_bytes=peaks)
+        held = {claim.uuid for claim in self.node.parts[part].intent.devices} if part in self.node.parts else set()
+        faults = [error for error in self.view.conditions(False).device_errors if error.uuid in held]
+        if faults and end.cause in BLAMED and not end.stopped:
+            fault = faults[0]
+            failed = clause("DeviceFault", device=fault.uuid, fault=fault.detail or fault.code)
+            detail = say((failed,)) + (f"; {end.detail}" if end.detail else "")
+            said = [failed, clause("Also"), *end.said] if end.said else [failed] if not end.detail else []
+            end = msgspec.structs.replace(end, cause="DEVICE_ERROR", detail=detail, said=said)
+        return end
+
+    def _part_samples(self, now: float) -> list[PartSample]:
+        samples = []
+        after: dict[str, tuple[float, float]] = {}
+        for part in self.node.live:
+            family = record.family(part.intent.folder) if part.pid else []
+            if not family:
+                continue
+            used_s = procfs.cpu_s(family)
+            after[part.intent.part] = (now, used_s)
+            then, used_then_s = self._before.get(part.intent.part, (now, used_s))
+            cores = max(0.0, used_s - used_then_s) / (now - then) if now > then else None
+            samples.append(
+                PartSample(
+                    part=part.intent.part,
+                    age_s=0.0,
+                    cpu=None if cores is None else round(cores, 3),
+                    rss_bytes=procfs.memory(family),
+                    energy_j=self.energy.joules(part.intent.part),
+                )
+            )
+        self._before = after
+        return samples
+
+    async def _send(self, host: HostSample | None, newest_only: bool) -> None:
+        """Send what was kept, each sample with its age; what cannot be sent is dropped."""
+        now = time.monotonic()
+        devices, parts = list(self._kept), list(self._parts)
+        self._kept.clear()
+        self._parts.clear()
+        if newest_only:
+            devices = list({sample.uuid: (at, sample) for at, sample in devices}.values())
+        batch = TelemetryBatch(
+            devices=[msgspec.structs.replace(s, age_s=round(now - at + s.age_s, 3)) for at, s in devices],
+            parts=[msgspec.structs.replace(s, age_s=round(now - at, 3)) for at, s in parts],
+            host=host,
+            fetched=self.node.supply.fetcher.told() if self.node.supply is not None else [],
+        )
+        try:
+            await self.channel.ask("POST", TELEMETRY_PATH, _encode(batch), "application/msgpack")
+        except (OSError, http.client.HTTPException, ServerRefused) as error:
+            log.debug("telemetry was dropped: %s", error)
