@@ -41,11 +41,11 @@ from agents.runtimes.choice import Choice
 from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
+from agents.storage.bring_up import add_arguments, opened
 from agents.storage.bundle import BundleCache
-from agents.storage.staging import Supply
-from agents.storage.supplier import add_arguments, opened
+from agents.storage.staging import Staging
 from agents.supervisor import procfs
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import take, write_whole
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
@@ -149,7 +149,7 @@ def listen(bell: Path, ring: Callable[[str], None]) -> None:
     asyncio.get_running_loop().add_reader(pipe, read)
 
 
-async def serve(member: Member, server: Server, options: argparse.Namespace, warm_parent: WarmParent) -> Node:
+async def serve(member: Member, server: Server, options: argparse.Namespace, fork_client: ForkClient) -> Node:
     """Bring one node up and start its loops; answers the node."""
     state = member.state
     runs = state / "parts"
@@ -162,7 +162,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
         boot_id=boot,
         bell=state / "bell",
         lease=state / "lease",
-        warm_parent=warm_parent,
+        fork_client=fork_client,
         bundles=BundleCache(state / "bundles", server),
         run_as=whose,
         runtime=install_runtime(state),
@@ -192,7 +192,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
     node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
-    node.supply = opened(state, server, options, whose.rights(), node.changed.set)
+    node.staging = opened(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
     node.instances = instances
@@ -206,15 +206,15 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, war
     node.keep("link to the control plane", link.run)
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
-    node.keep("fetching of inputs", node.supply.run)
+    node.keep("fetching of inputs", node.staging.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
-    node.on_close = partial(close, view, node.supply, instances)
+    node.on_close = partial(close, view, node.staging, instances)
     return node
 
 
-def close(view: HostView, supply: Supply, instances: Instances | None) -> None:
+def close(view: HostView, staging: Staging, instances: Instances | None) -> None:
     view.close()
-    supply.close()
+    staging.close()
     if instances is not None:
         instances.close()
 
@@ -254,23 +254,23 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     if stranger.is_readable_on_the_way:
         log.warning("%s is plain HTTP: whoever is on the way can read and change what is sent", options.url)
     run_as.parse(options.run_as).take_groups()
-    warm_parent = WarmParent(state / "shim.log")
-    warm_parent.on_refusal = refuse
-    warm_parent.start()
+    fork_client = ForkClient(state / "shim.log")
+    fork_client.on_refusal = refuse
+    fork_client.start()
     nodes: list[Node] = []
     try:
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
             enrolled = await asyncio.to_thread(join, member, stranger, token)
             server = replace(stranger, identity=f"{enrolled.node}:{enrolled.credential}")
-            nodes.append(await serve(member, server, options, warm_parent))
+            nodes.append(await serve(member, server, options, fork_client))
         log.info("%d node(s) up, version %s", len(nodes), VERSION)
         await stopping.wait()
         log.info("the agent ends; what it started goes on")
     finally:
         for node in nodes:
             await node.close()
-        warm_parent.close()
+        fork_client.close()
 
 
 def label(text: str) -> tuple[str, str]:

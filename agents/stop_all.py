@@ -18,7 +18,7 @@ from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bundle import BundleCache
 from agents.supervisor import procfs
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record, take
 from agents.tasks import journal
 from agents.tasks.journal import Intent
@@ -29,7 +29,7 @@ def _executor(state: Path) -> Choice:
         boot_id=procfs.boot_id(),
         bell=state / "bell",
         lease=state / "lease",
-        warm_parent=WarmParent(state / "shim.log"),
+        fork_client=ForkClient(state / "shim.log"),
         bundles=BundleCache(state / "bundles", Server("http://127.0.0.1")),
         run_as=RunAs(name="self"),
         cgroup=cgroup.base(),
@@ -47,8 +47,8 @@ def _stop(executor: Choice, intent: Intent, grace_s: float) -> None:
         executor.stop(intent, grace_s, "NODE_STOP", save=True)
     if not is_ours:
         _wait_for_shim(folder, grace_s + 5)
-    if not (folder / "exit.json").exists() or executor.look(intent).forlorn:
-        executor.bury(intent)
+    if not (folder / "exit.json").exists() or executor.look(intent).is_orphan:
+        executor.reap(intent)
 
 
 def _wait_for_shim(folder: Path, patience_s: float) -> None:

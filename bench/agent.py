@@ -121,7 +121,7 @@ def _have_ended(model: Yard, names: list[str]) -> bool:
 
 
 def rest(pid: int, span_s: float = 15.0) -> dict[str, float]:
-    """The agent's share of a core when nothing runs, its vendor processes, its warm parent and idle shims included."""
+    """The agent's share of a core when nothing runs, its vendor processes, its fork server and idle shims included."""
     time.sleep(8.0)
     before = {each: procfs.cpu_s([each]) for each in [pid, *procfs.descendants(pid)]}
     time.sleep(span_s)

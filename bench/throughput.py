@@ -87,7 +87,7 @@ def cpu_seconds(bench: Bench) -> dict[str, float]:
 
 
 def is_shim(process: psutil.Process) -> bool:
-    """Tell whether a process was forked by a nursery."""
+    """Tell whether a process was forked by a fork server."""
     parent = process.parent()
     return parent is not None and any("agents.supervisor.fork_server" in word for word in parent.cmdline())
 

@@ -146,7 +146,7 @@ class Link:
     def _report(self) -> bytes:
         self.seq += 1
         inventory = InventoryRef(hash=self.view.hash, full=self.view.inventory if self._full else None)
-        supply, whole = self.node.supply, self._kept_whole
+        staging, whole = self.node.staging, self._kept_whole
         self._full = self._kept_whole = False
         return _encoded(
             Report(
@@ -159,7 +159,7 @@ class Link:
                 inventory=inventory,
                 here=self.node.here(),
                 conditions=self._conditions(),
-                kept=supply.kept(whole) if supply is not None else None,
+                kept=staging.kept(whole) if staging is not None else None,
             )
         )
 

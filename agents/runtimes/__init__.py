@@ -25,7 +25,7 @@ class Unlaunchable(Refusal):
 class Sighting:
     """How far a part is, as its executor sees it now. ``exit`` is set exactly when the phase is ENDED.
 
-    ``forlorn`` tells that its supervisor is gone without a word, or that something outlived it: :meth:`Executor.bury`
+    ``is_orphan`` tells that its supervisor is gone without a word, or that something outlived it: :meth:`Executor.reap`
     must be called. ``notes`` say what was asked for and this host could not give. ``left`` are processes that are
     killed and still there.
     """
@@ -35,7 +35,7 @@ class Sighting:
     pid_start: int | None = None
     substate: str = ""
     exit: Exit | None = None
-    forlorn: bool = False
+    is_orphan: bool = False
     notes: tuple[str, ...] = ()
     left: tuple[int, ...] = ()
 
@@ -74,8 +74,8 @@ class Executor(Protocol):
     def reach(self, intent: Intent) -> Reach:
         """What an adjustment of a running part acts on. Does not block; the answer's ``family`` may, for moments."""
 
-    def bury(self, intent: Intent) -> Exit:
-        """End whatever a forlorn part left behind. May block: it is called off the loop."""
+    def reap(self, intent: Intent) -> Exit:
+        """End whatever an orphan left behind. May block: it is called off the loop."""
 
     def discard(self, intent: Intent) -> None:
         """Remove what is left of an ended part. May block."""

@@ -37,8 +37,8 @@ class Choice:
     def reach(self, intent: Intent) -> Reach:
         return self._of(intent).reach(intent)
 
-    def bury(self, intent: Intent) -> Exit:
-        return self._of(intent).bury(intent)
+    def reap(self, intent: Intent) -> Exit:
+        return self._of(intent).reap(intent)
 
     def discard(self, intent: Intent) -> None:
         self._of(intent).discard(intent)

@@ -1,8 +1,8 @@
 """Runs a part in a container of podman, docker or apptainer, whichever answers; each part still has its own shim.
 
-The shim's command is a keeper (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace, time limit, lease
-and adoption are those of plain processes. What is new: the image, pulled as a visible step; limits and devices by a
-fixed template (:mod:`agents.runtimes.engines`); and that an end is told only when the container is gone.
+The shim's command is a monitor (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace, time limit,
+lease and adoption are those of plain processes. What is new: the image, pulled as a visible step; limits and devices by
+a fixed template (:mod:`agents.runtimes.engines`); and that an end is told only when the container is gone.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class ContainerExecutor:
 
     def look(self, intent: Intent) -> Sighting:
         seen = self.inner.look(intent)
-        if intent.boot_id != self.ground.boot_id or seen.forlorn:
+        if intent.boot_id != self.ground.boot_id or seen.is_orphan:
             return seen
         told = read_whole(f"{intent.folder}/container-state.json") or {}
         if seen.exit is None:
@@ -213,22 +213,22 @@ class ContainerExecutor:
                 return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.get("substate", ""))
             return dataclasses.replace(seen, notes=tuple(told.get("notes", ())))
         if "end" not in told and os.path.exists(f"{intent.folder}/container.json"):
-            # Its keeper was killed: an end is told when the container is gone, and not before.
-            return Sighting(Phase.STOPPING, substate="its container is being removed", forlorn=True)
+            # Its monitor was killed: an end is told when the container is gone, and not before.
+            return Sighting(Phase.STOPPING, substate="its container is being removed", is_orphan=True)
         return dataclasses.replace(seen, exit=_merged(seen.exit, told.get("end") or {}))
 
     # -- stopping
 
     def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         plan = read_whole(f"{intent.folder}/container.json") or {}
-        # A daemon's container does not end with its keeper: the keeper needs a moment to have it removed.
+        # A daemon's container does not end with its monitor: the monitor needs a moment to have it removed.
         self.inner.stop(intent, max(grace_s, SHORTEST_GRACE_S) if plan.get("daemon") else grace_s, why, save)
 
     def signal(self, intent: Intent, name: str) -> None:
         self.inner.signal(intent, name)
 
     def reach(self, intent: Intent) -> Reach:
-        """The keeper's family and, where a daemon is the parent, the container's. No group holds exactly these."""
+        """The monitor's family and, where a daemon is the parent, the container's. No group holds exactly these."""
         inner = self.inner.reach(intent)
         plan = read_whole(f"{intent.folder}/container.json") or {}
 
@@ -239,8 +239,8 @@ class ContainerExecutor:
 
     # -- ending
 
-    def bury(self, intent: Intent) -> Exit:
-        end = self.inner.bury(intent)
+    def reap(self, intent: Intent) -> Exit:
+        end = self.inner.reap(intent)
         plan = read_whole(f"{intent.folder}/container.json")
         if plan is None or not plan["lines"]["remove"]:
             return end
@@ -262,15 +262,15 @@ class ContainerExecutor:
 
 
 def _kept(wanted: Wanted, folder: str) -> Wanted:
-    """The same order with the keeper as its command. The job's own variables stay out of the keeper's sight."""
-    keeper = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
+    """The same order with the monitor as its command. The job's own variables stay out of the monitor's sight."""
+    monitor = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
     assert wanted.spec is not None, "prepare has checked it"
-    spec = msgspec.structs.replace(wanted.spec, argv=keeper, env={}, stop_to="main")
+    spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, stop_to="main")
     return msgspec.structs.replace(wanted, spec=spec)
 
 
 def _of_daemon(plan: dict[str, Any]) -> list[int]:
-    """The processes of a container that is no child of its keeper. Blocks for as long as the engine takes."""
+    """The processes of a container that is no child of its monitor. Blocks for as long as the engine takes."""
     if not plan.get("daemon"):
         return []
     try:
@@ -314,7 +314,7 @@ def _file_name(image: str) -> str:
 
 
 def _merged(exit_: Exit, end: dict[str, Any]) -> Exit:
-    """The shim's verdict with what only the keeper could know."""
+    """The shim's verdict with what only the monitor could know."""
     if not end:
         return exit_
     told = {"detail": end["detail"], "said": msgspec.convert(end.get("said", []), list[Clause])}

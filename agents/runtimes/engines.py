@@ -67,7 +67,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What its keeper runs, in this order; an empty line is left out.
+    """What its monitor runs, in this order; an empty line is left out.
 
     ``create`` and ``start`` are one line where the engine knows no created container. ``state`` answers
     ``<killed for memory> <exit code> <when it began>``, ``pid`` the number of its first process. ``signal`` takes the

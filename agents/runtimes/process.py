@@ -26,7 +26,7 @@ from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import family, ordered, shim_record, write_whole
 from agents.supervisor.small_file import content
 from agents.tasks.environment import Places, environment
@@ -50,7 +50,7 @@ class Ground:
     boot_id: str
     bell: Path
     lease: Path
-    warm_parent: WarmParent
+    fork_client: ForkClient
     bundles: BundleCache
     run_as: RunAs
     runtime: Path | None = None
@@ -147,7 +147,7 @@ class ProcessExecutor:
 
     def launch(self, intent: Intent) -> None:
         self.ground.launched_at[intent.part] = time.monotonic()
-        self.ground.warm_parent.fork(Path(intent.folder))
+        self.ground.fork_client.fork(Path(intent.folder))
 
     # -- looking
 
@@ -160,9 +160,9 @@ class ProcessExecutor:
         record = shim_record(folder)
         if not record:
             return self._look_before_birth(intent, record is not None)
-        forlorn = not procfs.is_alive(record["pid"], record["born"])
+        is_orphan = not procfs.is_alive(record["pid"], record["born"])
         # Looked for once more: a shim writes its exit file before it goes, and may have done both since.
-        if forlorn and (end := _end(folder)) is not None:
+        if is_orphan and (end := _end(folder)) is not None:
             return Sighting(Phase.ENDED, exit=end)
         phase = Phase.STARTING
         if "stopping" in record:
@@ -175,17 +175,17 @@ class ProcessExecutor:
             pid_start=record.get("main_born"),
             substate=record.get("substate", ""),
             left=tuple(record.get("left", ())),
-            forlorn=forlorn,
+            is_orphan=is_orphan,
         )
 
     def _look_before_birth(self, intent: Intent, is_taken: bool) -> Sighting:
         """No shim has spoken yet: it is on its way, was never asked for, or died on its first step."""
         waited_s = time.monotonic() - self.ground.launched_at.setdefault(intent.part, time.monotonic())
         if is_taken:
-            return Sighting(Phase.STARTING, forlorn=waited_s > _UNTAKEN_PATIENCE_S)
+            return Sighting(Phase.STARTING, is_orphan=waited_s > _UNTAKEN_PATIENCE_S)
         if not os.path.exists(f"{intent.folder}/order.json") and not os.path.exists(f"{intent.folder}/taken"):
             # An agent ended before the part was ready to launch; without an order no shim ever ran.
-            return Sighting(Phase.STARTING, forlorn=True)
+            return Sighting(Phase.STARTING, is_orphan=True)
         if waited_s > _UNTAKEN_PATIENCE_S:
             self.launch(intent)
         return Sighting(Phase.STARTING)
@@ -218,7 +218,7 @@ class ProcessExecutor:
 
     # -- ending
 
-    def bury(self, intent: Intent) -> Exit:
+    def reap(self, intent: Intent) -> Exit:
         record = shim_record(intent.folder) or {}
         born = record.get("main_born") or 0
         group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None

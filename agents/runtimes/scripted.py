@@ -59,7 +59,7 @@ class ScriptedExecutor:
             return Sighting(Phase.ENDED, exit=Exit(cause="NODE_REBOOT", **told(clause("Rebooted"))))
         if intent.part in self.running:
             return Sighting(Phase.RUNNING, pid=1, pid_start=1)
-        return Sighting(Phase.STARTING, forlorn=True)
+        return Sighting(Phase.STARTING, is_orphan=True)
 
     def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         self.stops[intent.part] = why
@@ -72,7 +72,7 @@ class ScriptedExecutor:
     def reach(self, intent: Intent) -> Reach:
         return Reach(family=list)
 
-    def bury(self, intent: Intent) -> Exit:
+    def reap(self, intent: Intent) -> Exit:
         self.running.pop(intent.part, None)
         return self.ends.setdefault(intent.part, Exit(cause="SUPERVISOR_LOST", detail="it was never launched"))
 

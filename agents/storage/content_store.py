@@ -27,7 +27,7 @@ class Full(Exception):
     """There is no room: what is there is in use."""
 
 
-class Stock:
+class ContentStore:
     """One node's store in one folder. Safe to use from several threads. ``pinned`` names the roots that are in use."""
 
     def __init__(self, folder: Path, cap_bytes: int, pinned: Callable[[], set[str]] = set) -> None:
@@ -210,8 +210,8 @@ class Stock:
 
 
 class _Hold:
-    def __init__(self, stock: Stock, root: str) -> None:
-        self._stock, self._root = stock, root
+    def __init__(self, store: ContentStore, root: str) -> None:
+        self._stock, self._root = store, root
 
     def __enter__(self) -> None:
         with self._stock._lock:

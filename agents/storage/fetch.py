@@ -26,7 +26,7 @@ from agents.link.server import Channel, Server, ServerRefused, is_loopback
 from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
 from agents.runtimes import Unlaunchable
 from agents.storage import manifest
-from agents.storage.content_store import Full, Stock
+from agents.storage.content_store import ContentStore, Full
 from agents.storage.manifest import PIECE, Unfit
 
 log = logging.getLogger("switchyard.agent")
@@ -48,8 +48,8 @@ class Fetcher:
     They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
     """
 
-    def __init__(self, server: Server, stock: Stock, readable: list[Path], rights: Rights = OWN) -> None:
-        self.server, self.stock, self.readable, self.rights = server, stock, readable, rights
+    def __init__(self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN) -> None:
+        self.server, self.store, self.readable, self.rights = server, store, readable, rights
         self.changed: Callable[[], None] = lambda: None
         # What came from other nodes since somebody last asked.
         self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
@@ -57,9 +57,9 @@ class Fetcher:
 
     def fetch(self, wanted: Input, rank: int = 0, size: int = 1, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Return when all that a rank needs of an input is here. Blocks. Raises Unfetched."""
-        with self._locks.setdefault(wanted.digest, threading.Lock()), self.stock.hold(wanted.digest):
-            if wanted.digest in self.stock.roots():
-                self.stock.touch(wanted.digest)
+        with self._locks.setdefault(wanted.digest, threading.Lock()), self.store.hold(wanted.digest):
+            if wanted.digest in self.store.roots():
+                self.store.touch(wanted.digest)
                 return
             try:
                 self._fetch(wanted, rank, size, cancelled)
@@ -113,23 +113,23 @@ class Fetcher:
     def _from_peer(self, wanted: Input, peer: Source, rank: int, size: int) -> None:
         if wanted.kind == "file":
             self._piece(peer, wanted.digest, wanted.digest, None)
-            self.stock.complete(wanted.digest, "file")
+            self.store.complete(wanted.digest, "file")
             return
         self._piece(peer, wanted.digest, wanted.digest, None)
-        whole = manifest.decode(self.stock.path(wanted.digest).read_bytes())
+        whole = manifest.decode(self.store.path(wanted.digest).read_bytes())
         entries = manifest.share(whole, rank, size) if wanted.shard else whole.files
-        missing = [entry for entry in entries if not self.stock.has(entry.sha256)]
-        self.stock.make_room(sum(entry.size for entry in missing))
+        missing = [entry for entry in entries if not self.store.has(entry.sha256)]
+        self.store.make_room(sum(entry.size for entry in missing))
         for entry in missing:
             self._piece(peer, wanted.digest, entry.sha256, entry.size)
-        is_whole = all(self.stock.has(entry.sha256) for entry in whole.files)
-        self.stock.complete(wanted.digest, "tree" if is_whole else "part")
+        is_whole = all(self.store.has(entry.sha256) for entry in whole.files)
+        self.store.complete(wanted.digest, "tree" if is_whole else "part")
 
     def _piece(self, peer: Source, root: str, sha256: str, size: int | None) -> None:
         """One file, gone on with where a lost connection cut it."""
-        if self.stock.has(sha256):
+        if self.store.has(sha256):
             return
-        draft = self.stock.draft()
+        draft = self.store.draft()
         try:
             for last in range(_TRIES):
                 try:
@@ -139,7 +139,7 @@ class Fetcher:
                     if last == _TRIES - 1:
                         raise
                     time.sleep(0.2)
-            self.stock.take(draft, sha256)
+            self.store.take(draft, sha256)
         finally:
             draft.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ class Fetcher:
             if answer.status not in (200, 206):
                 raise Unfit(f"it answered {answer.status}")
             if size is None:
-                self.stock.make_room(int(answer.headers.get("Content-Length") or 0))
+                self.store.make_room(int(answer.headers.get("Content-Length") or 0))
             began = time.monotonic()
             with draft.open("ab" if answer.status == 206 else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
@@ -186,24 +186,24 @@ class Fetcher:
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             raise Unfit("its source is plain HTTP on another host; use https://")
         connection = _connection(wanted.source)
-        draft = self.stock.draft()
+        draft = self.store.draft()
         try:
             connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else "") or "/")
             answer = connection.getresponse()
             if answer.status != 200:
                 raise Unfit(f"its source answered {answer.status}; redirects are not followed")
-            self.stock.make_room(int(answer.headers.get("Content-Length") or 0))
+            self.store.make_room(int(answer.headers.get("Content-Length") or 0))
             with draft.open("wb") as file:
                 while piece := answer.read(PIECE):
                     file.write(piece)
                     go_on()
-            self.stock.take(draft, wanted.digest)
+            self.store.take(draft, wanted.digest)
         except Unfit as error:
             raise Unfit(f"{wanted.source}: {error}") from error
         finally:
             draft.unlink(missing_ok=True)
             connection.close()
-        self.stock.complete(wanted.digest, "file")
+        self.store.complete(wanted.digest, "file")
 
     def _from_path(self, wanted: Input, go_on: Callable[[], None]) -> None:
         path = Path(wanted.source).resolve()
@@ -215,18 +215,18 @@ class Fetcher:
         with Folder(str(above), self.rights) as folder:
             if wanted.kind == "file":
                 size = folder.status(name).st_size
-                self.stock.make_room(size)
+                self.store.make_room(size)
                 try:
-                    self.stock.put_file(folder, name, wanted.digest, size)
+                    self.store.put_file(folder, name, wanted.digest, size)
                 except Unfit as error:
                     raise Unfit(f"{wanted.source} has changed: {error}") from error
-                self.stock.complete(wanted.digest, "file")
+                self.store.complete(wanted.digest, "file")
                 return
             found = manifest.of(folder, name)
             go_on()
             if found.digest != wanted.digest:
                 raise Unfit(f"{wanted.source} has changed: it has the digest {found.digest}, not {wanted.digest}")
-            self.stock.put(folder, name, found)
+            self.store.put(folder, name, found)
 
 
 def _connection(url: str) -> http.client.HTTPConnection:

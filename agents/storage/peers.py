@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
-from agents.storage.content_store import Stock
+from agents.storage.content_store import ContentStore
 from agents.storage.manifest import DIGEST, PIECE
 
 KEY_LIFE_S: Final = 600.0
@@ -70,9 +70,9 @@ class PeerServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], stock: Stock, keys: Keys, bytes_per_s: int) -> None:
+    def __init__(self, address: tuple[str, int], store: ContentStore, keys: Keys, bytes_per_s: int) -> None:
         super().__init__(address, _Visit)
-        self.stock, self.keys, self.pace = stock, keys, Pace(bytes_per_s)
+        self.store, self.keys, self.pace = store, keys, Pace(bytes_per_s)
         self.room = threading.BoundedSemaphore(TRANSFERS)
         self.served: dict[str, int] = defaultdict(int)
         self._thread = threading.Thread(target=self.serve_forever, name="peers", daemon=True)
@@ -98,7 +98,7 @@ class _Visit(BaseHTTPRequestHandler):
         asked = urlsplit(self.path)
         words = {name: values[0] for name, values in parse_qs(asked.query).items()}
         sha256, root = asked.path.rpartition("/")[2], words.get("root", "")
-        stock = self.server.stock
+        store = self.server.store
         if (
             not DIGEST.fullmatch(sha256)
             or not DIGEST.fullmatch(root)
@@ -109,8 +109,8 @@ class _Visit(BaseHTTPRequestHandler):
             self._refuse(503)
         else:
             try:
-                with stock.hold(root):
-                    if sha256 in stock.members(root) and stock.has(sha256):
+                with store.hold(root):
+                    if sha256 in store.members(root) and store.has(sha256):
                         self._send(sha256, root)
                     else:
                         self._refuse(404)
@@ -119,7 +119,7 @@ class _Visit(BaseHTTPRequestHandler):
 
     def _send(self, sha256: str, root: str) -> None:
         host = self.client_address[0]
-        with self.server.stock.path(sha256).open("rb") as file:
+        with self.server.store.path(sha256).open("rb") as file:
             size = file.seek(0, 2)
             start = self._start(size)
             self.send_response(206 if start else 200)
@@ -132,7 +132,7 @@ class _Visit(BaseHTTPRequestHandler):
                 time.sleep(self.server.pace.wait_s(host, len(piece), time.monotonic()))
                 self.wfile.write(piece)
                 self.server.served[root] += len(piece)
-        self.server.stock.touch(root)
+        self.server.store.touch(root)
 
     def _start(self, size: int) -> int:
         """Where a fetch goes on that was cut before: ``Range: bytes=N-``."""

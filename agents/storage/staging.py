@@ -1,7 +1,7 @@
 """What the parts of a node read before they start and leave when they end, by digest.
 
-Inputs are fetched into the stock and laid out in the part's scratch folder; outputs are taken into the stock and told
-by digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
+Inputs are fetched into the content store and laid out in the part's scratch folder; outputs are taken into it and told by
+digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from agents.isolation.beneath import Folder
 from agents.patience import within
 from agents.protocol import Input, Kept, Output, PartSpec
 from agents.storage import manifest
-from agents.storage.content_store import Full, Stock
+from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher, Unfetched
 from agents.storage.manifest import Manifest, Unfit
 from agents.storage.peers import Keys, PeerServer
 from agents.supervisor.record import read_whole, write_whole
 
 log = logging.getLogger("switchyard.agent")
-NOTE: Final = "supply.json"
+NOTE: Final = "staging.json"
 LEFT: Final = "outputs.json"
 REPORTED: Final = 2_000
 INPUTS: Final = "inputs"
 
 
-class Supply:
+class Staging:
     """One node's inputs and outputs. What blocks runs in ``pool``: a slow disk or peer must not starve the journal."""
 
     def __init__(
         self,
         runs: Path,
-        stock: Stock,
+        store: ContentStore,
         fetcher: Fetcher,
         keys: Keys,
         url: str = "",
         peers: PeerServer | None = None,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        self.runs, self.stock, self.fetcher, self.keys, self.url, self.peers = runs, stock, fetcher, keys, url, peers
+        self.runs, self.store, self.fetcher, self.keys, self.url, self.peers = runs, store, fetcher, keys, url, peers
         self._loop = asyncio.get_running_loop()
         self._told = told
         fetcher.changed = self.changed
-        self.pool = ThreadPoolExecutor(4, thread_name_prefix="supply")
+        self.pool = ThreadPoolExecutor(4, thread_name_prefix="staging")
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         self._starting: dict[str, set[str]] = {}
         self._wanted: dict[str, Input] = {}
         self._stirred = asyncio.Event()
         self._news = True
-        stock.pinned = self.pinned
+        store.pinned = self.pinned
 
     # -- what is in use
 
@@ -107,17 +107,17 @@ class Supply:
                 raise Unfetched(f'input "{wanted.name}" lies on a shared disk; share its files out by YARD_NODE_RANK')
             target.symlink_to(wanted.path)
             return
-        self.stock.touch(wanted.digest)
+        self.store.touch(wanted.digest)
         if wanted.kind == "file":
-            self.stock.lay_out_file(wanted.digest, target)
+            self.store.lay_out_file(wanted.digest, target)
             return
-        whole = self.stock.manifest(wanted.digest)
+        whole = self.store.manifest(wanted.digest)
         if whole is None:
             raise Unfetched(f'input "{wanted.name}" was dropped again before its stage started')
         entries = manifest.share(whole, spec.rank, len(spec.nodes)) if wanted.shard else whole.files
         if not whole.is_file:
             target.mkdir(mode=0o755, exist_ok=True)
-        self.stock.lay_out(entries, target.parent if whole.is_file else target)
+        self.store.lay_out(entries, target.parent if whole.is_file else target)
 
     def _link_the_rest(self, shared: str, folder: Path) -> None:
         """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
@@ -159,12 +159,12 @@ class Supply:
         return found
 
     def _keep(self, output_dir: str, name: str, is_shared: bool) -> Manifest:
-        """Tell one output by digest, and take it into the stock where its pool shares no disk."""
+        """Tell one output by digest, and take it into the content store where its pool shares no disk."""
         try:
             with Folder(output_dir, self.fetcher.rights) as folder:
-                what = manifest.of(folder, name, None if is_shared else self.stock.cap_bytes)
+                what = manifest.of(folder, name, None if is_shared else self.store.cap_bytes)
                 if not is_shared:
-                    self.stock.put(folder, name, what)
+                    self.store.put(folder, name, what)
                 return what
         except FileNotFoundError:
             raise Unfit(f"nothing lies at {output_dir}/{name}") from None
@@ -192,7 +192,7 @@ class Supply:
         loop = asyncio.get_running_loop()
         while True:
             for wanted in list(self._wanted.values()):
-                if wanted.digest in self.stock.roots() or wanted.shard:
+                if wanted.digest in self.store.roots() or wanted.shard:
                     continue
                 try:
                     await loop.run_in_executor(self._ahead, self._fetch_ahead, wanted)
@@ -218,7 +218,7 @@ class Supply:
         if not (self._news or whole):
             return None
         self._news = False
-        return Kept(self.stock.roots()[:REPORTED], self.url, self.keys.current if self.url else "")
+        return Kept(self.store.roots()[:REPORTED], self.url, self.keys.current if self.url else "")
 
     def close(self) -> None:
         self._wanted = {}

@@ -64,7 +64,7 @@ def _be_nice(nice: int) -> None:
 def run_command(order: dict, paths: list[str], out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
     """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
 
-    Every page of memory touched here is copied first, so whatever can be done once, the nursery has done.
+    Every page of memory touched here is copied first, so whatever can be done once, the fork server has done.
     """
     step: Clause | None = clause("ProcessUnprepared")
     try:

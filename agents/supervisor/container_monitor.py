@@ -33,7 +33,7 @@ class Stopped(Exception):
     """A stop came before the container ran."""
 
 
-class Keeper:
+class ContainerMonitor:
     """The life of one container, from its image to its removal."""
 
     def __init__(self, folder: str, plan: dict) -> None:  # type: ignore[type-arg]
@@ -307,7 +307,7 @@ def run(folder: str) -> int:
         end = {"cause": "LAUNCH_FAILED", **told_by(clause("ContainerUnplanned"))}
         write_whole(os.path.join(folder, "container-state.json"), {"end": end})
         return LAUNCH_FAILED_CODE
-    return Keeper(folder, plan).live()
+    return ContainerMonitor(folder, plan).live()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The agent's end of the nursery: starts it, starts it again when it dies, and hands it folders to fork shims for."""
+"""The agent's end of the fork server: starts it, starts it again when it dies, and hands it folders to fork shims
+for."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ _PROGRAM = (
 )
 
 
-class WarmParent:
-    """One nursery process. It gets a fixed environment: nothing of a job ever reaches it.
+class ForkClient:
+    """One fork server process. It gets a fixed environment: nothing of a job ever reaches it.
 
-    ``on_refusal(folder, reason)`` is called when a fork failed. When the nursery died, folders may have been lost with
-    it: the executor asks again for what nobody took, which is harmless, for a part can be taken only once.
+    ``on_refusal(folder, reason)`` is called when a fork failed. When the fork server died, folders may have been lost
+    with it: the executor asks again for what nobody took, which is harmless, for a part can be taken only once.
     """
 
     def __init__(self, log: Path) -> None:
@@ -99,7 +100,7 @@ class WarmParent:
             self.on_refusal(os.fsdecode(folder), reason.decode(errors="replace"))
 
     def close(self) -> None:
-        """Let the nursery go; the shims stay."""
+        """Let the fork server go; the shims stay."""
         if self._socket is not None:
             self._write()
             loop = asyncio.get_running_loop()

@@ -1,12 +1,12 @@
-"""The nursery: a tiny warm process that gives each part a shim: one that has nothing left to do, else a new fork.
+"""The fork server: a tiny warm process that gives each part a shim: one that has nothing left to do, else a new fork.
 
 A fresh interpreter costs twelve milliseconds of the processor. A fork costs five, nearly all of them for the copies of
 pages that the child touches first; a shim that has already seen a part to its end has made those copies, and costs one.
 It serves one part at a time all the same, so what a part can do to its shim it does to itself alone.
 
-The agent starts one nursery and writes the folder of each part to it, a line each. Shims belong to nobody: one that has
-a part lives on when nursery or agent die, and goes when that part has ended. When the agent's end of the socket closes,
-the nursery goes too, and with it every shim that has nothing to do.
+The agent starts one fork server and writes the folder of each part to it, a line each. Shims belong to nobody: one that
+has a part lives on when fork server or agent die, and goes when that part has ended. When the agent's end of the socket
+closes, the fork server goes too, and with it every shim that has nothing to do.
 """
 
 import gc
@@ -27,7 +27,7 @@ PARTS_EACH = 500
 _PATH_MAX = 4096
 
 
-class Nursery:
+class ForkServer:
     """The shims that were forked here, and which of them have nothing to do."""
 
     def __init__(self, agent: int) -> None:
@@ -89,7 +89,7 @@ class Nursery:
             os.close(writer)
             raise
         if pid == 0:
-            # A shim that held these open would hide from others that the agent, the nursery or a shim is gone.
+            # A shim that held these open would hide from others that the agent, the fork server or a shim is gone.
             for descriptor in (self.agent, self.idle_reader, writer, *self.pids):
                 os.close(descriptor)
             _become_shim(folder, reader, self.idle_writer)
@@ -113,7 +113,7 @@ class Nursery:
 
 
 def serve(agent: int) -> None:
-    """Be the nursery of the agent at the other end of this socket."""
+    """Be the fork server of the agent at the other end of this socket."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -121,7 +121,7 @@ def serve(agent: int) -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
-    Nursery(agent).serve()
+    ForkServer(agent).serve()
 
 
 def shape_for_commands() -> None:
@@ -146,14 +146,15 @@ def _become_shim(folder: bytes, orders: int, idle: int) -> None:
             if not folder:
                 break
         status = 0
-    except BaseException:  # noqa: BLE001 - a forked child must never return into the nursery's loop
+    except BaseException:  # noqa: BLE001 - a forked child must never return into the fork server's loop
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)
 
 
 def _next(orders: int, idle: int) -> bytes:
-    """Ask for another part and wait for it; empty when there is to be none, for the nursery is gone or has enough."""
+    """Ask for another part and wait for it; empty when there is to be none, for the fork server is gone or has
+    enough."""
     try:
         os.write(idle, b"%d\n" % os.getpid())
     except BrokenPipeError:

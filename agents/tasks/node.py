@@ -26,7 +26,7 @@ from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
 from agents.storage import checkpoint_watch
 from agents.storage.manifest import Unfit
-from agents.storage.staging import INPUTS, Supply
+from agents.storage.staging import INPUTS, Staging
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
 from agents.tasks.environment import Places
@@ -63,7 +63,7 @@ class Node:
         self.timers = Timers()
         self.local: Path | None = None
         self.rights = OWN
-        self.supply: Supply | None = None
+        self.staging: Staging | None = None
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
         self.stirred = asyncio.Event()
@@ -105,7 +105,7 @@ class Node:
             self.tuner.adopt(part)
             self._see(part)
         else:
-            part.outputs = Supply.left(part.intent.folder)
+            part.outputs = Staging.left(part.intent.folder)
         part.reports.poll()
 
     @property
@@ -142,8 +142,8 @@ class Node:
             self.changed.set()
         self.timers = desired.timers
         self.desired = self._with_specs(desired)
-        if self.supply is not None:
-            self.supply.want(desired.prefetch)
+        if self.staging is not None:
+            self.staging.want(desired.prefetch)
         self._carry_out(diff.diff(self.desired, world))
 
     def _with_specs(self, desired: Desired) -> Desired:
@@ -224,10 +224,10 @@ class Node:
         try:
             await self.journal.sync()
             spec = wanted.spec
-            if spec is not None and spec.inputs and self.supply is not None:
+            if spec is not None and spec.inputs and self.staging is not None:
                 part.substate = "fetches its inputs"
                 self.changed.set()
-                await self.supply.gathered(wanted.part, spec, lambda: part.stop is not None)
+                await self.staging.gathered(wanted.part, spec, lambda: part.stop is not None)
                 part.substate = ""
             if spec is not None and self._is_slow(spec):
                 await asyncio.to_thread(self._prepare, part, wanted)
@@ -247,8 +247,8 @@ class Node:
             raise
         finally:
             part.is_busy = False
-            if self.supply is not None:
-                self.supply.settle(wanted.part)
+            if self.staging is not None:
+                self.staging.settle(wanted.part)
         if part.stop is not None:
             self._end(part, Exit(stopped=True, **told(clause("NeverStarted"))))
             return
@@ -276,15 +276,15 @@ class Node:
             gang.write(spec, places.scratch)
             checkpoint_watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), self.rights)
             self.held_before(part)
-            if self.supply is not None:
-                self.supply.lay_out(places.folder, places.scratch, spec, shared)
+            if self.staging is not None:
+                self.staging.lay_out(places.folder, places.scratch, spec, shared)
 
         self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
 
     def _decided(self, part: str, spec: PartSpec, places: Places) -> PartSpec:
         """The spec as it holds on this node."""
         spec = localised(part, spec, self.local, self.rights)
-        inputs = str(places.scratch / INPUTS) if spec.inputs and self.supply is not None else spec.input_dir
+        inputs = str(places.scratch / INPUTS) if spec.inputs and self.staging is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
     def _stop(self, part: Part, grace_s: float, why: str, save: bool) -> None:
@@ -324,16 +324,16 @@ class Node:
     def _see(self, part: Part) -> None:
         seen: Sighting = self.executor.look(part.intent)
         if seen.exit is not None:
-            looks = part.watch.is_worth_a_last_look() or Supply.leaves_outputs(part.intent.folder)
+            looks = part.watch.is_worth_a_last_look() or Staging.leaves_outputs(part.intent.folder)
             if looks or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
                 part.is_busy = True
                 self.spawn(self._conclude(part, seen.exit, looks))
             else:
                 self._end(part, seen.exit)
             return
-        if seen.forlorn:
+        if seen.is_orphan:
             part.is_busy = True
-            self.spawn(self._bury(part))
+            self.spawn(self._reap_orphan(part))
         part.left = seen.left
         now = (max(part.phase, seen.phase), seen.pid, seen.pid_start, seen.substate)
         if now != (part.phase, part.pid, part.pid_start, part.substate):
@@ -358,8 +358,8 @@ class Node:
             with self.loops.careful("last look at what a part leaves"):
                 try:
                     await self._watch(part)
-                    if self.supply is not None and not end.cause and not end.stopped:
-                        part.outputs = await self.supply.left_by(part.intent.folder)
+                    if self.staging is not None and not end.cause and not end.stopped:
+                        part.outputs = await self.staging.left_by(part.intent.folder)
                 except Unfit as error:
                     end = msgspec.structs.replace(end, cause="EXIT_CODE", **error.told())
         try:
@@ -372,9 +372,9 @@ class Node:
             end = await self.released(part, end)
         self._end(part, end)
 
-    async def _bury(self, part: Part) -> None:
+    async def _reap_orphan(self, part: Part) -> None:
         try:
-            end = await asyncio.to_thread(self.executor.bury, part.intent)
+            end = await asyncio.to_thread(self.executor.reap, part.intent)
             await self._end_released(part, end)
         finally:
             part.is_busy = False  # whatever failed is tried again with the next look

@@ -218,7 +218,7 @@ class Meter:
             devices=[msgspec.structs.replace(s, age_s=round(now - at + s.age_s, 3)) for at, s in devices],
             parts=[msgspec.structs.replace(s, age_s=round(now - at, 3)) for at, s in parts],
             host=host,
-            fetched=self.node.supply.fetcher.told() if self.node.supply is not None else [],
+            fetched=self.node.staging.fetcher.told() if self.node.staging is not None else [],
         )
         try:
             await self.channel.ask("POST", TELEMETRY_PATH, _encode(batch), "application/msgpack")

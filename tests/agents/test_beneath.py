@@ -18,10 +18,10 @@ from agents.isolation.run_as import RunAs
 from agents.link.server import Server
 from agents.protocol import PartSpec
 from agents.storage import checkpoint_watch, checkpoints, manifest
-from agents.storage.content_store import Stock
+from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher
 from agents.storage.manifest import Unfit
-from agents.storage.staging import NOTE, Supply, Unfetched, _place
+from agents.storage.staging import NOTE, Staging, Unfetched, _place
 from agents.supervisor.record import write_whole
 from agents.supervisor.saving import signature
 from agents.supervisor.small_file import content
@@ -273,26 +273,26 @@ def test_more_folders_in_each_other_than_anybody_needs_are_refused_when_it_matte
 
 
 @pytest.fixture
-def supply(tmp_path: Path, job: Rights) -> Supply:
+def staging(tmp_path: Path, job: Rights) -> Staging:
     """As much of a node's supply as harvests, as root, what nobody left."""
-    made = Supply.__new__(Supply)
-    made.stock = Stock(tmp_path / "stock", 1 << 20)
-    made.fetcher = Fetcher(Server("http://127.0.0.1:1"), made.stock, [], job)
+    made = Staging.__new__(Staging)
+    made.store = ContentStore(tmp_path / "stock", 1 << 20)
+    made.fetcher = Fetcher(Server("http://127.0.0.1:1"), made.store, [], job)
     made.changed = lambda: None  # type: ignore[method-assign]
     return made
 
 
-def harvest(supply: Supply, run: Path, output_dir: Path, name: str, is_shared: bool = False) -> list[str]:
+def harvest(staging: Staging, run: Path, output_dir: Path, name: str, is_shared: bool = False) -> list[str]:
     run.mkdir(exist_ok=True)
     told = {"roots": [], "outputs": [name], "output_dir": str(output_dir), "is_shared": is_shared}
     write_whole(str(run / NOTE), told)
-    return [left.digest for left in supply.keep_outputs(str(run))]
+    return [left.digest for left in staging.keep_outputs(str(run))]
 
 
 @as_root
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_a_folder_swapped_for_a_link_hands_nothing_of_root_to_anybody(
-    supply: Supply, open_path: Path, is_shared: bool
+    staging: Staging, open_path: Path, is_shared: bool
 ) -> None:
     state = secret(open_path / "state" / "node.json").parent
     left = owned(open_path / "outputs")
@@ -301,16 +301,16 @@ def test_a_folder_swapped_for_a_link_hands_nothing_of_root_to_anybody(
     (left / "linked").chmod(0o600)
     for name in ("conf/node.json", "conf", "linked"):
         with pytest.raises(Unfit, match=f'output "{name}" could not be'):
-            harvest(supply, open_path / "run", left, name, is_shared)
-    assert supply.stock.roots() == []
-    assert [path.name for path in supply.stock._files()] == []
+            harvest(staging, open_path / "run", left, name, is_shared)
+    assert staging.store.roots() == []
+    assert [path.name for path in staging.store._files()] == []
 
 
 @as_root
 @pytest.mark.parametrize("once_it_was", ["entries", "status"])
 @pytest.mark.parametrize("swapped", ["result", "result/inner"])
 def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_harvest_hands_out_nothing(
-    supply: Supply, open_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, once_it_was: str
+    staging: Staging, open_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str, once_it_was: str
 ) -> None:
     """It is swapped between two looks, which a stage that tries long enough succeeds in."""
     state = open_path / "state"
@@ -328,31 +328,31 @@ def test_a_folder_that_turns_into_a_link_in_the_middle_of_a_harvest_hands_out_no
             (left / swapped).symlink_to(state)
         return found
 
-    assert harvest(supply, open_path / "run", left, "result")
-    for path in supply.stock._files():
+    assert harvest(staging, open_path / "run", left, "result")
+    for path in staging.store._files():
         path.unlink()
     monkeypatch.setattr(Folder, once_it_was, look)
     with contextlib.suppress(Unfit):
-        harvest(supply, open_path / "run", left, "result")
+        harvest(staging, open_path / "run", left, "result")
     assert (left / swapped).is_symlink()
-    assert not [path for path in supply.stock._files() if b"yard_secret" in path.read_bytes()]
+    assert not [path for path in staging.store._files() if b"yard_secret" in path.read_bytes()]
 
 
 @as_root
-def test_an_output_without_end_is_refused_before_it_is_read(supply: Supply, tmp_path: Path) -> None:
+def test_an_output_without_end_is_refused_before_it_is_read(staging: Staging, tmp_path: Path) -> None:
     (tmp_path / "outputs").mkdir()
     (tmp_path / "outputs" / "huge").touch()
     os.truncate(tmp_path / "outputs" / "huge", 1 << 42)
-    supply.fetcher.rights = beneath.OWN
+    staging.fetcher.rights = beneath.OWN
     with pytest.raises(Unfit, match="this node keeps 1048576 at most"):
-        harvest(supply, tmp_path / "run", tmp_path / "outputs", "huge")
+        harvest(staging, tmp_path / "run", tmp_path / "outputs", "huge")
 
 
 @as_root
-def test_an_input_from_an_operators_folder_is_read_as_the_stages_user(supply: Supply, open_path: Path) -> None:
+def test_an_input_from_an_operators_folder_is_read_as_the_stages_user(staging: Staging, open_path: Path) -> None:
     hidden = secret(open_path / "data" / "hidden")
     (open_path / "data" / "open").write_text("all may")
-    with Folder(str(hidden.parent), supply.fetcher.rights) as folder:
+    with Folder(str(hidden.parent), staging.fetcher.rights) as folder:
         assert manifest.of(folder, "open").size == 7
         with pytest.raises(PermissionError):
             manifest.of(folder, "hidden")
@@ -490,13 +490,13 @@ for number in range(20):
 @as_root
 def test_what_is_given_away_takes_nothing_that_lies_in_it_along(job: Rights, tmp_path: Path) -> None:
     """Inputs are hard links to what the node keeps: given to a stage with its folder, they could be written to."""
-    stock = Stock(tmp_path / "stock", 1 << 20)
-    digest = stock.put_bytes(b"kept")
+    store = ContentStore(tmp_path / "stock", 1 << 20)
+    digest = store.put_bytes(b"kept")
     scratch = tmp_path / "tmp"
     scratch.mkdir(mode=0o700)
-    stock.lay_out_file(digest, scratch / "input")
+    store.lay_out_file(digest, scratch / "input")
     beneath.give(str(scratch), 0o755, job)
-    assert (scratch.stat().st_uid, stock.path(digest).stat().st_uid) == (NOBODY, 0)
+    assert (scratch.stat().st_uid, store.path(digest).stat().st_uid) == (NOBODY, 0)
     (tmp_path / "link").symlink_to(tmp_path / "stock")
     with pytest.raises(OSError, match="symbolic links"):
         beneath.give(str(tmp_path / "link"), 0o755, job)

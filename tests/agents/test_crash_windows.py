@@ -65,7 +65,7 @@ def test_a_part_whose_files_were_not_all_there_never_runs(
 def test_a_part_that_was_ready_is_launched_by_the_next_agent_with_all_its_files(
     hands: Hands, part: Callable[[], str], tmp_path: Path
 ) -> None:
-    dies_at(hands, tmp_path, "agents.supervisor.fork_client:WarmParent.fork")
+    dies_at(hands, tmp_path, "agents.supervisor.fork_client:ForkClient.fork")
     hands.start()
     name = part()
     hands.yard.want(hands.name, gang_order(name, tmp_path))  # type: ignore[arg-type]

@@ -99,8 +99,8 @@ def test_a_report_with_what_cannot_be_sent_is_sent_without_it() -> None:
     assert found.conditions.notes == ["fine"]
 
 
-def test_malformed_json_is_refused_with_what_the_nursery_has_loaded() -> None:
-    """In a process that has imported what a nursery has, and not, as a test would, ``json``."""
+def test_malformed_json_is_refused_with_what_the_fork_server_has_loaded() -> None:
+    """In a process that has imported what a fork server has, and not, as a test would, ``json``."""
     texts = ["{", '{"a" 1}', '"abc', "[1", "{1:2}", '"\\x"', '"\x01"', "[" * 100_000, '{"phase": {"critical"']
     script = f"""
 import sys

@@ -21,7 +21,7 @@ from agents.runtimes.process import Ground, ProcessExecutor
 from agents.runtimes.scripted import ScriptedExecutor
 from agents.storage.bundle import BundleCache
 from agents.supervisor import procfs
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
 
@@ -30,7 +30,7 @@ Made = tuple[Executor, Callable[[Wanted], Intent]]
 
 @pytest.fixture(params=["process", "scripted"])
 async def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:  # type: ignore[misc]
-    """An executor, and how to make an intent for it; all that still runs is buried afterwards."""
+    """An executor, and how to make an intent for it; all that still runs is reaped afterwards."""
     boot = procfs.boot_id()
     intents: list[Intent] = []
 
@@ -41,13 +41,13 @@ async def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]
     if request.param == "scripted":
         yield ScriptedExecutor(boot), intent
         return
-    parent = WarmParent(tmp_path / "shim.log")
+    parent = ForkClient(tmp_path / "shim.log")
     parent.start()
     ground = Ground(
         boot_id=boot,
         bell=tmp_path / "bell",
         lease=tmp_path / "lease",
-        warm_parent=parent,
+        fork_client=parent,
         bundles=BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1")),
         run_as=run_as.parse(str(os.geteuid())),
     )
@@ -55,7 +55,7 @@ async def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]
     yield executor, intent
     for each in intents:
         executor.stop(each, 0.0, "TEST_ENDED")
-        await asyncio.to_thread(executor.bury, each)
+        await asyncio.to_thread(executor.reap, each)
     parent.close()
 
 
@@ -84,7 +84,7 @@ async def test_a_launched_part_runs_and_a_stop_ends_it(made: Made) -> None:
     executor.launch(intent)
     running = await until(executor, intent, lambda seen: seen.phase == Phase.RUNNING)
     assert running.exit is None
-    assert not running.forlorn
+    assert not running.is_orphan
     executor.stop(intent, 1.0, "CANCELLED")
     ended = await until(executor, intent, lambda seen: seen.phase == Phase.ENDED)
     assert ended.exit is not None
@@ -112,8 +112,8 @@ async def test_a_part_without_a_command_is_refused(made: Made) -> None:
 async def test_a_part_that_was_never_made_ready_is_forlorn_and_can_be_buried(made: Made) -> None:
     executor, intent_of = made
     intent = intent_of(a_part())
-    assert executor.look(intent).forlorn
-    assert (await asyncio.to_thread(executor.bury, intent)).cause == "SUPERVISOR_LOST"
+    assert executor.look(intent).is_orphan
+    assert (await asyncio.to_thread(executor.reap, intent)).cause == "SUPERVISOR_LOST"
 
 
 async def test_a_part_of_an_earlier_boot_has_ended_with_it(made: Made) -> None:

@@ -19,7 +19,7 @@ from agents.runtimes import Unlaunchable
 from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -150,7 +150,7 @@ def test_a_pipe_in_the_place_of_an_exit_file_holds_up_no_other_part(shared: Hand
 def containers(tmp_path: Path) -> ContainerExecutor:
     """What starts containers for a root agent whose stages are nobody; nothing is started here."""
     bundles = BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1"))
-    parent = WarmParent(tmp_path / "log")
+    parent = ForkClient(tmp_path / "log")
     nobody = RunAs("nobody", NOBODY, NOBODY)
     return ContainerExecutor(Ground("boot", tmp_path / "bell", tmp_path / "lease", parent, bundles, nobody))
 

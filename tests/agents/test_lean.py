@@ -56,7 +56,7 @@ def test_signals_have_their_usual_names() -> None:
     assert lean.signal_name(63) == "signal 63"
 
 
-def test_the_nursery_imports_little() -> None:
+def test_the_fork_server_imports_little() -> None:
     script = "import sys; sys.path.append('.'); import agents.supervisor.fork_server; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-I", "-S", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True

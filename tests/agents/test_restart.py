@@ -122,7 +122,7 @@ def test_shim_and_agent_killed_together_leave_no_process_behind(hands: Hands, pa
     assert procfs.marked(name) == []
 
 
-def test_a_dead_nursery_is_replaced(hands: Hands, part: Names) -> None:
+def test_a_dead_fork_server_is_replaced(hands: Hands, part: Names) -> None:
     hands.start()
     first, second = part(), part()
     running(hands, first, "sleep", "300")
@@ -331,7 +331,7 @@ def test_a_shim_that_dies_idle_costs_no_part(hands: Hands, part: Names) -> None:
     hands.yard.forget = True
 
 
-def test_idle_shims_go_with_their_nursery_and_busy_ones_when_their_part_has_ended(hands: Hands, part: Names) -> None:
+def test_idle_shims_go_with_the_fork_server_and_busy_ones_when_their_part_has_ended(hands: Hands, part: Names) -> None:
     hands.start()
     hands.yard.forget = False
     done, busy = part(), part()

@@ -24,7 +24,7 @@ from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bundle import BundleCache
 from agents.supervisor import procfs
-from agents.supervisor.fork_client import WarmParent
+from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import shim_record
 from agents.tasks.journal import Intent
 from tests.agents.yard import order
@@ -43,7 +43,7 @@ class Stand:
     folder: Path
     image: str = ""
     intents: list[Intent] = field(default_factory=list)
-    parent: WarmParent | None = None
+    parent: ForkClient | None = None
 
     @property
     def in_container(self) -> bool:
@@ -66,12 +66,12 @@ class Stand:
         return self.launch("sh", "-c", script, **spec)
 
     async def until(self, intent: Intent, claim: Callable[[Sighting], bool]) -> Sighting:
-        """The first sighting of which the claim holds; a forlorn part is buried on the way, as a node does."""
+        """The first sighting of which the claim holds; an orphan is reaped on the way, as a node does."""
         deadline = time.monotonic() + 30
-        while not claim(seen := self.executor.look(intent)) or seen.forlorn:
+        while not claim(seen := self.executor.look(intent)) or seen.is_orphan:
             assert time.monotonic() < deadline, (seen, self.said(intent), self.talk(intent))
-            if seen.forlorn:
-                end = await asyncio.to_thread(self.executor.bury, intent)
+            if seen.is_orphan:
+                end = await asyncio.to_thread(self.executor.reap, intent)
                 return Sighting(Phase.ENDED, exit=end)
             await asyncio.sleep(0.01)
         return seen
@@ -121,7 +121,7 @@ async def _clear(stand: Stand) -> None:
     for intent in stand.intents:
         stand.executor.stop(intent, 0.0, "TEST_ENDED")
     for intent in stand.intents:
-        await asyncio.to_thread(stand.executor.bury, intent)
+        await asyncio.to_thread(stand.executor.reap, intent)
     left = {intent.part: found for intent in stand.intents if (found := stand.left(intent))}
     assert not left, f"these parts left processes behind: {left}"
 
@@ -151,13 +151,13 @@ async def stand(
         image = _real_image()
         if not image or not shutil.which("podman"):
             pytest.skip("needs podman, and an image with a shell that YARD_TEST_CONTAINER_IMAGE names")
-    parent = WarmParent(tmp_path / "shim.log")
+    parent = ForkClient(tmp_path / "shim.log")
     parent.start()
     ground = Ground(
         boot_id=procfs.boot_id(),
         bell=tmp_path / "bell",
         lease=tmp_path / "lease",
-        warm_parent=parent,
+        fork_client=parent,
         bundles=BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1")),
         run_as=run_as.parse(str(os.geteuid())),
     )

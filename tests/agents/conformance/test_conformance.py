@@ -149,7 +149,7 @@ async def test_a_new_agent_takes_over_what_runs(stand: Stand) -> None:
     stand.executor = stand.again()
     after = stand.executor.look(intent)
     assert (after.phase, after.pid, after.pid_start) == (Phase.RUNNING, before.pid, before.pid_start)
-    assert not after.forlorn
+    assert not after.is_orphan
     stand.touch(intent, "work/go")
     assert (await stand.end(intent)).code == 9
 

@@ -67,18 +67,18 @@ async def test_a_secret_stands_on_no_command_line(stand: Stand) -> None:
 
 
 async def test_an_end_is_told_when_the_container_is_gone_and_not_before(stand: Stand) -> None:
-    """Its keeper is killed, so nobody removes the container: the executor does before it tells the end."""
+    """Its monitor is killed, so nobody removes the container: the executor does before it tells the end."""
     intent = stand.shell("echo ready; sleep 300")
     await stand.saying(intent, "ready")
     os.kill(stand.shim(intent)["main"], signal.SIGKILL)
-    assert (await stand.until(intent, lambda seen: seen.forlorn)).exit is not None
+    assert (await stand.until(intent, lambda seen: seen.is_orphan)).exit is not None
     assert [line for line in asked(stand) if line[0] == "rm"]
     assert stand.left(intent) == []
     assert stand.executor.look(intent).phase == Phase.ENDED
 
 
 async def test_what_is_not_wholly_prepared_does_not_look_ready(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The agent dies while it makes the part ready: what its keeper is to do was not written yet."""
+    """The agent dies while it makes the part ready: what its monitor is to do was not written yet."""
 
     class Died(BaseException):
         """The process is no more."""
@@ -92,8 +92,8 @@ async def test_what_is_not_wholly_prepared_does_not_look_ready(stand: Stand, mon
     with pytest.raises(Died):
         stand.executor.prepare(wanted, intent)
     monkeypatch.undo()
-    assert stand.executor.look(intent).forlorn
-    assert stand.executor.bury(intent).cause == "SUPERVISOR_LOST"
+    assert stand.executor.look(intent).is_orphan
+    assert stand.executor.reap(intent).cause == "SUPERVISOR_LOST"
 
 
 async def test_a_variable_that_would_steer_the_engine_is_refused(stand: Stand) -> None:

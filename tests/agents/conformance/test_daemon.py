@@ -34,7 +34,7 @@ async def served(stand: Stand) -> AsyncIterator[Stand]:
     with daemon_of(stand) as daemon:
         yield stand
         for intent in stand.intents:
-            await asyncio.to_thread(stand.executor.bury, intent)
+            await asyncio.to_thread(stand.executor.reap, intent)
         daemon.kill()
 
 
@@ -56,7 +56,7 @@ async def test_it_is_no_child_of_its_shim_and_ends_with_its_notice(served: Stand
 
 
 async def test_one_that_ignores_sigterm_is_gone_before_its_shim_loses_sight(served: Stand) -> None:
-    """No agent is needed for that: the keeper removes it half a second before its own end."""
+    """No agent is needed for that: the monitor removes it half a second before its own end."""
     intent = served.shell('trap "" TERM; echo ready; while :; do sleep 0.05; done')
     await served.saying(intent, "ready")
     served.executor.stop(intent, 0.0, "CANCELLED")

@@ -1,4 +1,4 @@
-"""Brings a node's supply up: its stock on this disk, its door for other nodes, and what its operator allows."""
+"""Brings a node's staging up: its content store on disk, its door for other nodes, and what its operator allows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from agents.decode import setting
 from agents.isolation.beneath import Rights
 from agents.link.server import Server, is_loopback
-from agents.storage.content_store import Stock
+from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher
 from agents.storage.peers import Keys, PeerServer
-from agents.storage.staging import Supply
+from agents.storage.staging import Staging
 
 CAP_SHARE: Final = 0.2
 CAP_BYTES: Final = 200 << 30
@@ -58,21 +58,21 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
 
 def opened(
     state: Path, server: Server, options: argparse.Namespace, rights: Rights, changed: Callable[[], None]
-) -> Supply:
-    """The supply of a node, serving if it may; it reads what stages leave with ``rights``.
+) -> Staging:
+    """The staging of a node, serving if it may; it reads what stages leave with ``rights``.
 
     ``changed`` is called on the loop when there is something to report.
     """
     folder = state / "stock"
     folder.mkdir(mode=0o700, exist_ok=True)
-    stock, keys = Stock(folder, cap(state)), Keys()
+    store, keys = ContentStore(folder, cap(state)), Keys()
     address, url = door(options.serve_peers, server), ""
     peers = None
     if address is not None:
         rate = setting("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S)
-        peers = PeerServer(address, stock, keys, rate)
+        peers = PeerServer(address, store, keys, rate)
         peers.open()
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         url = f"http://{host}:{peers.port}"
     readable = [Path(each).resolve() for each in options.inputs_from]
-    return Supply(state / "parts", stock, Fetcher(server, stock, readable, rights), keys, url, peers, changed)
+    return Staging(state / "parts", store, Fetcher(server, store, readable, rights), keys, url, peers, changed)

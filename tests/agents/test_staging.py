@@ -16,7 +16,7 @@ import pytest
 from agents.link.server import Server
 from agents.protocol import AskSources, Input, Source, Sources
 from agents.storage import fetch, manifest
-from agents.storage.content_store import Stock
+from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher, Unfetched
 from agents.storage.peers import Keys, PeerServer, ticket
 from tests.agents.conftest import Hands
@@ -68,17 +68,17 @@ class Cluster:
     """Nodes without agents, and a control plane's word among them: who has what, and who is appointed."""
 
     base: Path
-    nodes: dict[str, Stock] = field(default_factory=dict)
+    nodes: dict[str, ContentStore] = field(default_factory=dict)
     doors: dict[str, PeerServer] = field(default_factory=dict)
     appointed: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def node(self, name: str, readable: list[Path] | None = None, serves: bool = True) -> Fetcher:
-        stock = self.nodes[name] = Stock(self.base / name, 64 << 20)
+        store = self.nodes[name] = ContentStore(self.base / name, 64 << 20)
         if serves:
-            self.doors[name] = PeerServer(("127.0.0.1", 0), stock, Keys(), 0)
+            self.doors[name] = PeerServer(("127.0.0.1", 0), store, Keys(), 0)
             self.doors[name].open()
-        fetcher = Fetcher(Server("http://127.0.0.1:1"), stock, readable or [])
+        fetcher = Fetcher(Server("http://127.0.0.1:1"), store, readable or [])
         fetcher._sources = lambda digest, failed: self.sources(name, digest, failed)  # type: ignore[method-assign]
         return fetcher
 
@@ -86,8 +86,8 @@ class Cluster:
         with self.lock:
             holders = [
                 Source(name, f"http://127.0.0.1:{self.doors[name].port}", ticket(self.doors[name].keys.current, digest))
-                for name, stock in self.nodes.items()
-                if name not in (asking, *failed) and name in self.doors and digest in stock.roots()
+                for name, store in self.nodes.items()
+                if name not in (asking, *failed) and name in self.doors and digest in store.roots()
             ]
             if holders:
                 return Sources(peers=holders)
@@ -108,7 +108,7 @@ def test_eight_nodes_that_ask_together_load_the_source_once(cluster: Cluster, we
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda fetcher: fetcher.fetch(wanted), fetchers))
     assert web.loads == 1
-    assert all(stock.path(web.digest).read_bytes() == CONTENT for stock in cluster.nodes.values())
+    assert all(store.path(web.digest).read_bytes() == CONTENT for store in cluster.nodes.values())
 
 
 def test_a_changed_source_is_noticed_and_never_kept(cluster: Cluster, web: Web) -> None:
@@ -138,7 +138,7 @@ def test_a_folder_goes_from_node_to_node_and_each_rank_gets_its_share(cluster: C
     ranks = [cluster.node(f"rank{number}") for number in range(2)]
     for rank, fetcher in enumerate(ranks):
         fetcher.fetch(wanted, rank, 2)
-    held = [{entry.path for entry in found.files if fetcher.stock.has(entry.sha256)} for fetcher in ranks]
+    held = [{entry.path for entry in found.files if fetcher.store.has(entry.sha256)} for fetcher in ranks]
     assert held == [{"shard-0.bin", "shard-2.bin", "shard-4.bin"}, {"shard-1.bin", "shard-3.bin"}]
 
 
@@ -170,8 +170,8 @@ def test_a_peer_that_lies_or_is_gone_is_passed_over(cluster: Cluster, tmp_path: 
     lie.touch()
     fetcher = cluster.node("asking")
     fetcher.fetch(Input("t", found.digest))
-    assert fetcher.stock.roots() == [found.digest]
-    assert all(fetcher.stock.has(entry.sha256) for entry in found.files)
+    assert fetcher.store.roots() == [found.digest]
+    assert all(fetcher.store.has(entry.sha256) for entry in found.files)
 
 
 def test_a_cut_transfer_goes_on_where_it_was_cut(cluster: Cluster, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

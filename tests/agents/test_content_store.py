@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agents.storage import manifest
-from agents.storage.content_store import Full, Stock
+from agents.storage.content_store import ContentStore, Full
 from agents.storage.manifest import Entry, Manifest, Unfit
 from agents.storage.peers import Keys, Pace, PeerServer, ticket
 
@@ -33,13 +33,13 @@ def folder(at: Path, **files: bytes) -> Path:
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Stock:
-    return Stock(tmp_path / "stock", 1 << 20)
+def store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "stock", 1 << 20)
 
 
-def keep(stock: Stock, at: Path, **files: bytes) -> str:
+def keep(store: ContentStore, at: Path, **files: bytes) -> str:
     made = folder(at, **files)
-    return stock.put_folder(made, manifest.of_path(made))
+    return store.put_folder(made, manifest.of_path(made))
 
 
 # -- manifests
@@ -79,33 +79,33 @@ def test_a_manifest_never_leads_out_of_its_folder(path: str) -> None:
 # -- the stock
 
 
-def test_what_came_with_another_digest_is_not_kept(stock: Stock) -> None:
-    draft = stock.draft()
+def test_what_came_with_another_digest_is_not_kept(store: ContentStore) -> None:
+    draft = store.draft()
     draft.write_bytes(b"something else")
     with pytest.raises(Unfit, match="has the digest"):
-        stock.take(draft, EMPTY)
-    assert not stock.has(EMPTY)
+        store.take(draft, EMPTY)
+    assert not store.has(EMPTY)
     assert not draft.exists()
 
 
-def test_a_file_that_was_written_to_through_its_link_is_not_here_any_more(stock: Stock, tmp_path: Path) -> None:
-    root = keep(stock, tmp_path / "a", x=b"good")
-    whole = stock.manifest(root)
+def test_a_file_that_was_written_to_through_its_link_is_not_here_any_more(store: ContentStore, tmp_path: Path) -> None:
+    root = keep(store, tmp_path / "a", x=b"good")
+    whole = store.manifest(root)
     assert whole is not None
-    stock.lay_out(whole.files, tmp_path / "job")
+    store.lay_out(whole.files, tmp_path / "job")
     assert (tmp_path / "job" / "x").read_bytes() == b"good"
     os.chmod(tmp_path / "job" / "x", 0o644)
     (tmp_path / "job" / "x").write_bytes(b"evil")
-    assert not stock.has(whole.files[0].sha256)
+    assert not store.has(whole.files[0].sha256)
 
 
-def test_a_source_that_changed_under_the_reader_is_refused(stock: Stock, tmp_path: Path) -> None:
+def test_a_source_that_changed_under_the_reader_is_refused(store: ContentStore, tmp_path: Path) -> None:
     made = folder(tmp_path / "a", x=b"1")
     found = manifest.of_path(made)
     (made / "x").write_bytes(b"2")
     with pytest.raises(Unfit):
-        stock.put_folder(made, found)
-    assert stock.roots() == []
+        store.put_folder(made, found)
+    assert store.roots() == []
 
 
 @settings(
@@ -119,45 +119,45 @@ def test_the_cap_holds_the_recent_stay_and_what_is_in_use_is_never_dropped(
     made = {n: folder(base / str(n), x=bytes([n]) * 100, common=b"c" * 20) for n in range(8)}
     found = {n: manifest.of_path(path) for n, path in made.items()}
     in_use: set[str] = set()
-    stock = Stock(base / "stock", 1500, pinned=lambda: in_use)
+    store = ContentStore(base / "stock", 1500, pinned=lambda: in_use)
     for n in sorted(pinned):
-        in_use.add(stock.put_folder(made[n], found[n]))
+        in_use.add(store.put_folder(made[n], found[n]))
     for turn, n in enumerate(uses):
-        stock.put_folder(made[n], found[n])
-        os.utime(stock.folder / "roots" / found[n].digest, ns=(turn + 1, turn + 1))
-        assert stock.size() <= 1500 + 400  # manifests are small and not asked room for
-    roots = stock.roots()
+        store.put_folder(made[n], found[n])
+        os.utime(store.folder / "roots" / found[n].digest, ns=(turn + 1, turn + 1))
+        assert store.size() <= 1500 + 400  # manifests are small and not asked room for
+    roots = store.roots()
     assert in_use <= set(roots)
     assert found[uses[-1]].digest in roots
     for root in roots:
-        assert all(stock.has(sha256) for sha256 in stock.members(root))
+        assert all(store.has(sha256) for sha256 in store.members(root))
 
 
 def test_there_is_no_room_where_all_is_in_use(tmp_path: Path) -> None:
-    stock = Stock(tmp_path / "stock", 400)
-    root = keep(stock, tmp_path / "a", x=b"x" * 150)
-    stock.pinned = lambda: {root}
+    store = ContentStore(tmp_path / "stock", 400)
+    root = keep(store, tmp_path / "a", x=b"x" * 150)
+    store.pinned = lambda: {root}
     with pytest.raises(Full, match="in use"):
-        stock.make_room(300)
+        store.make_room(300)
     with pytest.raises(Full, match="at most"):
-        stock.make_room(500)
-    assert stock.roots() == [root]
+        store.make_room(500)
+    assert store.roots() == [root]
 
 
-def test_a_share_is_not_told_as_the_whole(stock: Stock, tmp_path: Path) -> None:
-    root = keep(stock, tmp_path / "a", x=b"1")
-    stock.complete(root, "part")
-    assert stock.roots() == []
-    stock.drop(root)
-    assert not list((stock.folder / "files").glob("*/*"))
+def test_a_share_is_not_told_as_the_whole(store: ContentStore, tmp_path: Path) -> None:
+    root = keep(store, tmp_path / "a", x=b"1")
+    store.complete(root, "part")
+    assert store.roots() == []
+    store.drop(root)
+    assert not list((store.folder / "files").glob("*/*"))
 
 
 # -- the door for other nodes
 
 
 @pytest.fixture
-def door(stock: Stock) -> Iterator[PeerServer]:
-    made = PeerServer(("127.0.0.1", 0), stock, Keys(), 0)
+def door(store: ContentStore) -> Iterator[PeerServer]:
+    made = PeerServer(("127.0.0.1", 0), store, Keys(), 0)
     made.open()
     yield made
     made.close()
@@ -174,9 +174,9 @@ def ask(door: PeerServer, sha256: str, root: str, word: str, span: str = "") -> 
 
 
 def test_a_ticket_opens_its_root_and_what_belongs_to_it_and_nothing_else(
-    door: PeerServer, stock: Stock, tmp_path: Path
+    door: PeerServer, store: ContentStore, tmp_path: Path
 ) -> None:
-    mine, other = keep(stock, tmp_path / "a", x=b"hello"), keep(stock, tmp_path / "b", y=b"other")
+    mine, other = keep(store, tmp_path / "a", x=b"hello"), keep(store, tmp_path / "b", y=b"other")
     word = ticket(door.keys.current, mine)
     x, y = (hashlib.sha256(content).hexdigest() for content in (b"hello", b"other"))
     assert ask(door, x, mine, word) == (200, b"hello")
