@@ -334,7 +334,11 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Agent to server: everything that is here. The node's identity comes from its credential, never from this."""
+    """Agent to server: everything that is here. The node's identity comes from its credential, never from this.
+
+    ``incarnation`` is a nonce of the agent's process, ``seq`` counts its reports. ``machine_id`` is a digest of what
+    the host calls itself; empty where it has no such name. Both tell a copy of an identity from its original.
+    """
 
     proto: Small
     agent: Name
@@ -346,6 +350,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     here: Annotated[list[Here], Meta(max_length=20_000)] = msgspec.field(default_factory=list)
     conditions: Conditions = msgspec.field(default_factory=Conditions)
     kept: Kept | None = None
+    incarnation: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
+    machine_id: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -539,6 +545,7 @@ class LogChunk(msgspec.Struct, frozen=True):
 
 class LogBatch(msgspec.Struct, frozen=True):
     chunks: Annotated[list[LogChunk], Meta(max_length=10_000)]
+    incarnation: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
 
 
 class LogCommit(msgspec.Struct, frozen=True):
@@ -607,10 +614,14 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class TelemetryBatch(msgspec.Struct, frozen=True):
+    """Measurements. ``seq`` counts the batches of an ``incarnation``: each is taken once, whatever comes twice."""
+
     devices: Annotated[list[DeviceSample], Meta(max_length=20_000)]
     parts: Annotated[list[PartSample], Meta(max_length=20_000)]
     host: HostSample | None = None
     fetched: Annotated[list[Fetched], Meta(max_length=1_024)] = msgspec.field(default_factory=list)
+    incarnation: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
+    seq: Counter = 0
 
 
 class AskSources(msgspec.Struct, frozen=True, omit_defaults=True):

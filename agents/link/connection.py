@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from agents import VERSION
 from agents.decode import sendable
+from agents.link.enrol import machine_id
 from agents.link.server import Server
 from agents.patience import within
 from agents.protocol import (
@@ -160,6 +161,8 @@ class Link:
                 here=self.node.here(),
                 conditions=self._conditions(),
                 kept=staging.kept(whole) if staging is not None else None,
+                incarnation=self.node.incarnation,
+                machine_id=machine_id(),
             )
         )
 

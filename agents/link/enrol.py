@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from agents.link.server import Channel, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
+from agents.supervisor.small_file import content
 
 
 def read_token(source: str) -> str:
@@ -28,6 +31,16 @@ def remembered(state: Path) -> Enrolled | None:
         return msgspec.json.decode((state / "node.json").read_bytes(), type=Enrolled)
     except FileNotFoundError:
         return None
+
+
+@cache
+def machine_id() -> str:
+    """A digest of the name that this machine has for itself (machine-id(5)); empty where it has none.
+
+    ``AGENT_MACHINE_ID_PATH`` names another file, for tests of a copied state folder.
+    """
+    name = content(os.environ.get("AGENT_MACHINE_ID_PATH", "/etc/machine-id")) or b""
+    return hashlib.sha256(b"switchyard:" + name.strip()).hexdigest()[:32] if name.strip() else ""
 
 
 def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ class Node:
         self.journal = journal
         self.executor = executor
         self.boot_id = boot_id
+        self.incarnation = uuid.uuid4().hex
         self.parts: dict[str, Part] = {}
         self.held: dict[str, diff.Hold] = {}
         self.timers = Timers()

@@ -93,7 +93,9 @@ class LogShipper:
         chunks = self._collect()
         if not chunks:
             return False
-        answer = await self.channel.ask("POST", LOGS_PATH, _encode(LogBatch(chunks)), "application/msgpack")
+        answer = await self.channel.ask(
+            "POST", LOGS_PATH, _encode(LogBatch(chunks, self.node.incarnation)), "application/msgpack"
+        )
         moved = False
         for commit in _decoder.decode(answer).streams:
             stream = self.streams.get((commit.part, commit.rank, commit.stream))

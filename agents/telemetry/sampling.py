@@ -60,6 +60,7 @@ class Meter:
         node.released = self._released
         node.unreturned = self.returns.quarantined
         self._sampling = asyncio.Lock()
+        self._batches = 0
         self._before: dict[str, tuple[float, float]] = {}
         self._told_faults: list[DeviceError] = []
         self._kept: deque[tuple[float, DeviceSample]] = deque(maxlen=MOST_KEPT)
@@ -214,11 +215,14 @@ class Meter:
         self._parts.clear()
         if newest_only:
             devices = list({sample.uuid: (at, sample) for at, sample in devices}.values())
+        self._batches += 1
         batch = TelemetryBatch(
             devices=[msgspec.structs.replace(s, age_s=round(now - at + s.age_s, 3)) for at, s in devices],
             parts=[msgspec.structs.replace(s, age_s=round(now - at, 3)) for at, s in parts],
             host=host,
             fetched=self.node.staging.fetcher.told() if self.node.staging is not None else [],
+            incarnation=self.node.incarnation,
+            seq=self._batches,
         )
         try:
             await self.channel.ask("POST", TELEMETRY_PATH, _encode(batch), "application/msgpack")

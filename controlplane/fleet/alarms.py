@@ -22,6 +22,8 @@ INVENTORY: Final = "inventory"
 REPORT: Final = "report"
 MEASUREMENT: Final = "measurement"
 NODE: Final = "node"
+IDENTITY: Final = "identity"
+MEMORY: Final = "memory"
 STAGE: Final = "stage"
 POOL: Final = "pool"
 PROFILE: Final = "profile"
@@ -30,7 +32,7 @@ CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 # What is about a node, by its name; everybody sees nodes.
-OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE)
+OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY)
 KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, CYCLE, RECORD, INVARIANT)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100

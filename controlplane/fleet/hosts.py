@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
-from django.db import transaction
+from django.db import connection, transaction
 
 from agents.protocol import HostSample, Inventory
 from controlplane.fleet import loads
@@ -32,6 +32,23 @@ def listed(node: Node, found: Inventory) -> None:
         for name in ("interfaces", "disks", "file_systems")
     }
     Host.objects.update_or_create(node=node, defaults=values)
+
+
+_TAKE = """
+INSERT INTO fleet_host AS h (node_id, interfaces, disks, file_systems, counters, per_s, free_bytes, pressure, means,
+                             batch_of, batch_seq)
+VALUES (%(node)s, '[]', '[]', '[]', '{}', '{}', '{}', '{}', '{}', %(of)s, %(seq)s)
+ON CONFLICT (node_id) DO UPDATE SET batch_of = excluded.batch_of, batch_seq = excluded.batch_seq
+WHERE h.batch_of <> excluded.batch_of OR h.batch_seq < excluded.batch_seq
+RETURNING 1
+"""
+
+
+def takes(node: Node, incarnation: str, seq: int) -> bool:
+    """Note that a batch of measurements came; False where it, or a later one of this incarnation, came before."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TAKE, {"node": node.id, "of": incarnation, "seq": seq})
+        return cursor.fetchone() is not None
 
 
 def measured(node: Node, sample: HostSample, at: datetime) -> None:

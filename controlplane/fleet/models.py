@@ -18,8 +18,10 @@ from scheduler.core.model.types import Mode
 class Node(models.Model):
     """A machine that runs an agent. Its state is written by ``fleet.service`` only.
 
-    ``generation`` rises in the transaction that changes what the node is to run; ``boot_id`` and ``start_seq`` fence an
-    older process of the same node. ``load`` and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
+    ``generation`` rises in the transaction that changes what the node is to run. ``incarnation``, ``machine_id``,
+    ``boot_id`` and ``start_seq`` are those of the agent's process that speaks for it
+    (:mod:`controlplane.fleet.identity`): the first was heard at ``incarnation_at``, the boot at ``booted_at``. ``load``
+    and ``fetch_gbps`` are written by :mod:`controlplane.fleet.loads` only.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -53,7 +55,11 @@ class Node(models.Model):
     memory_bytes = models.BigIntegerField(default=0, editable=False)
     inventory_hash = models.CharField(max_length=64, blank=True, editable=False)
     conditions = models.JSONField(default=dict, editable=False)
+    incarnation = models.CharField(max_length=64, blank=True, default="", editable=False)
+    incarnation_at = models.DateTimeField(null=True, editable=False)
+    machine_id = models.CharField(max_length=64, blank=True, default="", editable=False)
     boot_id = models.CharField(max_length=64, blank=True, editable=False)
+    booted_at = models.DateTimeField(null=True, editable=False)
     start_seq = models.BigIntegerField(default=0, editable=False)
     seq = models.BigIntegerField(default=0, editable=False)
     generation = models.BigIntegerField(default=0, editable=False)
@@ -181,6 +187,7 @@ class Host(models.Model):
     the host started as of ``at``, ``per_s`` what they grew by since the measurement before; both by what is counted
     (``received``, ``sent``, ``read``, ``written``) and then by name. ``free_bytes`` is by mount. ``means`` are decayed
     means: of what tasks wait for (``queue``, ``io``, ``memory``) and of how fast inputs came (``fetch``, in Gbit/s).
+    ``batch_of`` and ``batch_seq`` are incarnation and number of the newest batch of measurements: each is taken once.
     """
 
     node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="host")
@@ -194,6 +201,8 @@ class Host(models.Model):
     pressure = models.JSONField(default=dict, editable=False)
     means = models.JSONField(default=dict, editable=False)
     weighed_at = models.DateTimeField(null=True, editable=False)
+    batch_of = models.CharField(max_length=64, blank=True, default="", editable=False)
+    batch_seq = models.BigIntegerField(default=0, editable=False)
 
 
 class MaintenanceWindow(models.Model):

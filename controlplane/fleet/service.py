@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import uuid
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.access.service import digest
-from controlplane.fleet import hosts, links
+from controlplane.fleet import alarms, hosts, links
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
@@ -98,8 +99,11 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
             )
         else:
             node.credential_digest = digest(credential)
+            # Whoever joins again is the node, on whatever machine: it is told apart from now on.
             node.start_seq = node.seq = 0
-            node.save(update_fields=["credential_digest", "start_seq", "seq"])
+            node.incarnation = node.machine_id = ""
+            node.save(update_fields=["credential_digest", "start_seq", "seq", "incarnation", "machine_id"])
+            alarms.raised(alarms.IDENTITY, {}, about=node.name)
             _credential_changed(node)
         if join.pool is not None:
             node.pools.add(join.pool)
@@ -119,9 +123,19 @@ def _credential_changed(node: Node) -> None:
     transaction.on_commit(lambda: changes.recheck([str(node.id)]))
 
 
-def credentials(nodes: set[uuid.UUID]) -> dict[uuid.UUID, str]:
-    """The digests of the credentials with which these nodes are let in now."""
-    return dict(Node.objects.filter(id__in=nodes).values_list("id", "credential_digest"))
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the connection of a node's agent rests on: its credential, whose it is, and the newest order."""
+
+    credential: str
+    incarnation: str
+    generation: int
+
+
+def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
+    """What the connections of these nodes rest on now, in one query."""
+    rows = Node.objects.filter(id__in=nodes).values_list("id", "credential_digest", "incarnation", "generation")
+    return {row[0]: Standing(*row[1:]) for row in rows}
 
 
 def authenticate(header: str) -> Node | None:
@@ -277,8 +291,19 @@ def drain(node: Node, actor: str, reason: str) -> Node:
     return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
 
 
+def suspend(node: Node, says: str) -> None:
+    """Place nothing new on a node of which there are two, and say so. What runs there goes on; a person resumes it."""
+    alarms.raised(alarms.IDENTITY, {node.name: says}, about=node.name)
+    if node.state in (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT):
+        _enter(node, NodeState.DRAINING, says)
+        node.save(update_fields=["state", "state_at", "reason"])
+        transaction.on_commit(changes.wake)
+        transaction.on_commit(lambda: changes.announce("fleet"))
+
+
 def resume(node: Node, actor: str, reason: str = "") -> Node:
     """Gives a drained node work again; it is READY once it reports."""
+    alarms.raised(alarms.IDENTITY, {}, about=node.name)
     return _administer(node, None, "")
 
 

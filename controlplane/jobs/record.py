@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,9 +19,11 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from agents.protocol import Exit, Here, Phase, Progress, Refused, Report, Wanted
+from agents.protocol import ENDS, Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
+from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
+from controlplane.fleet.identity import Caller, Verdict, admits
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import adjust, service
 from controlplane.jobs.clauses import Told, clause, joined, of_agent, of_engine, told
@@ -56,18 +58,53 @@ class Answer:
     forget: list[str] = field(default_factory=list)
     leftovers: list[Wanted] = field(default_factory=list)
     want_inventory: bool = False
-    fenced: bool = False
+    # What was made of the report as a whole, and a sentence about a second agent of the node.
+    verdict: Verdict = Verdict.TAKEN
+    says: str = ""
 
 
-def report(node_id: uuid.UUID, message: Report) -> Answer:
-    """Takes one Report of a node into the record, in one transaction. Returns what to answer."""
+def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) -> Answer:
+    """Takes one Report of a node into the record, in one transaction. Returns what to answer.
+
+    ``caller`` is the connection that it came by. A report that does not speak for the node changes nothing.
+    """
     answer = Answer()
     with transaction.atomic():
-        jobs_touched = _report(node_id, message, answer)
+        jobs_touched = _report(node_id, message, answer, caller or Caller())
         if jobs_touched:
             keys = ["jobs", "fleet", *(f"job:{number}" for number in jobs_touched[:50])]
             transaction.on_commit(lambda: changes.announce(*keys))
     return answer
+
+
+def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
+    """See to parts that a node's agent has acknowledged and does not know any more, for its state folder is another.
+
+    What ran before the node's present boot is over. Of the rest nobody knows: it is left as it is, for it may be alive,
+    and people are told; who stops such a stage has it ended.
+    """
+    with transaction.atomic():
+        parts = list(
+            Part.objects.filter(id__in=part_ids, node_id=node_id, ended_at=None).select_related("attempt__stage")
+        )
+        jobs = service.lock({part.attempt.stage.job_id for part in parts})
+        node = Node.objects.select_for_update().get(id=node_id)
+        over = [part for part in parts if part.started_at and node.booted_at and part.started_at < node.booted_at]
+        reboot = Exit(cause="NODE_REBOOT", detail=ENDS["Rebooted"], said=[("Rebooted", {})])
+        here = {
+            str(part.id): Here(
+                part=str(part.id), attempt=str(part.attempt_id), epoch=part.epoch, phase=Phase.ENDED, exit=reboot
+            )
+            for part in over
+        }
+        _advance(over, here, jobs, timezone.now())
+        left = sorted(str(part.id) for part in parts if part not in over)
+        says = (
+            f"its agent does not know {len(left)} of the parts that it acknowledged ({', '.join(left[:1])}): its state "
+            "folder is an older one or another; they may be alive and are not started again; stop their stages to have "
+            "them ended"
+        )
+        alarms.raised(alarms.MEMORY, {node.name: says} if left else {}, about=node.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +145,7 @@ def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
     return {str(row[0]): _Known(row[0], row[1], row[2], row[3] is not None, *row[4:]) for row in rows}
 
 
-def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
+def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
     known = _known(node_id, [part_id for part_id in here if is_uuid(part_id)])
     # Order of locks, here as everywhere: jobs, then nodes, then what belongs to them.
@@ -119,8 +156,10 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer) -> list[int]:
     ]
     jobs = service.lock(part.job for part in news)
     node = Node.objects.select_for_update().get(id=node_id)
-    if message.start_seq < node.start_seq:
-        answer.fenced = True
+    answer.verdict, answer.says = admits(node, message, caller)
+    if answer.verdict is Verdict.COPY:
+        fleet.suspend(node, answer.says)
+    if answer.verdict is not Verdict.TAKEN:
         return []
     at = timezone.now()
     if news:

@@ -19,6 +19,7 @@ from agents import protocol
 from agents.protocol import Desired, Report
 from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
+from controlplane.fleet.identity import Caller, Verdict
 from controlplane.jobs import record
 from controlplane.link import door
 from controlplane.link.standing import Standing
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
-_credentials: Standing[uuid.UUID, str] = Standing(fleet.credentials)
+_standing: Standing[uuid.UUID, fleet.Standing] = Standing(fleet.standing)
 
 
 def _in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -51,6 +52,7 @@ class AgentLink(AsyncWebsocketConsumer):
     name = ""
     group = ""
     closing: asyncio.Task[None] | None = None
+    _late: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
         header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
@@ -60,30 +62,43 @@ class AgentLink(AsyncWebsocketConsumer):
             return
         self.node_id, self.name, self.group = node.id, node.name, f"node.{node.id}"
         self.credential = node.credential_digest
+        self.caller = Caller(opened_at=await _in_thread(fleet.now_in_database))
+        self.incarnation = ""
+        self.generation = 0
+        # Orders are for who speaks for the node: nobody does before a report of its was taken.
+        self._heard = False
         self.known: dict[str, int] = {}
         # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
         self._refused = ""
+        self._forgotten: set[str] = set()
         self._said: str | None = None
         self._busy = asyncio.Lock()
         self._stale = False
         await self.accept()
-        _credentials.enter(self, node.id, self._check)
+        _standing.enter(self, node.id, self._check)
         try:
             await self.channel_layer.group_add(self.group, self.channel_name)
         except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
             log.warning("node %s is not nudged for now: %s", node.name, error)
 
-    def _check(self, credential: str | None) -> None:
-        if credential != self.credential and self.closing is None:
+    def _check(self, now: fleet.Standing | None) -> None:
+        if self.closing is not None:
+            return
+        if now is None or now.credential != self.credential:
             log.warning("the credential of node %s was revoked or made anew; its connection is closed", self.node_id)
             self.closing = asyncio.create_task(self.close(protocol.CLOSE_UNAUTHENTICATED))
+        elif self.incarnation and now.incarnation != self.incarnation:
+            self.closing = asyncio.create_task(self.close(protocol.CLOSE_SECOND_INCARNATION))
+        elif self.incarnation and now.generation > self.generation and not self._stale:
+            # A hint may be lost, or have nowhere to go; this look is the promise.
+            self._late = asyncio.create_task(self.nudge({}))
 
     async def recheck(self, event: dict[str, Any]) -> None:
         """The credential of this node may be another now."""
-        _credentials.hurry()
+        _standing.hurry()
 
     async def disconnect(self, code: int) -> None:
-        await _credentials.leave(self)
+        await _standing.leave(self)
         if self.group:
             try:
                 await self.channel_layer.group_discard(self.group, self.channel_name)
@@ -116,15 +131,17 @@ class AgentLink(AsyncWebsocketConsumer):
                 log.exception("a report of node %s could not be taken", self.name)
                 await _in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
                 return
-            if answer.fenced:
-                await self.close(protocol.CLOSE_SECOND_INCARNATION)
+            if answer.verdict in (Verdict.FENCED, Verdict.COPY):
+                why = alarms.sentence(answer.says, 100).encode("ascii", "replace").decode()
+                await self.close(protocol.CLOSE_SECOND_INCARNATION, reason=why)
                 return
             await self._send(message)
 
     def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.Answer, Desired | None]:
-        answer = record.report(self.node_id, report)
-        if answer.fenced:
+        answer = record.report(self.node_id, report, self.caller)
+        if answer.verdict is not Verdict.TAKEN:
             return answer, None
+        self.incarnation, self._heard = report.incarnation, True
         if refused or report.inventory.full is not None:
             self._refused = report.inventory.hash if refused else ""
             alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)
@@ -132,7 +149,7 @@ class AgentLink(AsyncWebsocketConsumer):
             answer.want_inventory = False
         self._complain("; ".join(faults))
         self.known = {item.part: item.phase for item in report.here}
-        return answer, desired.compose(
+        message = desired.compose(
             self.node_id,
             self.known,
             accepted=answer.accepted,
@@ -144,6 +161,15 @@ class AgentLink(AsyncWebsocketConsumer):
             min_proto=protocol.MIN_PROTO,
             faults=[*faults, *([refused] if refused else [])],
         )
+        self._note_forgotten(message)
+        return answer, message
+
+    def _note_forgotten(self, message: Desired) -> None:
+        """See to parts that the node has acknowledged once and does not know any more: they are not ordered again."""
+        forgotten = {each.part for each in message.wanted if each.do == "run" and each.spec is None} - set(self.known)
+        if forgotten != self._forgotten:
+            self._forgotten = forgotten
+            record.forgotten(self.node_id, forgotten)
 
     def _complain(self, says: str) -> None:
         """Says on the node what is wrong with its reports, or that nothing is any more."""
@@ -156,7 +182,7 @@ class AgentLink(AsyncWebsocketConsumer):
 
     async def nudge(self, event: dict[str, Any]) -> None:
         """Something is wanted of this node; several nudges while one is answered are one."""
-        if self._stale:
+        if self._stale or not self._heard:
             return
         self._stale = True
         async with self._busy:
@@ -171,4 +197,5 @@ class AgentLink(AsyncWebsocketConsumer):
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:
+            self.generation = message.generation
             await self.send(text_data=_encode(message).decode())

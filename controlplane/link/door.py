@@ -74,6 +74,8 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
         here=[one for item in letter.here if (one := _part(item, faults)) is not None],
         conditions=_of(Conditions, letter.conditions, "conditions", faults) or Conditions(),
         kept=_of(Kept, letter.kept, "kept", faults),
+        incarnation=letter.incarnation,
+        machine_id=letter.machine_id,
     )
     return taken, faults[:MOST_FAULTS], refused
 

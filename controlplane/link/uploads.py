@@ -32,6 +32,7 @@ from controlplane.live.sources import answer
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
 KINDS_LIMIT = 20
+ANOTHER = "another process of this node's agent speaks for it; nothing of this was taken"
 
 View = Callable[..., HttpResponseBase]
 
@@ -71,6 +72,11 @@ def enrol(request: HttpRequest) -> HttpResponse:
     return HttpResponse(body, content_type="application/json")
 
 
+def _is_of_another(node: Node, incarnation: str) -> bool:
+    """Whether an agent that does not speak for the node (any more, or yet) sent this."""
+    return bool(incarnation and node.incarnation) and incarnation != node.incarnation
+
+
 @by_node
 @require_POST
 def logs(request: HttpRequest, node: Node) -> HttpResponse:
@@ -79,6 +85,8 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
         batch = msgspec.msgpack.decode(request.body, type=LogBatch)
     except UNREADABLE as error:
         return _refuse(400, f"this is no batch of logs: {error}")
+    if _is_of_another(node, batch.incarnation):
+        return _refuse(409, ANOTHER)
     receipt = LogReceipt(streams=_append(node, batch.chunks))
     return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
 
@@ -165,6 +173,10 @@ def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
         batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
     except UNREADABLE as error:
         return _refuse(400, f"this is no batch of measurements: {error}")
+    if _is_of_another(node, batch.incarnation):
+        return _refuse(409, ANOTHER)
+    if batch.incarnation and not hosts.takes(node, batch.incarnation, batch.seq):
+        return HttpResponse(status=204)
     now = timezone.now()
     known = Device.objects.filter(node=node).values_list("uuid", "id", "kind", "index")
     devices, names = {row[0]: row[1] for row in known}, {row[0]: f"{row[2]}-{row[3]}" for row in known}

@@ -40,8 +40,8 @@ SELECT n.generation,
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
-       p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
-       CASE WHEN a.stop_why = '' AND p.id <> ALL(%(known)s) THEN json_build_object(
+       p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
+       CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'storage', o.storage_path,
            'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind, 'request', s.request, 'attempt_number', a.number,
            'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
@@ -76,12 +76,12 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
     """
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
-        cursor.execute(_PARTS, {"node": node_id, "known": journalled, "ahead": AHEAD_S})
+        cursor.execute(_PARTS, {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S})
         rows = [(*row[:-1], parsed(row[-1])) for row in cursor.fetchall()]
     soon = set(rows[0][1] or [])
     readers = {uuid.UUID(told["stage_id"]) for *_, told in rows if told is not None and "inputs" in told["request"]}
     reads = inputs.resolved(soon | readers)
-    wanted = [_wanted(row[2:], reads) for row in rows if row[2] is not None]
+    wanted = [_wanted(row[3:], reads) for row in rows if row[3] is not None]
     return Desired(
         generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],

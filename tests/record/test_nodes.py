@@ -7,6 +7,7 @@ from django.db.models import F
 
 from agents.protocol import Conditions, DeviceError, Phase
 from controlplane.fleet import service as fleet
+from controlplane.fleet.identity import Verdict
 from controlplane.fleet.models import Device, Heartbeat, Node
 from controlplane.jobs import record
 from controlplane.live import watch
@@ -140,9 +141,9 @@ def test_when_most_nodes_fall_silent_at_once_nothing_is_requeued(yard: Yard) -> 
 
 def test_an_older_process_of_the_same_node_is_fenced(yard: Yard) -> None:
     agent = yard.agent("a")
-    agent.start_seq = 2
-    assert not agent.report().fenced
-    assert agent.report(start_seq=1).fenced
+    agent.start_seq, agent.incarnation = 2, ""
+    assert agent.report().verdict is Verdict.TAKEN
+    assert agent.report(start_seq=1).verdict is Verdict.FENCED
     assert Node.objects.get(id=agent.node.id).start_seq == 2
 
 

@@ -12,6 +12,7 @@ from agents.protocol import Desired, Exit, Here, Inventory, InventoryRef, Phase,
 from controlplane.access.models import Project, User
 from controlplane.fleet import service as fleet
 from controlplane.fleet import world
+from controlplane.fleet.identity import Caller
 from controlplane.fleet.models import Node
 from controlplane.jobs import record, service
 from controlplane.jobs.models import Job, Stage
@@ -54,6 +55,9 @@ class Agent:
     devices: list[protocol.Device]
     container_engine: str | None = None
     boot_id: str = "boot-1"
+    machine_id: str = "machine-1"
+    incarnation: str = "process-1"
+    caller: Caller = field(default_factory=Caller)
     start_seq: int = 1
     here: dict[str, Here] = field(default_factory=dict)
     seq: Any = field(default_factory=lambda: itertools.count(1))
@@ -81,8 +85,10 @@ class Agent:
             inventory=InventoryRef(hash=str(hash(repr(self.devices))), full=inventory),
             here=list(self.here.values()),
             conditions=conditions or protocol.Conditions(),
+            incarnation=self.incarnation,
+            machine_id=self.machine_id,
         )
-        answer = record.report(self.node.id, message)
+        answer = record.report(self.node.id, message, self.caller)
         for part in answer.forget:
             self.here.pop(part, None)
         return answer

@@ -1,0 +1,157 @@
+"""Who speaks for a node: one incarnation of its agent at a time, on one machine and in one boot of it.
+
+A copied state folder gives two agents one credential. Each agent process names itself by an *incarnation*, a nonce;
+what the record holds is the incarnation that speaks for the node now. Another one may follow it: an agent that was
+restarted, a machine that was rebooted or replaced. Whether it follows or is a second one beside the first is judged
+here, by what both do and never by what one of them claims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+
+from agents.protocol import Report
+from controlplane.fleet.models import Node
+
+# After so many report periods without a word the former incarnation is taken for gone.
+PERIODS_OF_SILENCE = 2.5
+LEAST_SILENCE_S = 1.0
+
+
+class Verdict(StrEnum):
+    """What is done with a report. Only one that is TAKEN changes anything."""
+
+    TAKEN = "taken"
+    """It speaks for the node."""
+    OLD = "old"
+    """It was taken before, or a later one was: a message that came twice, or late."""
+    FENCED = "fenced"
+    """A newer process of the same node speaks for it."""
+    WAITS = "waits"
+    """The incarnation before it may still be alive; it reports again until that is known."""
+    COPY = "copy"
+    """Two are alive."""
+
+
+@dataclass(slots=True)
+class Caller:
+    """One connection of an agent: since when it is open, and when it first asked to follow another incarnation.
+
+    Both by the clock of the database.
+    """
+
+    opened_at: datetime | None = None
+    asked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A process of an agent: its nonce, its place in the order of starts, its machine and its boot."""
+
+    name: str
+    start_seq: int
+    boot_id: str
+    machine_id: str = ""
+
+
+def judge(
+    message: Incarnation,
+    seq: int,
+    holder: Incarnation,
+    holder_seq: int,
+    *,
+    silent_s: float,
+    patience_s: float,
+    heard_since_asked: bool,
+    opened_since: bool,
+) -> Verdict:
+    """Say what becomes of a report with number ``seq`` of one incarnation while ``holder`` speaks for the node.
+
+    ``silent_s`` is how long the holder has said nothing; ``heard_since_asked`` tells that it has spoken since the other
+    first asked to follow it, ``opened_since`` that the other's connection was opened after the holder's first report.
+    An agent of before incarnations has an empty name, and is judged by its start alone.
+    """
+    if not message.name or not holder.name:
+        return Verdict.FENCED if message.start_seq < holder.start_seq else Verdict.TAKEN
+    if message.name == holder.name:
+        return Verdict.TAKEN if seq > holder_seq else Verdict.OLD
+    is_alive = silent_s < patience_s
+    if is_of_another_machine(message, holder):
+        # However long the holder is silent: it may be cut off, and what it runs is alive.
+        return Verdict.WAITS if is_alive and not heard_since_asked else Verdict.COPY
+    if message.boot_id == holder.boot_id and message.start_seq != holder.start_seq:
+        if message.start_seq > holder.start_seq:
+            return Verdict.TAKEN
+        # A process that was replaced ends its last connection; one that dials again lives.
+        return Verdict.COPY if opened_since else Verdict.FENCED
+    if is_alive:
+        return Verdict.COPY if heard_since_asked else Verdict.WAITS
+    return Verdict.FENCED if message.start_seq < holder.start_seq else Verdict.TAKEN
+
+
+def is_of_another_machine(one: Incarnation, other: Incarnation) -> bool:
+    """Whether two incarnations are of two machines, as far as both tell theirs."""
+    return bool(one.machine_id and other.machine_id) and one.machine_id != other.machine_id
+
+
+def admits(node: Node, message: Report, caller: Caller) -> tuple[Verdict, str]:
+    """Judge a report of ``node``, which is locked; where it is taken, the node is its incarnation's from now on.
+
+    Of a copy also a sentence for people is returned.
+    """
+    speaker = Incarnation(message.incarnation, message.start_seq, message.boot_id, message.machine_id)
+    holder = Incarnation(node.incarnation, node.start_seq, node.boot_id, node.machine_id)
+    silent_s, asked, opened_since = 0.0, False, False
+    if speaker.name != holder.name and holder.name and speaker.name:
+        now = _now()
+        silent_s = (now - node.last_report_at).total_seconds() if node.last_report_at else 1e9
+        asked = bool(caller.asked_at and node.last_report_at and node.last_report_at > caller.asked_at)
+        opened_since = bool(node.incarnation_at and caller.opened_at and caller.opened_at > node.incarnation_at)
+        caller.asked_at = caller.asked_at or now
+    verdict = judge(
+        speaker,
+        message.seq,
+        holder,
+        node.seq,
+        silent_s=silent_s,
+        patience_s=patience_s(),
+        heard_since_asked=asked,
+        opened_since=opened_since,
+    )
+    if verdict is Verdict.TAKEN and (speaker.name, speaker.boot_id) != (holder.name, holder.boot_id):
+        node.incarnation, node.machine_id = speaker.name, speaker.machine_id
+        node.incarnation_at = Now()
+        if speaker.boot_id != holder.boot_id:
+            node.booted_at = Now()
+        node.save(update_fields=["incarnation", "machine_id", "incarnation_at", "booted_at"])
+    return verdict, why_copied(speaker, holder) if verdict is Verdict.COPY else ""
+
+
+def patience_s() -> float:
+    """How long a node's former incarnation must be silent before one from elsewhere may follow it, in seconds."""
+    return max(LEAST_SILENCE_S, PERIODS_OF_SILENCE * float(settings.LINK_TIMERS.get("report_s", 5.0)))
+
+
+def _now() -> datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        return cursor.fetchone()[0]
+
+
+def why_copied(other: Incarnation, holder: Incarnation) -> str:
+    """A sentence for people about a second agent that has the identity of a node."""
+    if is_of_another_machine(other, holder):
+        return (
+            "an agent on another machine has this node's identity: its state folder was copied or moved; it is refused "
+            "and nothing new is placed here; a node that was moved joins again with a token of its own"
+        )
+    return (
+        "two agents that are alive have this node's identity: its state folder was copied; the second one is refused "
+        "and nothing new is placed here until the copy is gone and somebody resumes the node"
+    )
