@@ -187,6 +187,18 @@ ALARMED = (
     _("why it waits cannot be written: {fault}"),
     _("a decision has no row: {fault}"),
     _("its inputs: {fault}"),
+    _(
+        "an agent on another machine has this node's identity: its state folder was copied or moved; it is "
+        "refused and nothing new is placed here; a node that was moved joins again with a token of its own"
+    ),
+    _(
+        "two agents that are alive have this node's identity: its state folder was copied; the second one is "
+        "refused and nothing new is placed here until the copy is gone and somebody resumes the node"
+    ),
+    _(
+        "its agent does not know {n} of the parts that it acknowledged ({part}): its state folder is an older"
+        " one or another; they may be alive and are not started again; stop their stages to have them ended"
+    ),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),
     _("report refused: {fault}"),
