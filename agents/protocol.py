@@ -513,8 +513,9 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``accepted`` maps a part to the phase that the server has recorded. A part in ``forget`` has been recorded as ended:
     the agent may drop it. A part in ``unknown`` is not known to the server: the agent keeps it and never kills it for
-    that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read.
-    ``faults`` are sentences about what of the report was refused, for the agent's log.
+    that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read. ``faults``
+    are sentences about what of the report was refused, for the agent's log. ``answers_seq`` is the report that this
+    answers, 0 for none; only an answer renews leases. None is a server of before, whose every message does.
     """
 
     generation: int
@@ -530,6 +531,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     want_inventory: bool = False
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
+    answers_seq: int | None = None
 
 
 class LogChunk(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ log = logging.getLogger("switchyard.agent")
 
 REDIAL_MAX_S = 10.0
 REFUSED_REDIAL_S = 30.0
+MOST_UNANSWERED = 256
 _GAP_S = 0.005
 _GAP_PER_PART_S = 0.0002
 _GAP_MAX_S = 0.2
@@ -63,7 +64,9 @@ class Link:
         self.server = server
         self.lease = lease
         self.seq = 0
-        self._sent_at = 0.0
+        # When each report that is not answered yet was sent, by its number.
+        self._sent: dict[int, float] = {}
+        self._renewed_at = 0.0
         self._full = True
         self._kept_whole = True
         self._faults: list[str] = []
@@ -137,8 +140,10 @@ class Link:
     async def _write(self, socket: ClientConnection) -> None:
         while True:
             self.node.changed.clear()
-            self._sent_at = boottime()
-            await socket.send(self._report(), text=True)
+            report = self._report()
+            self._sent[self.seq] = boottime()
+            self._sent.pop(self.seq - MOST_UNANSWERED, None)
+            await socket.send(report, text=True)
             # Under load reports are coalesced: the more there is to say, the longer the pause between two.
             await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
             period = self.node.timers.report_s * random.uniform(0.8, 1.2)
@@ -186,7 +191,7 @@ class Link:
             except msgspec.DecodeError as error:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
-            self._renew_lease()
+            self._renew_lease(desired.answers_seq)
             if desired.faults and desired.faults != self._faults:
                 self._faults = desired.faults
                 log.error("the control plane did not take all of the report: %s", "; ".join(desired.faults))
@@ -194,11 +199,18 @@ class Link:
                 self.inventory_changed()
             self.node.apply(desired)
 
-    def _renew_lease(self) -> None:
-        """Note when the newest answered report was *sent*: counting from there, we never outlive the server's count."""
+    def _renew_lease(self, answers_seq: int | None) -> None:
+        """Note when the newest answered report was *sent*: counting from there, we never outlive the server's count.
+
+        What answers no report of this process renews nothing. A server of before tells of no message what it answers.
+        """
+        sent_at = self._sent.get(self.seq if answers_seq is None else answers_seq, 0.0)
+        if sent_at <= self._renewed_at:
+            return
         draft = self.lease.with_suffix(".draft")
         try:
-            draft.write_text(f"{self._sent_at:.3f}")
+            draft.write_text(f"{sent_at:.3f}")
             os.rename(draft, self.lease)
+            self._renewed_at = sent_at
         except OSError as error:
             log.warning("the lease could not be noted: %s", error)

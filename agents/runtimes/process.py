@@ -27,7 +27,8 @@ from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
-from agents.supervisor.record import family, ordered, shim_record, write_whole
+from agents.supervisor.lease import renewed_at
+from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
 from agents.supervisor.small_file import content
 from agents.tasks.environment import Places, environment
 from agents.tasks.journal import Intent
@@ -133,6 +134,7 @@ class ProcessExecutor:
             "time_limit_s": spec.time_limit_s,
             "lease_s": spec.lease_s,
             "lease": str(ground.lease),
+            "lease_until": renewed_at(str(ground.lease), procfs.boottime()) + (spec.lease_s or 0.0),
             "grace_s": spec.grace_s,
             "stop_to": spec.stop_to,
             "notice": str(places.notice),
@@ -194,7 +196,7 @@ class ProcessExecutor:
 
     def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
         with contextlib.suppress(FileNotFoundError):  # nothing of it is there any more
-            write_whole(f"{intent.folder}/stop.json", {"grace_s": grace_s, "why": why, "save": save})
+            tell_stop(intent.folder, grace_s, why, save)
         if record := shim_record(intent.folder):
             _signal(record["pid"], record["born"], signal.SIGUSR1)
 
@@ -250,7 +252,7 @@ class ProcessExecutor:
         said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
         if left:
             said.append(clause("StillThere", pids=", ".join(map(str, left))))
-        stopped = os.path.exists(f"{intent.folder}/stop.json")
+        stopped = stop_told(intent.folder) is not None
         end = Exit(cause="SUPERVISOR_LOST", stopped=stopped, **told(*said))
         try:
             write_whole(f"{intent.folder}/exit.json", msgspec.to_builtins(end), sync=True)

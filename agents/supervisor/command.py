@@ -7,6 +7,7 @@ import errno
 import os
 
 from agents.ends import clause
+from agents.isolation.beneath import Rights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
 from agents.supervisor.lean import dumps, loads, signal
 
@@ -61,7 +62,7 @@ def _be_nice(nice: int) -> None:
         pass
 
 
-def run_command(order: dict, paths: list[str], out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+def run_command(order: dict, rights: Rights, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
     """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
 
     Every page of memory touched here is copied first, so whatever can be done once, the fork server has done.
@@ -76,6 +77,9 @@ def run_command(order: dict, paths: list[str], out: int, err: int, word: int, sh
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
             _be_nice(order["nice"])
+        for folder in order.get("folders", ()):
+            step = clause("FolderNotMade", folder=folder)
+            make(folder, rights)
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
             drop(order["uid"], order["gid"], order.get("groups", []))
@@ -85,7 +89,7 @@ def run_command(order: dict, paths: list[str], out: int, err: int, word: int, sh
         step = clause("FolderNotEntered", folder=order["cwd"])
         os.chdir(order["cwd"])
         step = None
-        _execute(paths, order["argv"], order["env"])
+        _execute(candidates(order["argv"][0], order["env"]), order["argv"], order["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
         os.write(word, dumps(_refusal(order, step, error)).encode(errors="replace"))
     finally:

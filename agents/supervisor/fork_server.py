@@ -142,7 +142,8 @@ def _become_shim(folder: bytes, orders: int, idle: int) -> None:
         shim = Shim()
         for _ in range(PARTS_EACH):
             shim.serve(os.fsdecode(folder))
-            folder = _next(orders, idle)
+            # One that has a child left, which a disk may hold for ever, must take it for no other part's.
+            folder = b"" if _has_children() else _next(orders, idle)
             if not folder:
                 break
         status = 0
@@ -150,6 +151,15 @@ def _become_shim(folder: bytes, orders: int, idle: int) -> None:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(status)
+
+
+def _has_children() -> bool:
+    try:
+        while True:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return True
+    except ChildProcessError:
+        return False
 
 
 def _next(orders: int, idle: int) -> bytes:

@@ -9,14 +9,13 @@ import time
 
 from agents.ends import clause, told
 from agents.isolation import cgroup
-from agents.isolation.beneath import Rights, make, regular
+from agents.isolation.beneath import Rights, regular
 from agents.masking import Mask
-from agents.supervisor import procfs, spawn, verdict
-from agents.supervisor.command import candidates, refused, run_command
+from agents.supervisor import lease, procfs, spawn, verdict
+from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, signal
-from agents.supervisor.record import read_whole, tell, write_whole
+from agents.supervisor.record import read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
-from agents.supervisor.small_file import content
 from agents.supervisor.stream import Stream
 
 TYPE_CHECKING = False
@@ -27,6 +26,7 @@ CRITICAL_CAP_S = 60.0
 MEMORY_TICK_S = 0.5
 MEMORY_TICK_NEAR_S = 0.1
 STOP_TICK_S = 2.0
+REMOVE_PATIENCE_S = 30.0
 
 
 class Life:
@@ -52,7 +52,9 @@ class Life:
         self.saving: Saving | None = None
         self.killed = False
         self.host_goes_down = False
-        self.renewed_at = 0.0
+        # What the child says of why it could not become the command; the pipe is closed once it has, or has ended.
+        self.word = -1
+        self.refusal = b""
         self.cpu_s = 0.0
         self.peak_bytes = 0
         self.began_at = self.ended_at = procfs.boottime()
@@ -91,43 +93,47 @@ class Life:
             self.order["cgroup"] = None
         self._look_for_stop()
         if self.kill_at is None:
-            refusal = self._launch()
-            if refusal:
-                self.cause, self.said = "LAUNCH_FAILED", [refusal]
+            if refusal := self._launch():
+                self.cause, self.said = refusal
             else:
                 self._watch()
         self._finish()
 
     def _grace_s(self) -> float:
-        return float(self.order.get("grace_s", 30.0))
+        return _number(self.order.get("grace_s"), 30.0)
 
     # -- launching
 
-    def _launch(self) -> "Clause | None":
-        """Start the command; answers why when it could not be started."""
+    def _launch(self) -> "tuple[str, list[Clause]] | None":
+        """Fork what becomes the command; answers cause and reason when that cannot be.
+
+        Nothing here touches a folder of the job's: the child does, for a disk of others may keep it waiting for ever.
+        """
         order = self.order
-        try:
-            for path in order.get("folders", ()):
-                make(path, self.rights)
-        except OSError as error:
-            return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
-        with self.rights:
-            paths = candidates(order["argv"][0], order["env"])
-        out_reader, out_writer = os.pipe()
-        err_reader, err_writer = os.pipe()
-        word_reader, word_writer = os.pipe()
-        self.began_at = procfs.boottime()
+        pipes = [os.pipe() for _ in range(3)]
+        (out_reader, out_writer), (err_reader, err_writer), (self.word, word_writer) = pipes
         shim = os.getpid()
-        try:
-            self.main = spawn.fork(order.get("cgroup"))
-        except OSError as error:
-            for descriptor in (out_reader, out_writer, err_reader, err_writer, word_reader, word_writer):
-                os.close(descriptor)
-            return clause("HostFull", error=os.strerror(error.errno or 0))
+        self.began_at = procfs.boottime()
+        ends_at = lease.deadline(order, self.began_at)
+        refusal: tuple[str, list[Clause]] | None = None
+        if ends_at is not None and self.began_at >= ends_at:
+            refusal = "LEASE_EXPIRED", [clause("LeaseOver", lease_s=float(order["lease_s"]))]
+        else:
+            try:
+                self.main = spawn.fork(order.get("cgroup"))
+            except OSError as error:
+                refusal = "LAUNCH_FAILED", [clause("HostFull", error=os.strerror(error.errno or 0))]
+        if refusal is not None:
+            for pipe in pipes:
+                os.close(pipe[0])
+                os.close(pipe[1])
+            self.word = -1
+            return refusal
         if self.main == 0:
-            run_command(order, paths, out_writer, err_writer, word_writer, shim)
+            run_command(order, self.rights, out_writer, err_writer, word_writer, shim)
         for descriptor in (out_writer, err_writer, word_writer):
             os.close(descriptor)
+        os.set_blocking(self.word, False)
         stem = f"{self.folder}/{order.get('rank', 0)}"
         cap = int(order.get("log_cap_bytes", 256 << 20))
         pace, secrets = int(order.get("log_pace_bytes", 0)), order.get("secrets", ())
@@ -135,16 +141,20 @@ class Life:
             Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
             for reader, name in ((out_reader, "out"), (err_reader, "err"))
         ]
-        refusal = b""
-        while word := os.read(word_reader, 4096):
-            refusal += word
-        os.close(word_reader)
-        if refusal:
-            os.waitpid(self.main, 0)
-            return refused(refusal)
-        self._let_it_go_first()
-        self._tell(main=self.main, main_born=procfs.start_time(self.main))
         return None
+
+    def _hear_child(self) -> None:
+        """Take what the child says of why it could not become the command; it has become it once the pipe is closed."""
+        try:
+            while word := os.read(self.word, 4096):
+                self.refusal += word
+        except BlockingIOError:
+            return
+        os.close(self.word)
+        self.word = -1
+        if not self.refusal and self.status is None:
+            self._let_it_go_first()
+            self._tell(main=self.main, main_born=procfs.start_time(self.main))
 
     def _let_it_go_first(self) -> None:
         """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
@@ -169,7 +179,7 @@ class Life:
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         by_source = {stream.source: stream for stream in self.streams}
-        for source in by_source:
+        for source in (*by_source, self.word):
             poll.register(source, select.POLLIN)
         # An order to stop may have come while the command was started: the first look is due at once.
         next_tick = 0.0
@@ -182,12 +192,21 @@ class Life:
                 if source == self.wake:
                     if self._hear():
                         next_tick = self.memory_at = 0.0
+                elif source == self.word:
+                    self._hear_child()
+                    if self.word < 0:
+                        poll.unregister(source)
                 elif not by_source[source].pump():
                     poll.unregister(source)
                     by_source[source].close_source()
             self._reap()
             if self.status is not None:
-                return
+                break
+        if self.word >= 0:
+            self._hear_child()
+        if self.refusal:
+            self.status = None
+            self.cause, self.said = self.cause or "LAUNCH_FAILED", self.said or [refused(self.refusal)]
 
     def _hear(self) -> bool:
         """Take the signals that arrived; true when one of them tells more than that a process has ended."""
@@ -211,6 +230,9 @@ class Life:
                 return True
             if pid == 0:
                 return False
+            if self.saving is not None and pid == self.saving.pid:
+                self.saving.pid = 0
+                continue
             self.cpu_s += used.ru_utime + used.ru_stime
             self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
             if pid == self.main:
@@ -237,27 +259,24 @@ class Life:
         return pause
 
     def _watch_lease(self, now: float) -> float:
-        lease_s = self.order.get("lease_s")
-        if lease_s is None:
+        ends_at = lease.deadline(self.order, now)
+        if ends_at is None:
             return STOP_TICK_S
-        try:
-            self.renewed_at = max(self.renewed_at, float(content(self.order["lease"]) or b""))
-        except ValueError:
-            pass
-        left = max(self.renewed_at, self.began_at) + float(lease_s) - now
-        if left <= 0 and self.cause != "LEASE_EXPIRED":
+        if now < ends_at:
+            return max(0.01, ends_at - now)
+        if self.cause != "LEASE_EXPIRED":
             self.cause = ""
-            over = clause("LeaseOver", lease_s=float(lease_s))
+            over = clause("LeaseOver", lease_s=float(self.order["lease_s"]))
             self._begin_stop("LEASE_EXPIRED", self._grace_s(), "LEASE_EXPIRED", over)
             self.kill_cap_at = 0.0
-        return max(0.01, left) if left > 0 else STOP_TICK_S
+        return STOP_TICK_S
 
     def _watch_memory(self, now: float) -> float:
         if now < self.memory_at:
             return self.memory_at - now
         revised = read_whole(f"{self.folder}/limits.json") or {}
-        limit = int(revised.get("memory_bytes") or self.order.get("memory_bytes") or 0)
-        used = procfs.memory(procfs.descendants(os.getpid()))
+        limit = int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
+        used = procfs.memory(self._descendants())
         self.peak_bytes = max(self.peak_bytes, used)
         pause = STOP_TICK_S
         if limit:
@@ -274,9 +293,8 @@ class Life:
     def _look_for_stop(self) -> None:
         if self.host_goes_down:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
-        wanted = read_whole(f"{self.folder}/stop.json")
-        if wanted:
-            grace_s = float(wanted.get("grace_s", self._grace_s()))
+        if wanted := stop_told(self.folder):
+            grace_s = _number(wanted.get("grace_s"), self._grace_s())
             self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 
     def _begin_stop(
@@ -300,9 +318,6 @@ class Life:
             write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s, "save": save}, mode=0o644)
         except OSError:
             pass
-        watched = read_whole(f"{self.folder}/{WATCHED}") or {}
-        self.saving = Saving(str(watched.get("folder", "")), self.rights)
-        self._tell(stopping=why)
         if grace_s <= 0:
             self._kill()
         elif self.order.get("stop_to") == "group":
@@ -310,6 +325,10 @@ class Life:
         else:
             procfs.send(self.main, signal.SIGTERM)
             procfs.send(self.main, signal.SIGCONT)
+        # After the signal, which must follow the notice closely: who sees the notice first may end in between.
+        watched = read_whole(f"{self.folder}/{WATCHED}") or {}
+        self.saving = Saving(str(watched.get("folder", "")), self.rights)
+        self._tell(stopping=why)
 
     def _is_saving(self) -> bool:
         """Tells whether a kill now would cut a checkpoint: the command says so, or its files are seen to grow."""
@@ -346,17 +365,25 @@ class Life:
     def _family(self) -> list[int]:
         if self._reap():
             return []
-        return [pid for pid in procfs.descendants(os.getpid()) if procfs.start_time(pid) is not None]
+        return [pid for pid in self._descendants() if procfs.start_time(pid) is not None]
+
+    def _descendants(self) -> list[int]:
+        """What the part started, and what that started; not who looks whether it saves."""
+        watcher = self.saving.pid if self.saving is not None else 0
+        return [pid for pid in procfs.descendants(os.getpid()) if pid != watcher]
 
     def _finish(self) -> None:
         group = self.order.get("cgroup")
         oom_kills = self._oom_kills(group)
         if not self._reap() and group:
             cgroup.kill(group)
+        if self.saving is not None:
+            self.saving.close()
         while left := procfs.end_all(self._family):
             names = ", ".join(str(pid) for pid in left[:5])
             self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
             time.sleep(1.0)
+        self._remove_container()
         for stream in self.streams:
             stream.drain()
         if group and not cgroup.remove(group):
@@ -374,6 +401,30 @@ class Life:
                 time.sleep(1.0)
         os.close(self.record)
         self._ring()
+
+    def _remove_container(self) -> None:
+        """Have a daemon remove the container of this part, which is no child of ours; else it would outlive its part.
+
+        Its monitor does that; this is for one that was killed, or that had no time. Where the daemon does not answer,
+        the agent goes on trying, and tells no end before.
+        """
+        plan = read_whole(f"{self.folder}/container.json") if self.main else None
+        if not plan or not plan.get("daemon") or "end" in (read_whole(f"{self.folder}/container-state.json") or {}):
+            return
+        words = plan["lines"]["remove"]
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, nothing, target) for target in range(3)]
+            pid = os.posix_spawnp(words[0], words, plan["env"], file_actions=actions)
+        except OSError:
+            return
+        finally:
+            os.close(nothing)
+        until = procfs.boottime() + REMOVE_PATIENCE_S
+        while procfs.start_time(pid) is not None and procfs.boottime() < until:
+            time.sleep(0.02)
+        procfs.send(pid, signal.SIGKILL)
+        self._reap()
 
     def _oom_kills(self, group: str | None) -> int:
         if group and self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:
@@ -401,6 +452,16 @@ class Life:
             "cpu_s": round(self.cpu_s, 3),
             "peak_memory_bytes": self.peak_bytes if self.main else 0,
         }
+
+
+def _number(value: object, otherwise: float) -> float:
+    """A number that is none below zero and no more than a century of seconds or a petabyte; ``otherwise`` for the rest.
+
+    Where agent and job are one user, a job may write what only the agent should.
+    """
+    if isinstance(value, int | float) and 0 <= value <= 1 << 50:
+        return float(value)
+    return otherwise
 
 
 def _signal_group(leader: int, number: int) -> None:

@@ -54,6 +54,36 @@ def _object(text: bytes) -> dict | None:  # type: ignore[type-arg]
     return told if isinstance(told, dict) else None
 
 
+def tell_stop(folder: str, grace_s: float, why: str, save: bool) -> None:
+    """Tell the shim of a part that it is to end. A full disk is no hindrance: a short link needs no room of its own.
+
+    Raises OSError where not even that is possible.
+    """
+    try:
+        write_whole(f"{folder}/stop.json", {"grace_s": grace_s, "why": why, "save": save})
+    except FileNotFoundError:
+        raise
+    except OSError:
+        draft = f"{folder}/stop.draft"
+        try:
+            os.unlink(draft)
+        except FileNotFoundError:
+            pass
+        os.symlink(f"{grace_s:.6g} {int(save)} {why}"[:59], draft)
+        os.rename(draft, f"{folder}/stop")
+
+
+def stop_told(folder: str) -> dict | None:  # type: ignore[type-arg]
+    """What :func:`tell_stop` told last; None where it told nothing."""
+    if told := read_whole(f"{folder}/stop.json"):
+        return told
+    try:
+        grace_s, save, why = os.readlink(f"{folder}/stop").split(" ", 2)
+        return {"grace_s": float(grace_s), "why": why, "save": save == "1"}
+    except (OSError, ValueError):
+        return None
+
+
 def claim(folder: str, who: dict) -> tuple[int, dict] | None:  # type: ignore[type-arg]
     """Claim the right to decide whether the part's command runs, for exactly one caller, ever.
 

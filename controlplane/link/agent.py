@@ -152,6 +152,7 @@ class AgentLink(AsyncWebsocketConsumer):
         message = desired.compose(
             self.node_id,
             self.known,
+            answers_seq=report.seq,
             accepted=answer.accepted,
             refused=answer.refused,
             unknown=answer.unknown,

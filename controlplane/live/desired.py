@@ -88,6 +88,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
         timers=TIMERS,
         cluster=settings.CLUSTER_NAME,
         lineage=lineage(),
+        answers_seq=answer.pop("answers_seq", 0),
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,
     )

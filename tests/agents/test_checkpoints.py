@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +206,13 @@ def test_saving_is_under_way_only_after_something_changed(tmp_path: Path) -> Non
     (tmp_path / "old").write_text("x")
     saving = Saving(str(tmp_path))
     assert not saving.is_under_way()
-    (tmp_path / "new").write_text("y")
-    assert saving.is_under_way()
+    for number in range(200):  # whoever looks does so in a process of its own
+        (tmp_path / f"new-{number}").write_text("y")
+        time.sleep(0.05)
+        if saving.is_under_way():
+            break
+    else:
+        pytest.fail("nobody saw it change")
+    saving.close()
+    assert os.waitpid(saving.pid, 0)[0] == saving.pid
     assert not Saving("").is_under_way()

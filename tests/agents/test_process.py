@@ -287,7 +287,7 @@ def test_a_stage_saves_at_its_next_step_where_its_stop_asks_for_it(shared: Hands
     shared.yard.want(shared.name, stop(name, 30.0, "PREEMPTED", save=save))
     here = shared.yard.ended(shared.name, name)
     assert here.exit is not None
-    assert (here.exit.code, here.exit.cause, here.exit.stopped) == (85, "CHECKPOINTED", True)
+    assert (here.exit.code, here.exit.cause, here.exit.stopped) == (85, "CHECKPOINTED", True), here
     kept = [each for each in here.checkpoints if each.took_s is not None]
     assert len(kept) == save
     assert all(Path(each.path).read_text() == "weights" for each in kept)
