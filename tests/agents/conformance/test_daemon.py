@@ -67,7 +67,20 @@ async def test_one_that_ignores_sigterm_is_gone_before_its_shim_loses_sight(serv
     assert (await served.end(intent)).stopped
 
 
-async def test_the_container_of_a_killed_keeper_is_removed_before_its_end_is_told(served: Stand) -> None:
+async def test_without_an_agent_the_container_of_a_killed_monitor_is_gone_with_its_shim(served: Stand) -> None:
+    """A lease fences by this: nobody is left who would look, and the daemon knows of no lease."""
+    intent = served.shell("echo ready; sleep 300")
+    await served.saying(intent, "ready")
+    inside = set(served.left(intent)) - set(procfs.descendants(served.shim(intent)["pid"]))
+    os.kill(served.shim(intent)["main"], signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while not has_ended(intent):  # noqa: ASYNC110 - the shim writes a file
+            await asyncio.sleep(0.02)
+    assert inside
+    assert not any(procfs.start_time(pid) for pid in inside)
+
+
+async def test_the_container_of_a_killed_monitor_is_removed_before_its_end_is_told(served: Stand) -> None:
     intent = served.shell("echo ready; sleep 300")
     await served.saying(intent, "ready")
     inside = set(served.left(intent)) - set(procfs.descendants(served.shim(intent)["pid"]))
