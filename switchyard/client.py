@@ -389,6 +389,10 @@ class Nodes:
         """Lets what runs there finish and starts nothing new."""
         return self._act(node, "drain", reason)
 
+    def lost(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Confirms that a node which is LOST is gone: what ran there has ended."""
+        return self._act(node, "lost", reason)
+
     def resume(self, node: str, reason: str = "") -> dict[str, Any]:
         return self._act(node, "resume", reason)
 

@@ -22,6 +22,8 @@ from agents.supervisor.record import write_all
 
 TOMBSTONES: Final = 4096
 RESERVE_BYTES: Final = 1 << 20
+FULL_BELOW_BYTES: Final = 128 << 20
+FULL_BELOW_FILES: Final = 1_000
 _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 
@@ -151,6 +153,17 @@ def read(path: Path) -> tuple[Past, int]:
     return past, len(whole)
 
 
+def runs_full(disk: os.statvfs_result, did: bool) -> bool:
+    """Whether a disk has so little room, or so few files left, that nothing more should be started on it.
+
+    Where it ``did`` run full, it does until there is twice the room.
+    """
+    factor = 2 if did else 1
+    room = min(FULL_BELOW_BYTES, disk.f_blocks * disk.f_frsize // 50)
+    files = min(FULL_BELOW_FILES, disk.f_files // 50)
+    return disk.f_bavail * disk.f_frsize < room * factor or (disk.f_files > 0 and disk.f_favail < files * factor)
+
+
 class Journal:
     """One agent's journal on disk. ``past`` is always what the appended lines tell."""
 
@@ -258,9 +271,11 @@ class Journal:
         self._file, self._size = descriptor, len(content)
 
     def recheck_disk(self) -> None:
-        """Take the reserve back once there is room again."""
-        if self.disk_pressure:
+        """See whether the disk runs full, before it is, and take the reserve back once there is room again."""
+        if self.disk_pressure and not self._reserve.exists():
             self._keep_reserve()
+        if self._reserve.exists():
+            self.disk_pressure = runs_full(os.statvfs(self.path.parent), self.disk_pressure)
 
     def close(self) -> None:
         try:

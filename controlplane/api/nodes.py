@@ -28,6 +28,7 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet import alarms, service
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
+from controlplane.jobs import record
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import NodeState
@@ -178,6 +179,17 @@ NodeDrain = staff_action(
     "Lets what runs finish and places nothing new. A reason is required.",
     deed=gettext_noop("drain a node"),
     act=service.drain,
+    found=found,
+    shown=shown,
+)
+NodeLost = staff_action(
+    "node",
+    "lost",
+    Node,
+    "Confirms that a node which is LOST is gone: what ran there has ended, and is started elsewhere if it may be. "
+    "A reason is required.",
+    deed=gettext_noop("confirm that a node is gone"),
+    act=record.give_up,
     found=found,
     shown=shown,
 )

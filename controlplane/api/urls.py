@@ -74,6 +74,7 @@ urlpatterns = [
     path("nodes", nodes.Nodes.as_view()),
     path("nodes/<str:name>", nodes.OneNode.as_view()),
     path("nodes/<str:name>/drain", nodes.NodeDrain.as_view()),
+    path("nodes/<str:name>/lost", nodes.NodeLost.as_view()),
     path("nodes/<str:name>/resume", nodes.NodeResume.as_view()),
     path("consolidation", consolidation.ConsolidationNow.as_view()),
     path("maintenance-windows", maintenance.MaintenanceWindows.as_view()),

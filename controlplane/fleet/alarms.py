@@ -24,6 +24,7 @@ MEASUREMENT: Final = "measurement"
 NODE: Final = "node"
 IDENTITY: Final = "identity"
 MEMORY: Final = "memory"
+FUSE: Final = "fuse"
 STAGE: Final = "stage"
 POOL: Final = "pool"
 PROFILE: Final = "profile"
@@ -33,7 +34,7 @@ RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 # What is about a node, by its name; everybody sees nodes.
 OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY)
-KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, CYCLE, RECORD, INVARIANT)
+KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100
 

@@ -19,7 +19,10 @@ from scheduler.core.model.types import Device, Mode, Node
 
 # One statement and one round trip; PostgreSQL builds the rows as JSON faster than rows can be converted one by one.
 _FLEET = """
-SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name, n.state, n.labels,
+SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
+            -- What runs on a full disk goes on; nothing new is placed there.
+            CASE WHEN n.state = 'READY' AND n.conditions->'disk_pressure' = 'true' THEN 'DRAINING' ELSE n.state END,
+            n.labels,
             n.container_engine IS DISTINCT FROM '',
             (SELECT json_build_array(coalesce(bool_and(p.repartition), false),
                                      coalesce(json_agg(p.name ORDER BY p.name), '[]'))

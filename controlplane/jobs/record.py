@@ -7,6 +7,7 @@ report may come twice, late or out of order.
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -16,8 +17,8 @@ from typing import Any
 
 import msgspec
 from django.db import connection, transaction
-from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.protocol import ENDS, Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
@@ -32,8 +33,10 @@ from controlplane.jobs.models import Attempt, Checkpoint, Claim, Job, Output, Pa
 from controlplane.jobs.service import Note
 from controlplane.pools.profiles import takes_turns
 from scheduler.core.model import fences, retry
-from scheduler.core.model.lifecycle import Cause, State, sources
+from scheduler.core.model.lifecycle import Cause, NodeState, State, sources
 from scheduler.core.model.lifecycle import Event as What
+
+log = logging.getLogger(__name__)
 
 PROCESSING_LIMIT = 5_000
 # Of the values that a stage reports.
@@ -174,8 +177,11 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller)
         for part in advancing:
             known[str(part.id)] = replace(known[str(part.id)], phase=part.phase, ended=part.ended_at is not None)
     touched = _notice(known, here, at)
+    was_lost = node.state == NodeState.LOST
     if fleet.heard(node, message):
         transaction.on_commit(changes.wake)
+    if was_lost and node.state != NodeState.LOST:
+        mark_contact([node.id], lost=False)
     if message.kept is not None:
         fleet.note_kept(node, message.kept)
     answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
@@ -223,10 +229,14 @@ def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.U
         item = here[str(part.id)]
         part.phase, part.pid, part.pid_start = item.phase, item.pid or part.pid, item.pid_start or part.pid_start
         part.substate = item.substate[:60]
+        ran_s = item.exit.ran_s if item.exit is not None and item.phase >= Phase.ENDED else 0.0
         if item.phase >= Phase.RUNNING and part.started_at is None:
-            part.started_at = at
+            part.started_at = max(part.attempt.created_at, at - timedelta(seconds=min(max(ran_s, 0.0), LONGEST_AGE_S)))
         if item.phase >= Phase.ENDED:
             part.ended_at, part.exit, part.forgotten = at, msgspec.to_builtins(item.exit or Exit()), True
+            if part.started_at is not None and 0 < ran_s <= LONGEST_AGE_S:
+                # When its process ended on its host, not when that was heard here.
+                part.ended_at = min(at, part.started_at + timedelta(seconds=ran_s))
             ended.append(part)
     _write_parts(advancing)
     if ended:
@@ -399,8 +409,11 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         cause = attempt.stop_why
     elif cause == "" and was_stopped:
         cause = Cause.CANCELLED
-    attempt.ended_at, attempt.cause = at, cause
     attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
+    # The record takes its devices back only now, at ``at``; the work was over when the last part was.
+    attempt.ended_at, attempt.cause = max((p.ended_at for p in parts if p.ended_at), default=at), cause
+    if attempt.started_at:
+        attempt.ended_at = max(attempt.ended_at, attempt.started_at)
     attempt.exit_code, attempt.signal = worst.get("code"), worst.get("signal")
     detail = _detail_of(parts, worst)
     if cause in {Cause.RESIZE, Cause.MOVE} and attempt.stop_note:
@@ -438,7 +451,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
         # It ended by a signal of its own before it could be told to stop.
         what = What.FAIL
     if attempt.started_at:
-        ran_s = round((at - attempt.started_at).total_seconds())
+        ran_s = round((attempt.ended_at - attempt.started_at).total_seconds())
         said = [clause("EndedAfter", stage=stage.name, cause=str(cause), ran_s=ran_s)]
     else:
         said = [clause("Ended", stage=stage.name, cause=str(cause))]
@@ -595,7 +608,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
     Returns how many attempts ended.
     """
     now = fleet.now_in_database()
-    lost = Part.objects.filter(ended_at=None, node__state="LOST").select_related("attempt__stage", "node")
+    lost = Part.objects.filter(ended_at=None, node__state=NodeState.LOST).select_related("attempt__stage", "node")
     doomed: set[uuid.UUID] = set()
     for part in lost:
         request = part.attempt.stage.request
@@ -604,6 +617,29 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
             request["on_node_lost"] == "requeue" and silent_s > lease_s + request["grace_s"] + margin_s
         ):
             doomed.add(part.attempt_id)
+    return _give_up(doomed)
+
+
+def give_up(node: Node, actor: str, reason: str) -> int:
+    """End what ran on a lost node, because a person knows that it is gone. Returns how many attempts ended.
+
+    Raises Refusal for a node that is not LOST, or without a reason.
+    """
+    if not reason.strip():
+        raise fleet.Refusal(_("this needs a reason: others will ask how you know that nothing of it runs"))
+    if node.state != NodeState.LOST:
+        raise fleet.Refusal(
+            _("node {name} is {state}, not LOST: only what is out of contact can be confirmed as lost").format(
+                name=node.name, state=node.state
+            )
+        )
+    log.warning("%s confirms that node %s is gone: %s", actor, node.name, reason)
+    parts = Part.objects.filter(node=node, ended_at=None)
+    return _give_up(set(parts.values_list("attempt_id", flat=True)))
+
+
+def _give_up(doomed: Collection[uuid.UUID]) -> int:
+    """End these attempts where parts of theirs are on lost nodes; returns how many."""
     ended = 0
     for attempt_id in sorted(doomed):
         with transaction.atomic():
@@ -614,7 +650,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
                 continue
             at = timezone.now()
             parts = list(attempt.parts.select_related("node").select_for_update(of=["node"]).order_by("node_id"))
-            gone = [part for part in parts if part.ended_at is None and part.node.state == "LOST"]
+            gone = [part for part in parts if part.ended_at is None and part.node.state == NodeState.LOST]
             for part in gone:
                 params: dict[str, str | int | float] = {"node": part.node.name}
                 detail = told(clause("NodeLost", **params)).text
@@ -632,9 +668,9 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
 
 def mark_contact(node_ids: Iterable[uuid.UUID], lost: bool) -> None:
     """Notes on the live attempts of these nodes that nobody knows how they are, or that they are known again."""
-    at = timezone.now() if lost else None
-    Attempt.objects.filter(
-        Q(contact_lost_at=None) if lost else ~Q(contact_lost_at=None),
-        ended_at=None,
-        parts__node__in=list(node_ids),
-    ).update(contact_lost_at=at)
+    live = Attempt.objects.filter(ended_at=None, parts__node__in=list(node_ids))
+    if lost:
+        live.filter(contact_lost_at=None).update(contact_lost_at=timezone.now())
+        return
+    silent = Part.objects.filter(ended_at=None, node__state=NodeState.LOST)
+    live.exclude(contact_lost_at=None).exclude(id__in=silent.values("attempt_id")).update(contact_lost_at=None)

@@ -58,6 +58,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "notes": _notes(node["conditions"]),
             "may_drain": is_staff(request.user),  # type: ignore[arg-type]
             "drained": node["state"] in {"DRAINING", "DRAINED"},
+            "lost": node["state"] == "LOST",
             "api": f"{API}/nodes/{node['name']}",
         },
         place="nodes",

@@ -199,6 +199,10 @@ ALARMED = (
         "its agent does not know {n} of the parts that it acknowledged ({part}): its state folder is an older"
         " one or another; they may be alive and are not started again; stop their stages to have them ended"
     ),
+    _(
+        "{lost} of {total} nodes fell silent together ({nodes}): the fault is more likely on this side; nothing of "
+        "theirs is started elsewhere until they are back, or somebody confirms that they are gone"
+    ),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),
     _("report refused: {fault}"),

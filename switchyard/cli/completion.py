@@ -47,7 +47,7 @@ def _bash() -> str:
   case $verb:$current in
     show:[!-]*|why:[!-]*|logs:[!-]*|events:[!-]*|wait:[!-]*|cancel:[!-]*|hold:[!-]*|release:[!-]*|show:|why:|logs:|events:|wait:|cancel:|hold:|release:)
       options=$(yard ps -a -q -n 50 2>/dev/null) ;;
-    drain:[!-]*|resume:[!-]*|nodes:[!-]*|drain:|resume:|nodes:)
+    drain:[!-]*|lost:[!-]*|resume:[!-]*|nodes:[!-]*|drain:|lost:|resume:|nodes:)
       options=$(yard nodes -o name 2>/dev/null) ;;
   esac
   COMPREPLY=($(compgen -W "$options" -- "$current"))
@@ -77,7 +77,7 @@ _yard() {{
   fi
   case $words[2] in
     show|why|logs|events|wait|cancel|hold|release) compadd -- $(yard ps -a -q -n 50 2>/dev/null) ;;
-    drain|resume|nodes) compadd -- $(yard nodes -o name 2>/dev/null) ;;
+    drain|lost|resume|nodes) compadd -- $(yard nodes -o name 2>/dev/null) ;;
     *) _files ;;
   esac
 }}

@@ -31,6 +31,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "top": "watch devices live",
         "topology": "draw which devices and nodes stand near each other",
         "drain": "let a node finish and give it nothing new",
+        "lost": "confirm that a node which is LOST is gone",
         "resume": "give a drained node work again",
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from agents.protocol import DeviceClaim, Exit
 from agents.tasks import journal
-from agents.tasks.journal import Ended, Gone, Intent, Journal, Line, Seen, Signalled, Started
+from agents.tasks.journal import Ended, Gone, Intent, Journal, Line, Seen, Signalled, Started, runs_full
 
 parts = st.sampled_from(["p1", "p2", "p3"])
 lines: st.SearchStrategy[Line] = st.one_of(
@@ -139,3 +139,17 @@ async def test_on_a_full_disk_the_reserve_still_records_ends(small_disk: Path) -
     held.recheck_disk()
     assert not held.disk_pressure
     held.close()
+
+
+@given(st.integers(0, 1 << 24), st.integers(0, 1 << 24), st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
+def test_a_disk_runs_full_before_it_is_and_for_a_while_after(
+    blocks: int, free: int, files: int, left: int, did: bool
+) -> None:
+    free, left = min(free, blocks), min(left, files)
+    disk = os.statvfs_result((4096, 4096, blocks, free, free, files, left, left, 0, 255))
+    if free == 0 and blocks >= 50:
+        assert runs_full(disk, did)
+    if runs_full(disk, False):
+        assert runs_full(disk, True), "there must be more room than that before it counts as room again"
+    if blocks and free > blocks // 25 + 1 and (not files or left > files // 25 + 1):
+        assert not runs_full(disk, did)

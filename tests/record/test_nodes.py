@@ -8,8 +8,9 @@ from django.db.models import F
 from agents.protocol import Conditions, DeviceError, Phase
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Verdict
-from controlplane.fleet.models import Device, Heartbeat, Node
+from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
+from controlplane.jobs.models import Attempt, Part
 from controlplane.live import watch
 from tests.record.yard import Agent, Yard, cpu, stage, states
 
@@ -113,7 +114,7 @@ def test_under_requeue_the_old_attempt_is_given_up_only_after_lease_and_grace(ya
     assert states(job)["main"] == "RUNNING"
     silence(a.node, 45)  # lease 60 + grace 20 + 10 have passed since the last answered report
     look()
-    assert states(job)["main"] == "PENDING"
+    assert states(job)["main"] == "FAILED", "its stage asks for no retry"
     assert stage(job).attempts.get().cause == "NODE_FAIL"
     b = yard.agent("b")
     yard.cycle()
@@ -217,3 +218,96 @@ def test_contact_lost_is_told_and_nothing_else_changes(yard: Yard) -> None:
     assert stage(job).attempts.get().contact_lost_at is not None
     agent.set(stage(job), Phase.RUNNING)
     assert states(job)["main"] == "RUNNING"
+
+
+def test_a_mass_loss_holds_until_nodes_are_back_or_somebody_knows(yard: Yard) -> None:
+    """Time alone proves nothing: after two minutes, or two hours, the other side may still run it all."""
+    agents = [yard.agent(name) for name in "abcd"]
+    jobs = [yard.submit(on_node_lost="requeue", cpus=2) for _ in agents]
+    yard.cycle()
+    for agent in agents:
+        agent.start()
+        silence(agent.node, 1000)
+    look()
+    look()
+    Node.objects.update(state_at=F("state_at") - timedelta(hours=2))
+    look()
+    assert [states(job)["main"] for job in jobs] == ["RUNNING"] * 4
+    assert "4 of 4 nodes fell silent together" in Alarm.objects.get(kind="fuse").says
+    for agent in agents[:3]:
+        for _ in range(fleet.GOOD_REPORTS):
+            agent.report()
+    look()
+    assert not Alarm.objects.filter(kind="fuse").exists()
+    assert sorted(states(job)["main"] for job in jobs) == ["PENDING", "RUNNING", "RUNNING", "RUNNING"]
+
+
+def test_a_full_disk_gets_nothing_new(yard: Yard) -> None:
+    agent = yard.agent("a")
+    agent.report(conditions=Conditions(disk_pressure=True))
+    job = yard.submit()
+    yard.cycle()
+    assert states(job)["main"] == "PENDING"
+    agent.report()
+    yard.cycle()
+    assert states(job)["main"] == "STARTING"
+
+
+def test_somebody_confirms_that_a_node_is_gone(yard: Yard) -> None:
+    a, b = yard.agent("a"), yard.agent("b")
+    job = yard.submit(cpus=2)
+    yard.cycle()
+    agent = a if a.start() else b
+    if agent is b:
+        b.start()
+    with pytest.raises(fleet.Refusal, match="not LOST"):
+        record.give_up(Node.objects.get(id=agent.node.id), "ada", "it burnt")
+    silence(agent.node, 1000)
+    look()
+    look()
+    assert states(job)["main"] == "RUNNING", "under wait nobody is given up without proof"
+    with pytest.raises(fleet.Refusal, match="reason"):
+        record.give_up(Node.objects.get(id=agent.node.id), "ada", " ")
+    assert record.give_up(Node.objects.get(id=agent.node.id), "ada", "it burnt") == 1
+    assert states(job)["main"] == "FAILED", "its stage asks for no retry"
+    assert stage(job).attempts.get().cause == "NODE_FAIL"
+
+
+def test_contact_that_is_back_is_told(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.start()
+    silence(agent.node, 1000)
+    look()
+    look()
+    assert stage(job).attempts.get().contact_lost_at is not None
+    for _ in range(fleet.GOOD_REPORTS):
+        agent.report()
+    assert stage(job).attempts.get().contact_lost_at is None
+
+
+def test_an_end_is_when_it_was_on_its_host(yard: Yard) -> None:
+    """The report of it came three minutes late, after an outage: that is no work, and nothing is learned from it."""
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.start()
+    for rows in (Part.objects, Attempt.objects):
+        rows.update(started_at=F("started_at") - timedelta(seconds=200))
+    Attempt.objects.update(created_at=F("created_at") - timedelta(seconds=200))
+    agent.end(stage(job), ran_s=20.0)
+    attempt = stage(job).attempts.get()
+    assert (attempt.ended_at - attempt.started_at).total_seconds() == pytest.approx(20.0)
+    assert attempt.parts.get().ended_at == attempt.ended_at
+
+
+def test_an_end_that_is_all_that_was_heard_has_a_beginning(yard: Yard) -> None:
+    agent = yard.agent("a")
+    job = yard.submit()
+    yard.cycle()
+    agent.look()
+    Attempt.objects.update(created_at=F("created_at") - timedelta(seconds=300))
+    agent.end(stage(job), ran_s=100.0)
+    part = stage(job).attempts.get().parts.get()
+    assert (part.ended_at - part.started_at).total_seconds() == pytest.approx(100.0)
