@@ -52,6 +52,7 @@ ENDS = {
     "UserUnchanged": _("its user could not be changed to uid {uid}: {error}"),
     "FolderNotEntered": _('its folder "{folder}" could not be entered: {error}'),
     "FolderNotMade": _('folder "{folder}" could not be made: {error}'),
+    "FolderNotAllowed": _('this node does not let "{folder}" be used as storage; accepted are {allowed}'),
     "RunFolderExists": _("its run folder exists already, so it may have run before"),
     "RunFolderNotMade": _("its run folder could not be made: {error} ({folder})"),
     "VariableRefused": _("environment variable {name} cannot be set: its name or value is not allowed"),

@@ -31,6 +31,7 @@ from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
 from agents.ends import clause, told
 from agents.isolation import cgroup, run_as
+from agents.isolation.allowed import Allowed
 from agents.link import enrol
 from agents.link.connection import Link
 from agents.link.server import Server
@@ -192,6 +193,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
+    node.allowed = Allowed(options.storage_below, str(node.local))
     node.staging = opened(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
@@ -305,6 +307,14 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="KIND|UUID",
         help="devices whose parts take turns by a feedback queue; may be repeated",
+    )
+    top.add_argument(
+        "--storage-below",
+        metavar="FOLDER",
+        type=lambda text: str(Path(text).resolve()),
+        action="append",
+        default=[],
+        help="folders that pools may name as storage on this host; may be repeated (default: all but the system's)",
     )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")

@@ -18,6 +18,7 @@ import msgspec
 
 from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, told
+from agents.isolation.allowed import Allowed
 from agents.isolation.beneath import OWN
 from agents.loops import Loop, Loops
 from agents.patience import within
@@ -65,6 +66,7 @@ class Node:
         self.timers = Timers()
         self.local: Path | None = None
         self.rights = OWN
+        self.allowed = Allowed()
         self.staging: Staging | None = None
         self.desired: Desired | None = None
         self.changed = asyncio.Event()
@@ -273,6 +275,9 @@ class Node:
         given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
         shared, places = wanted.spec.input_dir, Places(Path(part.intent.folder))
         spec = self._decided(wanted.part, given, places)
+        for folder in (spec.checkpoint_dir, spec.output_dir):
+            if folder and self.allowed.refuses(folder):
+                raise Unlaunchable(clause("FolderNotAllowed", folder=folder, allowed=self.allowed.spoken))
 
         def furnish() -> None:
             gang.write(spec, places.scratch)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agents.devices.readers.library import VendorProcess
@@ -20,6 +21,7 @@ from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
 from agents.supervisor.fork_client import ForkClient
+from agents.tasks.environment import Places
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -167,23 +169,16 @@ def _groups() -> Iterator[None]:
 @pytest.mark.usefixtures("_groups")
 def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(open_path: Path) -> None:
     storage = open_path / "shared"
-    of_stage = storage / "3" / "checkpoints" / "train"
-    (of_stage / "step-5").mkdir(parents=True)
+    of_another = storage / "3" / "checkpoints" / "train" / "step-5"
+    of_another.mkdir(parents=True)
     own = str(storage / "7" / "checkpoints" / "train")
-    executor = containers(open_path)
-    assert executor._shown_of(str(of_stage / "step-5"), own) == [str(of_stage)]
-    for told in (
-        "/etc",
-        "/proc",
-        "/",
-        str(open_path),
-        str(storage),
-        str(storage / "3"),
-        f"{of_stage}/../../../../bundles",
-    ):
-        assert executor._shown_of(told, own) == []
-    of_stage.parent.chmod(0o700)
-    assert executor._shown_of(str(of_stage / "step-5"), own) == [], "what its user cannot see"
+    executor, places = containers(open_path), Places(open_path / "run")
+    spec = order("p", "true", image="registry.local/a:1", checkpoint_dir=own).spec
+    assert spec is not None
+    without = executor._box(spec, "p", places)
+    for told in ("/etc", "/proc", "/", str(open_path), str(storage), str(of_another), f"{own}/../../../3"):
+        named = executor._box(msgspec.structs.replace(spec, resume_from=told), "p", places)
+        assert (named.readable, named.writable) == (without.readable, without.writable), told
 
 
 @as_root

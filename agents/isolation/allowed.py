@@ -1,0 +1,46 @@
+"""Which folders of this host the control plane may name as storage: the operator of the host says, not who asks.
+
+The agent makes folders there, opens them for the stages' user and shows them to containers, as root where it is root.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# What no pool keeps its files in, and what is never given away where the operator has not named it.
+OF_THE_SYSTEM: Final = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/usr",
+    "/var/run", "/var/spool",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """``roots`` are folders below which storage may lie; without any, all but the system's. ``own`` is the agent's."""
+
+    roots: Sequence[str] = ()
+    own: str = ""
+
+    def refuses(self, path: str) -> bool:
+        """Whether a folder may not be used. Judged by its name: what leads elsewhere on the way is another's matter."""
+        if not os.path.isabs(path) or ".." in Path(path).parts:
+            return True
+        place = os.path.normpath(path).replace("//", "/", 1)
+        if self.own and _is_below(place, self.own):
+            return False
+        if self.roots:
+            return not any(_is_below(place, root) for root in self.roots)
+        return place == "/" or any(_is_below(place, root) for root in OF_THE_SYSTEM)
+
+    @property
+    def spoken(self) -> str:
+        """What would be accepted, for people."""
+        return ", ".join(self.roots) if self.roots else "any folder but the system's"
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
