@@ -50,6 +50,7 @@ ENDS = {
     "CommandFailed": _('command "{command}" could not be executed: {error}'),
     "ProcessUnprepared": _("its process could not be prepared: {error}"),
     "UserUnchanged": _("its user could not be changed to uid {uid}: {error}"),
+    "NoUserForProject": _("project {project} has number {number}; this node has users for numbers 1 to {most}"),
     "FolderNotEntered": _('its folder "{folder}" could not be entered: {error}'),
     "FolderNotMade": _('folder "{folder}" could not be made: {error}'),
     "FolderNotAllowed": _('this node does not let "{folder}" be used as storage; accepted are {allowed}'),
@@ -103,6 +104,10 @@ class Refusal(Exception):
     def told(self) -> "dict[str, Any]":
         """What an exit tells of it."""
         return {"detail": str(self), "said": self.said}
+
+
+class Unlaunchable(Refusal):
+    """A part cannot be started."""
 
 
 def _shown(name: str, value: "str | int | float") -> str:

@@ -30,8 +30,10 @@ from agents.devices.instances import Instances
 from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
 from agents.ends import clause, told
-from agents.isolation import cgroup, run_as
+from agents.isolation import cgroup
 from agents.isolation.allowed import Allowed
+from agents.isolation.run_as import RunAs
+from agents.isolation.users import USUAL, chosen
 from agents.link import enrol
 from agents.link.connection import Link
 from agents.link.server import Server
@@ -155,8 +157,10 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     state = member.state
     runs = state / "parts"
     runs.mkdir(mode=0o711, exist_ok=True)
-    whose = run_as.parse(options.run_as)
-    whose.check(runs)
+    users = options.users
+    whose = users.default
+    for each in (whose, *users.accounts.values(), *([RunAs("", users.uids[1], users.uids[1])] if users.uids else [])):
+        each.check(runs)
     group = cgroup.base()
     boot = procfs.boot_id()
     ground = Ground(
@@ -182,7 +186,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
         name=member.name,
         probes=found,
         isolation=cgroup.isolation(group),
-        runs_as=whose.name,
+        runs_as=users.spoken,
         address=address_towards(server.url),
         labels=dict(options.labels),
         simulated=member.shape is not None,
@@ -193,6 +197,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
+    node.users = users
     node.allowed = Allowed(options.storage_below, str(node.local))
     node.staging = opened(state, server, options, whose.rights(), node.changed.set)
     node.tuner.topology = lambda: known_cores(view.inventory)
@@ -255,7 +260,7 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     stranger = Server(options.url, plain_http=options.plain_http)
     if stranger.is_readable_on_the_way:
         log.warning("%s is plain HTTP: whoever is on the way can read and change what is sent", options.url)
-    run_as.parse(options.run_as).take_groups()
+    options.users.default.take_groups()
     fork_client = ForkClient(state / "shim.log")
     fork_client.on_refusal = refuse
     fork_client.start()
@@ -295,7 +300,20 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--join-token-file", help="file with a join token, or - for standard input; needed once")
     top.add_argument(
         "--run-as",
-        help="self, nobody, a user or a uid; default: nobody for root, else self. As root say root, not self",
+        help="self, nobody, a user or a uid, for all stages; default: a user per project for root (see --uid-range), "
+        "else self. As root say root, not self",
+    )
+    top.add_argument(
+        "--uid-range",
+        metavar="FIRST-LAST",
+        help=f"uids of which each project gets one, the same on all nodes (default for root: {USUAL[0]}-{USUAL[-1]})",
+    )
+    top.add_argument(
+        "--account",
+        metavar="PROJECT=USER",
+        action="append",
+        default=[],
+        help="an account of this host for the stages of a project; may be repeated",
     )
     top.add_argument("--probes", metavar="FILE", help="commands that list devices of any kind (default: $YARD_PROBES)")
     top.add_argument("--simulate", help="simulated machines instead of this one, e.g. 4xdgx-h100,2xatlas-800")
@@ -335,6 +353,7 @@ def main(arguments: list[str] | None = None) -> int:
     state = Path(options.state).expanduser().resolve()
     try:
         listed = options.probes or os.environ.get("YARD_PROBES", "")
+        options.users = chosen(options.run_as, options.uid_range, options.account)
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)

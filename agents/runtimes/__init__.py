@@ -11,14 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from agents.ends import Refusal
+from agents.ends import Unlaunchable as Unlaunchable
 from agents.protocol import Exit, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.tasks.journal import Intent
-
-
-class Unlaunchable(Refusal):
-    """A part cannot be started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class ContainerExecutor:
         engine = self.engine()
         places = Places(Path(intent.folder))
         content, several_lines, env = self._env(engine, wanted, places)
-        box = self._box(spec, wanted.part, places)
+        whose = self.ground.whose(intent)
+        box = self._box(spec, wanted.part, places, whose)
         box = dataclasses.replace(box, several_lines=several_lines)
         if fault := engines.unusable(box):
             raise Unlaunchable(fault)
@@ -80,7 +81,7 @@ class ContainerExecutor:
 
         def furnish_all() -> None:
             furnish()
-            self._furnish(places, spec, content)
+            self._furnish(places, spec, content, whose)
             write_whole(str(places.folder / "container.json"), self._plan(engine, wanted, places, box, env))
 
         self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
@@ -104,14 +105,13 @@ class ContainerExecutor:
         own = engine_probe.engine_env(os.environ)
         return content, several_lines, own | {name: env[name] for name in several_lines}
 
-    def _box(self, spec: PartSpec, part: str, places: Places) -> Box:
+    def _box(self, spec: PartSpec, part: str, places: Places, run_as: RunAs) -> Box:
         """The container. Of checkpoints it is shown the stage's own folder and no other place: where a stage resumes is
         told by the stage itself, and any other place would be shown to whoever names it."""
-        run_as = self.ground.run_as
         own = (os.geteuid(), os.getegid())
         readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
         for path in readable:
-            self._check_shown(path)
+            self._check_shown(path, run_as)
         if self.ground.runtime is not None:
             readable.append(str(self.ground.runtime))
         writable = [spec.checkpoint_dir, spec.output_dir, str(places.work), str(places.scratch), str(places.reports)]
@@ -131,26 +131,26 @@ class ContainerExecutor:
             image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
         )
 
-    def _check_shown(self, path: str) -> None:
+    def _check_shown(self, path: str, run_as: RunAs) -> None:
         """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
-        rights = self.ground.run_as.rights()
+        rights = run_as.rights()
         if rights.uid is not None and beneath.anchor(path, rights)[1]:
             raise Unlaunchable(
                 clause(
                     "FolderNotMade",
                     folder=path,
-                    error=f"{self.ground.run_as.name} could put another folder in its place; "
+                    error=f"{run_as.name} could put another folder in its place; "
                     "give the folder that nodes share to root, mode 0755",
                 )
             )
 
-    def _furnish(self, places: Places, spec: PartSpec, env: str) -> None:
-        rights = self.ground.run_as.rights()
+    def _furnish(self, places: Places, spec: PartSpec, env: str, run_as: RunAs) -> None:
+        rights = run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
             if path:
                 beneath.make(path, rights)
-                self._check_shown(path)
+                self._check_shown(path, run_as)
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o755, rights)
         beneath.give(str(places.reports), 0o644, rights)

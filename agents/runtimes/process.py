@@ -19,6 +19,7 @@ import msgspec
 
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
+from agents.isolation.beneath import Rights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of
 from agents.protocol import Exit, Phase, Wanted
@@ -61,6 +62,17 @@ class Ground:
     launched_at: dict[str, float] = field(default_factory=dict)
     masked: dict[str, list[str]] = field(default_factory=dict)
 
+    def whose(self, intent: Intent) -> RunAs:
+        """Whose rights a part has."""
+        return whose_of(intent, self.run_as)
+
+
+def whose_of(intent: Intent, default: RunAs) -> RunAs:
+    """The user that a part was given when it was ordered; ``default`` where its project has none of its own."""
+    if intent.uid is None:
+        return default
+    return RunAs(name=str(intent.uid), uid=intent.uid, gid=intent.gid, home=intent.home or None)
+
 
 class ProcessExecutor:
     """See :class:`agents.runtimes.Executor`."""
@@ -86,10 +98,11 @@ class ProcessExecutor:
         except FileExistsError:
             raise Unlaunchable(clause("RunFolderExists")) from None
         try:
-            self._furnish(places, spec.bundle)
-            order = {**self._order(wanted, places), "cpus": intent.cpus}
+            whose = self.ground.run_as if self.keeps else self.ground.whose(intent)
+            self._furnish(places, spec.bundle, whose_of(intent, self.stages))
+            order = {**self._order(wanted, places, whose), "cpus": intent.cpus}
             furnish()
-            self._hand_over(places)
+            self._hand_over(places, whose.rights())
             write_whole(str(places.folder / "order.json"), order)
         except BundleUnusable as error:
             raise Unlaunchable(error.why) from error
@@ -97,26 +110,25 @@ class ProcessExecutor:
             words = {"error": str(error.strerror), "folder": str(error.filename)}
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
-    def _furnish(self, places: Places, bundle: str | None) -> None:
+    def _furnish(self, places: Places, bundle: str | None, whose: RunAs) -> None:
         """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
         for folder in (places.work, places.scratch):
             folder.mkdir(mode=0o700)
         places.reports.touch(mode=0o600)
         if bundle:
-            self.ground.bundles.unpack(bundle, places.work, self.stages)
+            self.ground.bundles.unpack(bundle, places.work, whose)
 
-    def _hand_over(self, places: Places) -> None:
+    def _hand_over(self, places: Places, rights: Rights) -> None:
         """Give it to the job's user, once nothing of ours is to be put there any more."""
-        rights = self.ground.run_as.rights()
         for folder in (places.work, places.scratch):
-            beneath.give(str(folder), 0o755, rights)
-        beneath.give(str(places.reports), 0o644, rights)
+            beneath.give(str(folder), 0o700, rights)
+        beneath.give(str(places.reports), 0o600, rights)
         os.chmod(places.folder, 0o711)
 
-    def _order(self, wanted: Wanted, places: Places) -> dict[str, object]:
+    def _order(self, wanted: Wanted, places: Places, whose: RunAs) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
         assert spec is not None, "prepare has checked it"
-        home = ground.run_as.home or str(places.work)
+        home = whose.home or str(places.work)
         env = environment(wanted, places, os.environ, ground.runtime, home)
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
@@ -144,7 +156,7 @@ class ProcessExecutor:
             "log_cap_bytes": ground.log_cap_bytes,
             "log_pace_bytes": ground.log_pace_bytes,
             "secrets": ground.masked.pop(wanted.part, None) or secrets_of(spec.env, spec.secrets),
-            **ground.run_as.order(),
+            **whose.order(),
         }
 
     def launch(self, intent: Intent) -> None:

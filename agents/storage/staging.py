@@ -19,7 +19,7 @@ import msgspec
 
 from agents.ends import clause
 from agents.isolation import beneath
-from agents.isolation.beneath import Folder
+from agents.isolation.beneath import Folder, Rights
 from agents.patience import within
 from agents.protocol import Input, Kept, Output, PartSpec
 from agents.storage import manifest
@@ -79,10 +79,11 @@ class Staging:
             if not wanted.path:
                 self.fetcher.fetch(wanted, spec.rank, len(spec.nodes), cancelled)
 
-    def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str) -> None:
+    def lay_out(self, run_folder: Path, scratch: Path, spec: PartSpec, shared: str, rights: Rights) -> None:
         """Show a part its inputs under ``inputs`` of its scratch folder, and note what it uses and will leave.
 
-        ``shared`` is the folder with the outputs of all stages where the pool shares a disk; they are shown too.
+        ``shared`` is the folder with the outputs of all stages where the pool shares a disk; they are shown too. What
+        lies there, and what the part leaves, is touched with ``rights``.
         """
         if spec.inputs:
             folder = scratch / INPUTS
@@ -90,12 +91,14 @@ class Staging:
             for wanted in spec.inputs:
                 self._show(wanted, _place(folder, wanted.name), spec)
             if shared:
-                self._link_the_rest(shared, folder)
+                self._link_the_rest(shared, folder, rights)
         told = {
             "roots": [wanted.digest for wanted in spec.inputs if not wanted.path],
             "outputs": spec.outputs if spec.rank == 0 else [],
             "output_dir": spec.output_dir,
             "is_shared": bool(shared),
+            "uid": rights.uid,
+            "gid": rights.gid,
         }
         if told["roots"] or told["outputs"]:
             write_whole(str(run_folder / NOTE), told)
@@ -119,9 +122,10 @@ class Staging:
             target.mkdir(mode=0o755, exist_ok=True)
         self.store.lay_out(entries, target.parent if whole.is_file else target)
 
-    def _link_the_rest(self, shared: str, folder: Path) -> None:
+    @staticmethod
+    def _link_the_rest(shared: str, folder: Path, rights: Rights) -> None:
         """Beside the inputs by digest, the outputs of other stages on a shared disk keep their names."""
-        with contextlib.suppress(OSError), Folder(shared, self.fetcher.rights) as there:
+        with contextlib.suppress(OSError), Folder(shared, rights) as there:
             for name, _ in there.entries(most=manifest.MAX_FILES):
                 target = folder / name
                 if not os.path.lexists(target):
@@ -146,9 +150,11 @@ class Staging:
         """Take what a part that completed has left. Blocks. Raises Unfit with a sentence where something is missing."""
         told = read_whole(f"{run_folder}/{NOTE}") or {}
         found: list[Output] = []
+        # A note of before names nobody: then it was the one user of all stages.
+        rights = Rights(told["uid"], told["gid"]) if told.get("uid") is not None else self.fetcher.rights
         for name in told.get("outputs", []):
             try:
-                what = self._keep(str(told["output_dir"]), name, bool(told.get("is_shared")))
+                what = self._keep(str(told["output_dir"]), name, bool(told.get("is_shared")), rights)
             except (Unfit, Full) as error:
                 raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
             except OSError as error:
@@ -158,10 +164,10 @@ class Staging:
         self.changed()
         return found
 
-    def _keep(self, output_dir: str, name: str, is_shared: bool) -> Manifest:
+    def _keep(self, output_dir: str, name: str, is_shared: bool, rights: Rights) -> Manifest:
         """Tell one output by digest, and take it into the content store where its pool shares no disk."""
         try:
-            with Folder(output_dir, self.fetcher.rights) as folder:
+            with Folder(output_dir, rights) as folder:
                 what = manifest.of(folder, name, None if is_shared else self.store.cap_bytes)
                 if not is_shared:
                     self.store.put(folder, name, what)

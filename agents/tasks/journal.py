@@ -45,7 +45,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     """A part is about to be started. Durable before anything of it exists.
 
     ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
-    ``weight`` the weight of its share of cores.
+    ``weight`` the weight of its share of cores, ``uid`` and ``gid`` whose rights it has where its project has its own.
     """
 
     part: str
@@ -61,6 +61,9 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     executor: str = ""
     cpus: list[int] = msgspec.field(default_factory=list)
     weight: int = 100
+    uid: int | None = None
+    gid: int | None = None
+    home: str = ""
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):

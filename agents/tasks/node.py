@@ -19,7 +19,9 @@ import msgspec
 from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, told
 from agents.isolation.allowed import Allowed
-from agents.isolation.beneath import OWN
+from agents.isolation.beneath import OWN, Rights
+from agents.isolation.run_as import RunAs
+from agents.isolation.users import Users
 from agents.loops import Loop, Loops
 from agents.patience import within
 from agents.protocol import Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
@@ -66,6 +68,7 @@ class Node:
         self.timers = Timers()
         self.local: Path | None = None
         self.rights = OWN
+        self.users = Users(RunAs(name=""))
         self.allowed = Allowed()
         self.staging: Staging | None = None
         self.desired: Desired | None = None
@@ -92,7 +95,7 @@ class Node:
         past = self.journal.past
         self.journal.append(Started(start_seq=past.start_seq + 1, boot_id=self.boot_id))
         for intent in list(past.intents.values()):
-            part = Part(intent, self.rights)
+            part = Part(intent, self._rights(intent))
             part.signalled_rev = past.signalled.get(intent.part, 0)
             part.is_launched = True
             part.phase = Phase.STARTING
@@ -195,6 +198,9 @@ class Node:
 
     def _intent(self, wanted: Wanted) -> Intent:
         spec = wanted.spec
+        # Whose it is stands in the journal: another map of a later start is for later parts.
+        whose = self.users.of(spec.project, spec.project_number) if spec else self.users.default
+        own = whose if whose is not self.users.default else RunAs(name="")
         return Intent(
             part=wanted.part,
             attempt=wanted.attempt,
@@ -210,10 +216,22 @@ class Node:
             executor="container" if spec and spec.image else "",
             cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
             weight=spec.weight if spec else MIDDLE_WEIGHT,
+            uid=own.uid,
+            gid=own.gid,
+            home=own.home or "",
         )
 
+    def _rights(self, intent: Intent) -> Rights:
+        """Those of the user whose part it is."""
+        return self.rights if intent.uid is None else Rights(intent.uid, intent.gid)
+
     def _start(self, wanted: Wanted) -> None:
-        part = Part(self._intent(wanted), self.rights)
+        try:
+            intent = self._intent(wanted)
+        except Unlaunchable as error:
+            self._void(wanted, Exit(cause="LAUNCH_FAILED", **error.told()))
+            return
+        part = Part(intent, self._rights(intent))
         part.is_busy = True
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
@@ -274,23 +292,24 @@ class Node:
             raise Unlaunchable(why)
         given = self.instances.given(wanted.spec) if self.instances is not None else wanted.spec
         shared, places = wanted.spec.input_dir, Places(Path(part.intent.folder))
-        spec = self._decided(wanted.part, given, places)
+        rights = self._rights(part.intent)
+        spec = self._decided(wanted.part, given, places, rights)
         for folder in (spec.checkpoint_dir, spec.output_dir):
             if folder and self.allowed.refuses(folder):
                 raise Unlaunchable(clause("FolderNotAllowed", folder=folder, allowed=self.allowed.spoken))
 
         def furnish() -> None:
             gang.write(spec, places.scratch)
-            checkpoint_watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), self.rights)
+            checkpoint_watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), rights)
             self.held_before(part)
             if self.staging is not None:
-                self.staging.lay_out(places.folder, places.scratch, spec, shared)
+                self.staging.lay_out(places.folder, places.scratch, spec, shared, rights)
 
         self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
 
-    def _decided(self, part: str, spec: PartSpec, places: Places) -> PartSpec:
+    def _decided(self, part: str, spec: PartSpec, places: Places, rights: Rights) -> PartSpec:
         """The spec as it holds on this node."""
-        spec = localised(part, spec, self.local, self.rights)
+        spec = localised(part, spec, self.local, rights)
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.staging is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
@@ -315,7 +334,7 @@ class Node:
             self.executor.signal(part.intent, signal)
 
     def _void(self, wanted: Wanted, end: Exit) -> None:
-        part = Part(self._intent(wanted), self.rights)
+        part = Part(self._intent(msgspec.structs.replace(wanted, spec=None)), self.rights)
         self.parts[wanted.part] = part
         self.journal.append(part.intent)
         self._end(part, end)

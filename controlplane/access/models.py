@@ -7,7 +7,7 @@ import uuid
 from django.contrib.auth.models import AbstractUser
 from django.core.validators import RegexValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q, Value
 from django.utils.translation import gettext_lazy as _
 
 slug = RegexValidator(
@@ -24,9 +24,15 @@ class User(AbstractUser):
 
 
 class Project(models.Model):
-    """The tenant that owns jobs, quota and fair share."""
+    """The tenant that owns jobs, quota and fair share.
+
+    Its ``number`` is never another project's, nor was: nodes give its stages a user of their own by it.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    number = models.PositiveIntegerField(
+        unique=True, editable=False, db_default=Func(Value("access_project_number"), function="nextval")
+    )
     name = models.CharField(max_length=63, unique=True, validators=[slug])
     weight = models.FloatField(default=1.0, help_text=_("Fair share in proportion to the other projects."))
     description = models.CharField(max_length=200, blank=True)

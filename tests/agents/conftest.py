@@ -48,7 +48,7 @@ class Hands:
         self.options = list(options) or self.options
         command = [sys.executable, "-m", "agents", "--url", self.yard.url, "--state", str(self.state)]
         command += ["--name", self.name, "--join-token-file", str(self._token), *self.options]
-        if "--run-as" not in self.options:
+        if not {"--run-as", "--uid-range"} & {*self.options}:
             command += ["--run-as", str(os.geteuid())]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
