@@ -175,9 +175,9 @@ def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the
     executor, places = containers(open_path), Places(open_path / "run")
     spec = order("p", "true", image="registry.local/a:1", checkpoint_dir=own).spec
     assert spec is not None
-    without = executor._box(spec, "p", places)
+    without = executor._box(spec, "p", places, executor.ground.run_as)
     for told in ("/etc", "/proc", "/", str(open_path), str(storage), str(of_another), f"{own}/../../../3"):
-        named = executor._box(msgspec.structs.replace(spec, resume_from=told), "p", places)
+        named = executor._box(msgspec.structs.replace(spec, resume_from=told), "p", places, executor.ground.run_as)
         assert (named.readable, named.writable) == (without.readable, without.writable), told
 
 
@@ -189,10 +189,10 @@ def test_no_container_is_shown_a_folder_that_a_stage_could_have_put_in_anothers_
     leaf.mkdir(parents=True)
     os.chown(leaf, NOBODY, NOBODY)
     executor = containers(tmp_path)
-    executor._check_shown(str(leaf))
+    executor._check_shown(str(leaf), executor.ground.run_as)
     os.chown(storage, NOBODY, NOBODY)
     with pytest.raises(Unlaunchable, match="nobody could put another folder in its place"):
-        executor._check_shown(str(leaf))
+        executor._check_shown(str(leaf), executor.ground.run_as)
 
 
 # -- what our own programs import

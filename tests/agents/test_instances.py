@@ -13,7 +13,7 @@ from agents.devices.instances import Instances, is_missing
 from agents.devices.vendors import Host, nvidia
 from agents.protocol import DeviceClaim, Partition, PartSpec
 from agents.runtimes import Unlaunchable
-from tests.agents.test_core import spec
+from tests.agents.test_diff import spec
 from tests.agents.test_probes import Cards, cards, libraries  # noqa: F401
 
 FREE = {"0_mig": 1}

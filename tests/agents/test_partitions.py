@@ -16,7 +16,7 @@ from agents.protocol import Desired, Device, DeviceClaim, Division, Inventory, P
 from agents.resources.turns import Turns
 from agents.runtimes import container_devices
 from agents.tasks import diff, environment
-from tests.agents.test_core import spec
+from tests.agents.test_diff import spec
 from tests.agents.test_turns import nothing, part
 from tests.agents.tools import CASES, FIXTURES, Bench
 
