@@ -399,9 +399,10 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that an agent needs to run one part. ``argv`` is executed as it is; no shell is added here.
 
     ``time_limit_s`` is what is left for this attempt. ``lease_s`` is set only under ``on_node_lost: requeue``: the shim
-    stops the part by itself when no report was answered for that long. Directories are absolute paths on the node;
-    an empty one is the node's own to choose. The node resumes from what is complete in ``checkpoint_dir`` where that is
-    newer than ``resume_from`` (of ``resume_step``), and keeps the newest ``keep_checkpoints`` there (0: all).
+    stops the part by itself when no report was answered for that long, and does not start it after that.
+    Directories are absolute paths on the node; an empty one is the node's own to choose. The node resumes from what is
+    complete in ``checkpoint_dir`` where that is newer than ``resume_from`` (of ``resume_step``), and keeps the newest
+    ``keep_checkpoints`` there (0: all).
     ``checkpoint_every_s`` is how often it is to save, where that is known.
     ``gang`` has the nodes in rank order where there are several. ``launcher`` says who starts one process per device:
     the command itself (``per-node``), or the agent.
@@ -509,6 +510,9 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     the agent may drop it. A part in ``unknown`` is not known to the server: the agent keeps it and never kills it for
     that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read.
     ``faults`` are sentences about what of the report was refused, for the agent's log.
+
+    ``answers_seq`` names the report of this connection that it answers, once that is recorded; 0 where it answers none.
+    Only an answer renews a lease. A server that does not know the field leaves it out.
     """
 
     generation: int
@@ -522,6 +526,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     lineage: str = ""
     min_proto: int = MIN_PROTO
     want_inventory: bool = False
+    answers_seq: int | None = None
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-from pathlib import Path
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -14,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from agents import VERSION
 from agents.decode import sendable
+from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.patience import within
 from agents.protocol import (
@@ -54,15 +53,15 @@ _decoder = msgspec.json.Decoder(Desired)
 
 
 class Link:
-    """One node's line to the control plane. ``lease`` is the file that tells shims when a report was last answered."""
+    """One node's line to the control plane. ``lease`` is what answers to its reports renew."""
 
-    def __init__(self, node: Node, view: HostView, server: Server, lease: Path) -> None:
+    def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal) -> None:
         self.node = node
         self.view = view
         self.server = server
         self.lease = lease
         self.seq = 0
-        self._sent_at = 0.0
+        self._is_told = False
         self._full = True
         self._kept_whole = True
         self._faults: list[str] = []
@@ -94,6 +93,7 @@ class Link:
             ) as socket:
                 log.info("node %s is connected to %s", self.node.name, self.server.url)
                 self._full = self._kept_whole = True
+                self.lease.connect()
                 await self._exchange(socket)
         except ConnectionClosed as error:
             return self._explain(error)
@@ -136,8 +136,10 @@ class Link:
     async def _write(self, socket: ClientConnection) -> None:
         while True:
             self.node.changed.clear()
-            self._sent_at = boottime()
-            await socket.send(self._report(), text=True)
+            at = boottime()
+            report = self._report()
+            self.lease.sent(self.seq, at)
+            await socket.send(report, text=True)
             # Under load reports are coalesced: the more there is to say, the longer the pause between two.
             await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
             period = self.node.timers.report_s * random.uniform(0.8, 1.2)
@@ -183,19 +185,26 @@ class Link:
             except msgspec.DecodeError as error:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
-            self._renew_lease()
             if desired.faults and desired.faults != self._faults:
                 self._faults = desired.faults
                 log.error("the control plane did not take all of the report: %s", "; ".join(desired.faults))
             if desired.want_inventory:
                 self.inventory_changed()
-            self.node.apply(desired)
+            self.node.apply(self._leased(desired))
 
-    def _renew_lease(self) -> None:
-        """Note when the newest answered report was *sent*: counting from there, we never outlive the server's count."""
-        draft = self.lease.with_suffix(".draft")
-        try:
-            draft.write_text(f"{self._sent_at:.3f}")
-            os.rename(draft, self.lease)
-        except OSError as error:
-            log.warning("the lease could not be noted: %s", error)
+    def _leased(self, desired: Desired) -> Desired:
+        """Renew the lease where this answers a report; while it is over, parts that need one are not begun.
+
+        They are wanted again with the answer to the next report, which goes out at once.
+        """
+        lease_s = desired.timers.lease_s
+        self.lease.answered(desired.answers_seq, lease_s, boottime())
+        if desired.answers_seq is None and not self._is_told:
+            self._is_told = True
+            log.warning("the control plane does not say which report it answers: whatever it sends renews the lease")
+        if not self.lease.is_over(lease_s, boottime()):
+            return desired
+        able = [one for one in desired.wanted if one.do != "run" or one.spec is None or one.spec.lease_s is None]
+        if len(able) < len(desired.wanted):
+            self.node.changed.set()
+        return msgspec.structs.replace(desired, wanted=able)

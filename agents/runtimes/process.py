@@ -86,7 +86,7 @@ class ProcessExecutor:
             raise Unlaunchable(clause("RunFolderExists")) from None
         try:
             self._furnish(places, spec.bundle)
-            order = {**self._order(wanted, places), "cpus": intent.cpus}
+            order = {**self._order(wanted, places, intent), "cpus": intent.cpus}
             furnish()
             self._hand_over(places)
             write_whole(str(places.folder / "order.json"), order)
@@ -112,7 +112,7 @@ class ProcessExecutor:
         beneath.give(str(places.reports), 0o644, rights)
         os.chmod(places.folder, 0o711)
 
-    def _order(self, wanted: Wanted, places: Places) -> dict[str, object]:
+    def _order(self, wanted: Wanted, places: Places, intent: Intent) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
         assert spec is not None, "prepare has checked it"
         home = ground.run_as.home or str(places.work)
@@ -132,6 +132,7 @@ class ProcessExecutor:
             "nice": nice_of(spec.weight),
             "time_limit_s": spec.time_limit_s,
             "lease_s": spec.lease_s,
+            "lease_until": intent.lease_until,
             "lease": str(ground.lease),
             "grace_s": spec.grace_s,
             "stop_to": spec.stop_to,

@@ -9,14 +9,14 @@ import time
 
 from agents.ends import clause, told
 from agents.isolation import cgroup
-from agents.isolation.beneath import Rights, make, regular
+from agents.isolation.beneath import Rights, regular
 from agents.masking import Mask
-from agents.supervisor import procfs, spawn, verdict
-from agents.supervisor.command import candidates, refused, run_command
+from agents.supervisor import container_removal, procfs, spawn, verdict
+from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, signal
+from agents.supervisor.lease import extended
 from agents.supervisor.record import read_whole, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
-from agents.supervisor.small_file import content
 from agents.supervisor.stream import Stream
 
 TYPE_CHECKING = False
@@ -27,6 +27,7 @@ CRITICAL_CAP_S = 60.0
 MEMORY_TICK_S = 0.5
 MEMORY_TICK_NEAR_S = 0.1
 STOP_TICK_S = 2.0
+REMOVAL_TRIES = 3
 
 
 class Life:
@@ -43,6 +44,9 @@ class Life:
         self.record = record
         self.wake = wake
         self.main = 0
+        self.word: int | None = None
+        self.refusal = b""
+        self.is_command = False
         self.status: int | None = None
         self.cause = ""
         self.said: list[Clause] = []
@@ -52,7 +56,7 @@ class Life:
         self.saving: Saving | None = None
         self.killed = False
         self.host_goes_down = False
-        self.renewed_at = 0.0
+        self.lease_until = 0.0
         self.cpu_s = 0.0
         self.peak_bytes = 0
         self.began_at = self.ended_at = procfs.boottime()
@@ -89,7 +93,12 @@ class Life:
                 cgroup.make(group, int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100))
         except OSError:
             self.order["cgroup"] = None
+        if self.order.get("lease_s") is not None:
+            # An order of an agent before this one may hold no time; its lease counts from here.
+            until = self.order.get("lease_until")
+            self.lease_until = self.began_at + float(self.order["lease_s"]) if until is None else float(until)
         self._look_for_stop()
+        self._watch_lease(procfs.boottime())
         if self.kill_at is None:
             refusal = self._launch()
             if refusal:
@@ -104,15 +113,12 @@ class Life:
     # -- launching
 
     def _launch(self) -> "Clause | None":
-        """Start the command; answers why when it could not be started."""
+        """Fork the child that becomes the command, and wait for nothing; answers why when there is none.
+
+        All that touches the job's folders the child does itself: one on a disk that does not answer holds up the child,
+        and neither a stop nor the end of the lease.
+        """
         order = self.order
-        try:
-            for path in order.get("folders", ()):
-                make(path, self.rights)
-        except OSError as error:
-            return clause("FolderNotMade", folder=str(error.filename), error=os.strerror(error.errno or 0))
-        with self.rights:
-            paths = candidates(order["argv"][0], order["env"])
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         word_reader, word_writer = os.pipe()
@@ -125,7 +131,7 @@ class Life:
                 os.close(descriptor)
             return clause("HostFull", error=os.strerror(error.errno or 0))
         if self.main == 0:
-            run_command(order, paths, out_writer, err_writer, word_writer, shim)
+            run_command(order, self.lease_until, out_writer, err_writer, word_writer, shim)
         for descriptor in (out_writer, err_writer, word_writer):
             os.close(descriptor)
         stem = f"{self.folder}/{order.get('rank', 0)}"
@@ -135,16 +141,26 @@ class Life:
             Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
             for reader, name in ((out_reader, "out"), (err_reader, "err"))
         ]
-        refusal = b""
-        while word := os.read(word_reader, 4096):
-            refusal += word
-        os.close(word_reader)
-        if refusal:
-            os.waitpid(self.main, 0)
-            return refused(refusal)
-        self._let_it_go_first()
-        self._tell(main=self.main, main_born=procfs.start_time(self.main))
+        self.word = word_reader
         return None
+
+    def _listen(self) -> bool:
+        """Take a piece of the child's word; False at its end, when it has become the command, or refused, or died."""
+        assert self.word is not None, "it has not spoken yet"
+        if piece := os.read(self.word, 4096):
+            self.refusal += piece
+            return True
+        os.close(self.word)
+        self.word = None
+        if self.refusal:
+            said = refused(self.refusal)
+            self.cause = "LEASE_EXPIRED" if said[0] == "LeaseOver" else "LAUNCH_FAILED"
+            self.said = [said]
+        elif not self.killed:
+            self.is_command = True
+            self._let_it_go_first()
+            self._tell(main=self.main, main_born=procfs.start_time(self.main))
+        return False
 
     def _let_it_go_first(self) -> None:
         """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
@@ -171,6 +187,8 @@ class Life:
         by_source = {stream.source: stream for stream in self.streams}
         for source in by_source:
             poll.register(source, select.POLLIN)
+        if self.word is not None:
+            poll.register(self.word, select.POLLIN)
         # An order to stop may have come while the command was started: the first look is due at once.
         next_tick = 0.0
         self.memory_at = self.began_at + MEMORY_TICK_NEAR_S
@@ -182,12 +200,19 @@ class Life:
                 if source == self.wake:
                     if self._hear():
                         next_tick = self.memory_at = 0.0
+                elif source == self.word:
+                    if not self._listen():
+                        poll.unregister(source)
                 elif not by_source[source].pump():
                     poll.unregister(source)
                     by_source[source].close_source()
             self._reap()
             if self.status is not None:
-                return
+                break
+        while self.word is not None and self._listen():
+            pass
+        if not self.is_command:
+            self.status, self.ended_at = None, self.began_at
 
     def _hear(self) -> bool:
         """Take the signals that arrived; true when one of them tells more than that a process has ended."""
@@ -211,6 +236,8 @@ class Life:
                 return True
             if pid == 0:
                 return False
+            if self.saving is not None and pid == self.saving.looker:
+                continue
             self.cpu_s += used.ru_utime + used.ru_stime
             self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
             if pid == self.main:
@@ -240,15 +267,16 @@ class Life:
         lease_s = self.order.get("lease_s")
         if lease_s is None:
             return STOP_TICK_S
-        try:
-            self.renewed_at = max(self.renewed_at, float(content(self.order["lease"]) or b""))
-        except ValueError:
-            pass
-        left = max(self.renewed_at, self.began_at) + float(lease_s) - now
-        if left <= 0 and self.cause != "LEASE_EXPIRED":
+        if self.cause == "LEASE_EXPIRED":
+            return STOP_TICK_S
+        if now >= self.lease_until - STOP_TICK_S:
+            self.lease_until = extended(self.order["lease"], self.lease_until, float(lease_s))
+        left = self.lease_until - now
+        if left <= 0:
             self.cause = ""
             over = clause("LeaseOver", lease_s=float(lease_s))
-            self._begin_stop("LEASE_EXPIRED", self._grace_s(), "LEASE_EXPIRED", over)
+            # The control plane counts the grace from the end of the lease, whenever this is noticed.
+            self._begin_stop("LEASE_EXPIRED", self.lease_until + self._grace_s() - now, "LEASE_EXPIRED", over)
             self.kill_cap_at = 0.0
         return max(0.01, left) if left > 0 else STOP_TICK_S
 
@@ -296,8 +324,14 @@ class Life:
         self.kill_cap_at = kill_at + (min(CRITICAL_CAP_S, 2 * grace_s) if grace_s > 0 else 0.0)
         if not self.main:
             return
+        if self.word is not None:
+            # Nothing of the command runs yet: there is nobody to ask.
+            self._tell(stopping=why)
+            self._kill()
+            return
+        notice = {"reason": why, "deadline_s": max(0.0, grace_s), "save": save}
         try:
-            write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s, "save": save}, mode=0o644)
+            write_whole(self.order["notice"], notice, mode=0o644)
         except OSError:
             pass
         watched = read_whole(f"{self.folder}/{WATCHED}") or {}
@@ -351,12 +385,15 @@ class Life:
     def _finish(self) -> None:
         group = self.order.get("cgroup")
         oom_kills = self._oom_kills(group)
+        if self.saving is not None:
+            self.saving.close()
         if not self._reap() and group:
             cgroup.kill(group)
         while left := procfs.end_all(self._family):
             names = ", ".join(str(pid) for pid in left[:5])
             self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
             time.sleep(1.0)
+        self._remove_container()
         for stream in self.streams:
             stream.drain()
         if group and not cgroup.remove(group):
@@ -374,6 +411,19 @@ class Life:
                 time.sleep(1.0)
         os.close(self.record)
         self._ring()
+
+    def _remove_container(self) -> None:
+        """Have the container gone before an end is told; where there is a lease, however long that takes.
+
+        Without one the agent, which is told the end, asks its engine on.
+        """
+        tries = 1
+        while not container_removal.is_gone(self.folder):
+            if self.order.get("lease_s") is None and tries == REMOVAL_TRIES:
+                break
+            tries += 1
+            self._tell(substate="its container is being removed")
+            time.sleep(1.0)
 
     def _oom_kills(self, group: str | None) -> int:
         if group and self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:

@@ -1,8 +1,10 @@
 """Whether a checkpoint is being written. Standard library only, and little of it: the shim imports it."""
 
+import os
 import time
 
 from agents.isolation.beneath import OWN, Folder, Rights
+from agents.supervisor.lean import signal
 
 # A writer that pauses longer than this between two writes counts as done, or as hung.
 QUIET_S = 2.0
@@ -15,21 +17,73 @@ _MAX_FILES = 50_000
 class Saving:
     """Whether files of a folder are being written. Made when a stage is asked to stop, asked when its grace is over.
 
-    Only changes seen between two looks count, so nobody's clock is compared with anybody's.
+    Only changes seen between two looks count, so nobody's clock is compared with anybody's. A child looks, and nobody
+    waits for it: a disk that does not answer holds up neither a stop nor the end of a lease.
     """
 
     def __init__(self, folder: str, rights: Rights = OWN) -> None:
         self.folder = folder
         self.rights = rights
-        self._seen = signature(folder, rights)
+        self._seen: bytes | None = None
         self._changed_at: float | None = None
+        self._answer: int | None = None
+        self.looker = 0
+        self._began_at = 0.0
+        self._look()
 
     def is_under_way(self) -> bool:
-        """True while the folder goes on changing, and for QUIET_S after the last change that was seen."""
-        seen, now = signature(self.folder, self.rights), time.monotonic()
-        if seen != self._seen:
-            self._seen, self._changed_at = seen, now
-        return self._changed_at is not None and now - self._changed_at < QUIET_S
+        """True while the folder goes on changing, and for QUIET_S after the last change that was seen.
+
+        True also while a look is not back yet, for QUIET_S: after that the folder is one that nobody can write either.
+        """
+        if not self.folder:
+            return False
+        is_first = self._seen is None
+        if self._answer is None or (self._take() and is_first):
+            self._look()
+        if self._answer is not None:
+            return time.monotonic() - self._began_at < QUIET_S
+        return self._changed_at is not None and time.monotonic() - self._changed_at < QUIET_S
+
+    def close(self) -> None:
+        """Have nobody look any more."""
+        if self._answer is not None and not self._take():
+            os.close(self._answer)
+            os.kill(self.looker, signal.SIGKILL)
+
+    def _look(self) -> None:
+        """Send a child to look. Where the host starts no more processes, nothing is seen to change."""
+        if not self.folder:
+            return
+        reader, writer = os.pipe()
+        try:
+            self.looker = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            return
+        if self.looker == 0:
+            try:
+                os.write(writer, b"%d %d %d" % signature(self.folder, self.rights))
+            finally:
+                os._exit(0)
+        os.close(writer)
+        os.set_blocking(reader, False)
+        self._answer, self._began_at = reader, time.monotonic()
+
+    def _take(self) -> bool:
+        """Take the answer of the child, if it is there."""
+        assert self._answer is not None, "somebody looks"
+        try:
+            seen = os.read(self._answer, 200)
+        except BlockingIOError:
+            return False
+        os.close(self._answer)
+        self._answer = None
+        if self._seen and seen and seen != self._seen:
+            self._changed_at = time.monotonic()
+        self._seen = seen
+        return True
 
 
 def signature(folder: str, rights: Rights = OWN) -> tuple[int, int, int]:

@@ -43,7 +43,8 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     """A part is about to be started. Durable before anything of it exists.
 
     ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
-    ``weight`` the weight of its share of cores.
+    ``weight`` the weight of its share of cores, ``lease_until`` when the lease that it was ordered under ends
+    (CLOCK_BOOTTIME; see :mod:`agents.supervisor.lease`).
     """
 
     part: str
@@ -59,6 +60,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     executor: str = ""
     cpus: list[int] = msgspec.field(default_factory=list)
     weight: int = 100
+    lease_until: float | None = None
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):

@@ -75,6 +75,7 @@ class Node:
         self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
+        self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
@@ -206,6 +207,7 @@ class Node:
             executor="container" if spec and spec.image else "",
             cpus=self.tuner.cores_for(wanted.part, spec.devices if spec else []),
             weight=spec.weight if spec else MIDDLE_WEIGHT,
+            lease_until=self.lease_until(spec.lease_s) if spec and spec.lease_s is not None else None,
         )
 
     def _start(self, wanted: Wanted) -> None:

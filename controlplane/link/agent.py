@@ -135,6 +135,7 @@ class AgentLink(AsyncWebsocketConsumer):
         return answer, desired.compose(
             self.node_id,
             self.known,
+            answers_seq=report.seq,
             accepted=answer.accepted,
             refused=answer.refused,
             unknown=answer.unknown,

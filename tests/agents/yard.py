@@ -74,6 +74,7 @@ class Yard:
         self.logs: dict[tuple[str, int, str], bytearray] = defaultdict(bytearray)
         self.bundles: dict[str, bytes] = {}
         self.is_deaf = False
+        self.says_what_it_answers = True
         self.sources: Callable[[Side, AskSources], Sources] = lambda side, asked: Sources(refused="nobody has it")
         self._listener = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if told so
         self._listener.bind(("127.0.0.1", 0))
@@ -108,7 +109,7 @@ class Yard:
             if side.socket:
                 side.socket(self.desired(side))
 
-    def desired(self, side: Side) -> str:
+    def desired(self, side: Side, answers_seq: int | None = 0) -> str:
         forget = [part for part in side.here if part in side.ended] if self.forget else []
         wanted = [
             msgspec.structs.replace(order, spec=None) if part in side.here and order.do == "run" else order
@@ -123,6 +124,7 @@ class Yard:
             cluster="c",
             lineage="l",
             want_inventory=side.inventory is None,
+            answers_seq=answers_seq if self.says_what_it_answers else None,
         )
         return msgspec.json.encode(message).decode()
 
@@ -202,8 +204,9 @@ class Yard:
                 if self.is_deaf:
                     continue
                 with self.lock:
-                    self._take(side, msgspec.json.decode(message["text"], type=Report))
-                    outbox.put_nowait(self.desired(side))
+                    report = msgspec.json.decode(message["text"], type=Report)
+                    self._take(side, report)
+                    outbox.put_nowait(self.desired(side, report.seq))
         finally:
             side.socket = None
             pump.cancel()
