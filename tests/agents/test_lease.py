@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agents.link.renewal import MOST_UNANSWERED, Renewal
@@ -104,6 +104,12 @@ class World:
         assert self.is_dead or not self.is_given_up
 
 
+# Reports that were held up until the node had been given up: each was sent in time, and all are answered at once.
+HELD_UP = [("send", 0), ("store", 0), ("answer", 0), ("send", 50), ("send", 50)]
+HELD_UP += [("store", 0), ("store", 0), ("answer", 0), ("answer", 0)]
+
+
+@example(HELD_UP)
 @given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 90)), max_size=60))
 def test_whatever_is_lost_or_late_no_part_lives_that_was_given_up(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -184,13 +190,13 @@ def ended(hands: Hands, name: str) -> bool:
 
 
 def test_a_grace_counts_from_the_lease_s_end_whenever_that_is_noticed(
-    hands: Hands, part: Names, monkeypatch: pytest.MonkeyPatch
+    hands: Hands, part: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Agent and shim are frozen beyond lease and grace: nobody is asked politely any more, and nothing revives it."""
     monkeypatch.setattr(hands.yard, "timers", Timers(report_s=0.3, lease_s=1.5))
     hands.start()
     name = part()
-    script = 'trap "" TERM; while :; do sleep 0.02; done'
+    script = f'trap "touch {tmp_path}/asked" TERM; while :; do sleep 0.02; done'
     hands.yard.want(hands.name, order(name, "sh", "-c", script, lease_s=1.5, grace_s=1.0))
     here = hands.yard.phase(hands.name, name, Phase.RUNNING)
     assert here.pid is not None
@@ -207,6 +213,7 @@ def test_a_grace_counts_from_the_lease_s_end_whenever_that_is_noticed(
     end = hands.yard.ended(hands.name, name).exit
     assert end is not None
     assert (end.cause, end.signal) == ("LEASE_EXPIRED", signal.SIGKILL)
+    assert not (tmp_path / "asked").exists()
 
 
 HANGS = """
