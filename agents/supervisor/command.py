@@ -131,8 +131,10 @@ def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
 def _refusal(order: dict, step: "Clause | None", error: BaseException) -> "Clause":  # type: ignore[type-arg]
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     if step:
-        named = {"folder": str(error.filename)} if "folder" in step[1] and getattr(error, "filename", None) else {}
-        return step[0], {**step[1], **named, "error": reason}
+        params = {**step[1], "error": reason}
+        if "folder" in params and isinstance(error, OSError) and error.filename:
+            params["folder"] = str(error.filename)
+        return step[0], params
     command = order["argv"][0] if order["argv"] else ""
     if isinstance(error, FileNotFoundError):
         path = order["env"].get("PATH")
