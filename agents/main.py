@@ -36,6 +36,7 @@ from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, chosen
 from agents.link import enrol
 from agents.link.connection import Link
+from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.protocol import Enrolled, Exit
 from agents.resources.cores import known_cores
@@ -206,7 +207,9 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node.tuner.turns = Turns(options.queued)
     listen(ground.bell, node.look)
     node.open()
-    link = Link(node, view, server, ground.lease)
+    lease = Renewal(ground.lease, boot)
+    node.lease_until = lease.until
+    link = Link(node, view, server, lease)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
     node.keep("look at its parts", node.tick)

@@ -405,15 +405,15 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """All that an agent needs to run one part. ``argv`` is executed as it is; no shell is added here.
 
     ``time_limit_s`` is what is left for this attempt. ``lease_s`` is set only under ``on_node_lost: requeue``: the shim
-    stops the part by itself when no report was answered for that long. Directories are absolute paths on the node; an
-    empty one is the node's own to choose. The node resumes from what is complete in ``checkpoint_dir`` where that is
-    newer than ``resume_from`` (of ``resume_step``), and keeps the newest ``keep_checkpoints`` there (0: all).
-    ``checkpoint_every_s`` is how often it is to save, where that is known. ``gang`` has the nodes in rank order where
-    there are several. ``launcher`` says who starts one process per device: the command itself (``per-node``), or the
-    agent. ``secrets`` names the variables of ``env`` whose values never appear in a log. ``weight`` is what its
-    priority makes of its share of contended cores, from 1 to 10000 around 100. ``project_number`` never belongs to
-    another project. ``image`` names the container image to run it in, in the grammar of :data:`IMAGE`; empty means
-    plain processes.
+    stops the part by itself when no report was answered for that long, and does not start it after that. Directories
+    are absolute paths on the node; an empty one is the node's own to choose. The node resumes from what is complete in
+    ``checkpoint_dir`` where that is newer than ``resume_from`` (of ``resume_step``), and keeps the newest
+    ``keep_checkpoints`` there (0: all). ``checkpoint_every_s`` is how often it is to save, where that is known.
+    ``gang`` has the nodes in rank order where there are several. ``launcher`` says who starts one process per device:
+    the command itself (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never
+    appear in a log. ``weight`` is what its priority makes of its share of contended cores, from 1 to 10000 around 100.
+    ``project_number`` never belongs to another project. ``image`` names the container image to run it in, in the
+    grammar of :data:`IMAGE`; empty means plain processes.
     """
 
     job: int
@@ -530,9 +530,9 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     lineage: str = ""
     min_proto: int = MIN_PROTO
     want_inventory: bool = False
+    answers_seq: int | None = None
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
-    answers_seq: int | None = None
 
 
 class LogChunk(msgspec.Struct, frozen=True):

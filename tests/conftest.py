@@ -49,6 +49,8 @@ BROKER.make_password()  # settings read it before the server starts
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
 # What a person says about the machine that tests run on.
 KEPT = {
+    "YARD_CHAOS_S",
+    "YARD_CHAOS_SEED",
     "YARD_CHROMIUM",
     "YARD_LONG",
     "YARD_SKIPS",

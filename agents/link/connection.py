@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
-from pathlib import Path
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
@@ -15,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from agents import VERSION
 from agents.decode import sendable
 from agents.link.enrol import machine_id
+from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.patience import within
 from agents.protocol import (
@@ -56,17 +55,15 @@ _decoder = msgspec.json.Decoder(Desired)
 
 
 class Link:
-    """One node's line to the control plane. ``lease`` is the file that tells shims when a report was last answered."""
+    """One node's line to the control plane. ``lease`` is what answers to its reports renew."""
 
-    def __init__(self, node: Node, view: HostView, server: Server, lease: Path) -> None:
+    def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal) -> None:
         self.node = node
         self.view = view
         self.server = server
         self.lease = lease
         self.seq = 0
-        # When each report that is not answered yet was sent, by its number.
-        self._sent: dict[int, float] = {}
-        self._renewed_at = 0.0
+        self._is_told = False
         self._full = True
         self._kept_whole = True
         self._faults: list[str] = []
@@ -98,6 +95,7 @@ class Link:
             ) as socket:
                 log.info("node %s is connected to %s", self.node.name, self.server.url)
                 self._full = self._kept_whole = True
+                self.lease.connect()
                 await self._exchange(socket)
         except ConnectionClosed as error:
             return self._explain(error)
@@ -140,9 +138,9 @@ class Link:
     async def _write(self, socket: ClientConnection) -> None:
         while True:
             self.node.changed.clear()
+            at = boottime()
             report = self._report()
-            self._sent[self.seq] = boottime()
-            self._sent.pop(self.seq - MOST_UNANSWERED, None)
+            self.lease.sent(self.seq, at)
             await socket.send(report, text=True)
             # Under load reports are coalesced: the more there is to say, the longer the pause between two.
             await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
@@ -191,26 +189,26 @@ class Link:
             except msgspec.DecodeError as error:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
-            self._renew_lease(desired.answers_seq)
             if desired.faults and desired.faults != self._faults:
                 self._faults = desired.faults
                 log.error("the control plane did not take all of the report: %s", "; ".join(desired.faults))
             if desired.want_inventory:
                 self.inventory_changed()
-            self.node.apply(desired)
+            self.node.apply(self._leased(desired))
 
-    def _renew_lease(self, answers_seq: int | None) -> None:
-        """Note when the newest answered report was *sent*: counting from there, we never outlive the server's count.
+    def _leased(self, desired: Desired) -> Desired:
+        """Renew the lease where this answers a report; while it is over, parts that need one are not begun.
 
-        What answers no report of this process renews nothing. A server of before tells of no message what it answers.
+        They are wanted again with the answer to the next report, which goes out at once.
         """
-        sent_at = self._sent.get(self.seq if answers_seq is None else answers_seq, 0.0)
-        if sent_at <= self._renewed_at:
-            return
-        draft = self.lease.with_suffix(".draft")
-        try:
-            draft.write_text(f"{sent_at:.3f}")
-            os.rename(draft, self.lease)
-            self._renewed_at = sent_at
-        except OSError as error:
-            log.warning("the lease could not be noted: %s", error)
+        lease_s = desired.timers.lease_s
+        self.lease.answered(desired.answers_seq, lease_s, boottime())
+        if desired.answers_seq is None and not self._is_told:
+            self._is_told = True
+            log.warning("the control plane does not say which report it answers: whatever it sends renews the lease")
+        if not self.lease.is_over(lease_s, boottime()):
+            return desired
+        able = [one for one in desired.wanted if one.do != "run" or one.spec is None or one.spec.lease_s is None]
+        if len(able) < len(desired.wanted):
+            self.node.changed.set()
+        return msgspec.structs.replace(desired, wanted=able)

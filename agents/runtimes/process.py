@@ -28,7 +28,6 @@ from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
-from agents.supervisor.lease import renewed_at
 from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
 from agents.supervisor.small_file import content
 from agents.tasks.environment import Places, environment
@@ -100,7 +99,7 @@ class ProcessExecutor:
         try:
             whose = self.ground.run_as if self.keeps else self.ground.whose(intent)
             self._furnish(places, spec.bundle, whose_of(intent, self.stages))
-            order = {**self._order(wanted, places, whose), "cpus": intent.cpus}
+            order = {**self._order(wanted, places, whose, intent), "cpus": intent.cpus}
             furnish()
             self._hand_over(places, whose.rights())
             write_whole(str(places.folder / "order.json"), order)
@@ -125,7 +124,7 @@ class ProcessExecutor:
         beneath.give(str(places.reports), 0o600, rights)
         os.chmod(places.folder, 0o711)
 
-    def _order(self, wanted: Wanted, places: Places, whose: RunAs) -> dict[str, object]:
+    def _order(self, wanted: Wanted, places: Places, whose: RunAs, intent: Intent) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
         assert spec is not None, "prepare has checked it"
         home = whose.home or str(places.work)
@@ -145,8 +144,8 @@ class ProcessExecutor:
             "nice": nice_of(spec.weight),
             "time_limit_s": spec.time_limit_s,
             "lease_s": spec.lease_s,
+            "lease_until": intent.lease_until,
             "lease": str(ground.lease),
-            "lease_until": renewed_at(str(ground.lease), procfs.boottime()) + (spec.lease_s or 0.0),
             "grace_s": spec.grace_s,
             "stop_to": spec.stop_to,
             "notice": str(places.notice),

@@ -9,7 +9,9 @@ import os
 from agents.ends import clause
 from agents.isolation.beneath import Rights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
+from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads, signal
+from agents.supervisor.lease import extended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,8 +64,11 @@ def _be_nice(nice: int) -> None:
         pass
 
 
-def run_command(order: dict, rights: Rights, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+def run_command(order: dict, lease_until: float, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
     """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
+
+    It makes the job's folders first, and looks for the command last: either may wait long for a disk, so whether the
+    lease is over by then is looked at when nothing is left to do but exec.
 
     Every page of memory touched here is copied first, so whatever can be done once, the fork server has done.
     """
@@ -77,9 +82,10 @@ def run_command(order: dict, rights: Rights, out: int, err: int, word: int, shim
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
             _be_nice(order["nice"])
-        for folder in order.get("folders", ()):
-            step = clause("FolderNotMade", folder=folder)
-            make(folder, rights)
+        rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        for path in order.get("folders", ()):
+            step = clause("FolderNotMade", folder=path)
+            make(path, rights)
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
             drop(order["uid"], order["gid"], order.get("groups", []))
@@ -89,11 +95,20 @@ def run_command(order: dict, rights: Rights, out: int, err: int, word: int, shim
         step = clause("FolderNotEntered", folder=order["cwd"])
         os.chdir(order["cwd"])
         step = None
-        _execute(candidates(order["argv"][0], order["env"]), order["argv"], order["env"])
+        paths = candidates(order["argv"][0], order["env"])
+        if _is_over(order, lease_until):
+            os.write(word, dumps(clause("LeaseOver", lease_s=float(order["lease_s"]))).encode())
+            return
+        _execute(paths, order["argv"], order["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into the shim's code
         os.write(word, dumps(_refusal(order, step, error)).encode(errors="replace"))
     finally:
         os._exit(127)
+
+
+def _is_over(order: dict, lease_until: float) -> bool:  # type: ignore[type-arg]
+    lease_s = order.get("lease_s")
+    return lease_s is not None and procfs.boottime() >= extended(order["lease"], lease_until, float(lease_s))
 
 
 def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
@@ -116,7 +131,10 @@ def _execute(paths: list[str], argv: list[str], env: dict[str, str]) -> None:
 def _refusal(order: dict, step: "Clause | None", error: BaseException) -> "Clause":  # type: ignore[type-arg]
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
     if step:
-        return step[0], {**step[1], "error": reason}
+        params = {**step[1], "error": reason}
+        if "folder" in params and isinstance(error, OSError) and error.filename:
+            params["folder"] = str(error.filename)
+        return step[0], params
     command = order["argv"][0] if order["argv"] else ""
     if isinstance(error, FileNotFoundError):
         path = order["env"].get("PATH")

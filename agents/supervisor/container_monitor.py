@@ -14,7 +14,8 @@ from agents.ends import clause
 from agents.ends import told as told_by
 from agents.isolation.beneath import regular
 from agents.supervisor import procfs
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.lease import extended
+from agents.supervisor.record import ordered, read_whole, write_whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +99,19 @@ class ContainerMonitor:
         self._tell(substate="makes its container")
         if self.lines["create"] and self._step("create"):
             return clause("ContainerNotMade", engine=engine, error=self._last_words())
+        self._look_at_lease()
         return None
+
+    def _look_at_lease(self) -> None:
+        """Start nothing once the lease is over. The shim sees that too, and says to end. Raises Stopped."""
+        order = ordered(self.folder)
+        lease_s, until = order.get("lease_s"), order.get("lease_until")
+        if lease_s is None or until is None:
+            return
+        if procfs.boottime() >= extended(order["lease"], float(until), float(lease_s)):
+            while signal.sigwait({*HEARD}) != signal.SIGTERM:
+                pass
+            raise Stopped
 
     # -- children
 
@@ -215,8 +228,8 @@ class ContainerMonitor:
             )
             end = {"cause": "LAUNCH_FAILED", **told_by(why)}
             code = LAUNCH_FAILED_CODE
-        self._quiet("remove")
-        self._tell(end=end, substate="")
+        stays = self._quiet("remove") != 0
+        self._tell(end=end, substate="", stays=stays)
         return code
 
     def _ask_state(self) -> list[str]:

@@ -1,31 +1,35 @@
-"""Until when a part may live although nobody answers its node: the deadline of its lease.
+"""Until when a part may run without another word of the control plane. Standard library only: the shim imports it.
 
-A stage with ``on_node_lost: requeue`` is started elsewhere once its lease, and its grace, are surely over here. So the
-deadline is absolute, on the clock that counts since boot and goes on while the machine sleeps. The order brings the
-first one; the agent notes, in the lease file of its node, when it *sent* the newest report that was answered. Nothing
-else moves it: not the start of the command, not a message that answers nothing, not an agent that starts again.
-
-Standard library only: the shim imports it.
+A part under ``on_node_lost: requeue`` runs on a lease. Its order carries the end of the lease as a time of
+CLOCK_BOOTTIME. Answers to reports of the node extend it, which the agent notes in two files: ``lease`` has the time at
+which the newest answered report was sent, ``lease-since`` the beginning of the unbroken chain of renewals that this one
+belongs to, and the boot to which both times belong. A lease that has ended once is not taken up again.
 """
 
 from agents.supervisor.small_file import content
 
+SINCE = "-since"
 
-def renewed_at(path: str, now: float) -> float:
-    """When the newest answered report of this node was sent, in seconds since boot; 0 where none was.
 
-    A time yet to come is one of another boot, and counts for nothing.
+def over_at(until: float, renewed_at: float, since: float, lease_s: float) -> float:
+    """When a lease ends that would end at ``until``, given the newest renewal and the beginning of its chain.
+
+    All are times of CLOCK_BOOTTIME. A chain that began after ``until`` is another: between the two the lease was over.
     """
+    return max(until, renewed_at + lease_s) if since <= until else until
+
+
+def noted(path: str) -> tuple[float, float, str]:
+    """The newest renewal, the beginning of its chain, and the boot of both; never renewed where nothing is noted."""
     try:
-        noted = float(content(path) or b"")
+        renewed_at = float(content(path) or b"")
+        since, _, boot = (content(path + SINCE) or b"").partition(b" ")
+        return renewed_at, float(since), boot.decode(errors="replace")
     except ValueError:
-        return 0.0
-    return noted if 0.0 <= noted <= now else 0.0
+        return 0.0, float("inf"), ""
 
 
-def deadline(order: dict, now: float) -> float | None:  # type: ignore[type-arg]
-    """When the part of this order must have been stopped, in seconds since boot; None where it has no lease."""
-    lease_s = order.get("lease_s")
-    if lease_s is None:
-        return None
-    return max(float(order.get("lease_until") or 0.0), renewed_at(str(order["lease"]), now) + float(lease_s))
+def extended(path: str, until: float, lease_s: float) -> float:
+    """When the lease ends by what the agent has noted so far."""
+    renewed_at, since, _ = noted(path)
+    return over_at(until, renewed_at, since, lease_s)

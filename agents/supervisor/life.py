@@ -11,9 +11,10 @@ from agents.ends import clause, told
 from agents.isolation import cgroup
 from agents.isolation.beneath import Rights, regular
 from agents.masking import Mask
-from agents.supervisor import lease, procfs, spawn, verdict
+from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, signal
+from agents.supervisor.lease import extended
 from agents.supervisor.record import read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.stream import Stream
@@ -26,7 +27,7 @@ CRITICAL_CAP_S = 60.0
 MEMORY_TICK_S = 0.5
 MEMORY_TICK_NEAR_S = 0.1
 STOP_TICK_S = 2.0
-REMOVE_PATIENCE_S = 30.0
+REMOVAL_TRIES = 3
 
 
 class Life:
@@ -43,6 +44,9 @@ class Life:
         self.record = record
         self.wake = wake
         self.main = 0
+        self.word: int | None = None
+        self.refusal = b""
+        self.is_command = False
         self.status: int | None = None
         self.cause = ""
         self.said: list[Clause] = []
@@ -52,9 +56,7 @@ class Life:
         self.saving: Saving | None = None
         self.killed = False
         self.host_goes_down = False
-        # What the child says of why it could not become the command; the pipe is closed once it has, or has ended.
-        self.word = -1
-        self.refusal = b""
+        self.lease_until = 0.0
         self.cpu_s = 0.0
         self.peak_bytes = 0
         self.began_at = self.ended_at = procfs.boottime()
@@ -91,10 +93,16 @@ class Life:
                 cgroup.make(group, int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100))
         except OSError:
             self.order["cgroup"] = None
+        if self.order.get("lease_s") is not None:
+            # An order of an agent before this one may hold no time; its lease counts from here.
+            until = self.order.get("lease_until")
+            self.lease_until = self.began_at + float(self.order["lease_s"]) if until is None else float(until)
         self._look_for_stop()
+        self._watch_lease(procfs.boottime())
         if self.kill_at is None:
-            if refusal := self._launch():
-                self.cause, self.said = refusal
+            refusal = self._launch()
+            if refusal:
+                self.cause, self.said = "LAUNCH_FAILED", [refusal]
             else:
                 self._watch()
         self._finish()
@@ -104,36 +112,28 @@ class Life:
 
     # -- launching
 
-    def _launch(self) -> "tuple[str, list[Clause]] | None":
-        """Fork what becomes the command; answers cause and reason when that cannot be.
+    def _launch(self) -> "Clause | None":
+        """Fork the child that becomes the command, and wait for nothing; answers why when there is none.
 
-        Nothing here touches a folder of the job's: the child does, for a disk of others may keep it waiting for ever.
+        All that touches the job's folders the child does itself: one on a disk that does not answer holds up the child,
+        and neither a stop nor the end of the lease.
         """
         order = self.order
-        pipes = [os.pipe() for _ in range(3)]
-        (out_reader, out_writer), (err_reader, err_writer), (self.word, word_writer) = pipes
-        shim = os.getpid()
+        out_reader, out_writer = os.pipe()
+        err_reader, err_writer = os.pipe()
+        word_reader, word_writer = os.pipe()
         self.began_at = procfs.boottime()
-        ends_at = lease.deadline(order, self.began_at)
-        refusal: tuple[str, list[Clause]] | None = None
-        if ends_at is not None and self.began_at >= ends_at:
-            refusal = "LEASE_EXPIRED", [clause("LeaseOver", lease_s=float(order["lease_s"]))]
-        else:
-            try:
-                self.main = spawn.fork(order.get("cgroup"))
-            except OSError as error:
-                refusal = "LAUNCH_FAILED", [clause("HostFull", error=os.strerror(error.errno or 0))]
-        if refusal is not None:
-            for pipe in pipes:
-                os.close(pipe[0])
-                os.close(pipe[1])
-            self.word = -1
-            return refusal
+        shim = os.getpid()
+        try:
+            self.main = spawn.fork(order.get("cgroup"))
+        except OSError as error:
+            for descriptor in (out_reader, out_writer, err_reader, err_writer, word_reader, word_writer):
+                os.close(descriptor)
+            return clause("HostFull", error=os.strerror(error.errno or 0))
         if self.main == 0:
-            run_command(order, self.rights, out_writer, err_writer, word_writer, shim)
+            run_command(order, self.lease_until, out_writer, err_writer, word_writer, shim)
         for descriptor in (out_writer, err_writer, word_writer):
             os.close(descriptor)
-        os.set_blocking(self.word, False)
         stem = f"{self.folder}/{order.get('rank', 0)}"
         cap = int(order.get("log_cap_bytes", 256 << 20))
         pace, secrets = int(order.get("log_pace_bytes", 0)), order.get("secrets", ())
@@ -141,20 +141,26 @@ class Life:
             Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
             for reader, name in ((out_reader, "out"), (err_reader, "err"))
         ]
+        self.word = word_reader
         return None
 
-    def _hear_child(self) -> None:
-        """Take what the child says of why it could not become the command; it has become it once the pipe is closed."""
-        try:
-            while word := os.read(self.word, 4096):
-                self.refusal += word
-        except BlockingIOError:
-            return
+    def _listen(self) -> bool:
+        """Take a piece of the child's word; False at its end, when it has become the command, or refused, or died."""
+        assert self.word is not None, "it has not spoken yet"
+        if piece := os.read(self.word, 4096):
+            self.refusal += piece
+            return True
         os.close(self.word)
-        self.word = -1
-        if not self.refusal and self.status is None:
+        self.word = None
+        if self.refusal:
+            said = refused(self.refusal)
+            self.cause = "LEASE_EXPIRED" if said[0] == "LeaseOver" else "LAUNCH_FAILED"
+            self.said = [said]
+        elif not self.killed:
+            self.is_command = True
             self._let_it_go_first()
             self._tell(main=self.main, main_born=procfs.start_time(self.main))
+        return False
 
     def _let_it_go_first(self) -> None:
         """Have the kernel pick the command, not its supervisors, when the host runs out of memory.
@@ -179,8 +185,10 @@ class Life:
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         by_source = {stream.source: stream for stream in self.streams}
-        for source in (*by_source, self.word):
+        for source in by_source:
             poll.register(source, select.POLLIN)
+        if self.word is not None:
+            poll.register(self.word, select.POLLIN)
         # An order to stop may have come while the command was started: the first look is due at once.
         next_tick = 0.0
         self.memory_at = self.began_at + MEMORY_TICK_NEAR_S
@@ -193,8 +201,7 @@ class Life:
                     if self._hear():
                         next_tick = self.memory_at = 0.0
                 elif source == self.word:
-                    self._hear_child()
-                    if self.word < 0:
+                    if not self._listen():
                         poll.unregister(source)
                 elif not by_source[source].pump():
                     poll.unregister(source)
@@ -202,11 +209,10 @@ class Life:
             self._reap()
             if self.status is not None:
                 break
-        if self.word >= 0:
-            self._hear_child()
-        if self.refusal:
-            self.status = None
-            self.cause, self.said = self.cause or "LAUNCH_FAILED", self.said or [refused(self.refusal)]
+        while self.word is not None and self._listen():
+            pass
+        if not self.is_command:
+            self.status, self.ended_at = None, self.began_at
 
     def _hear(self) -> bool:
         """Take the signals that arrived; true when one of them tells more than that a process has ended."""
@@ -230,8 +236,7 @@ class Life:
                 return True
             if pid == 0:
                 return False
-            if self.saving is not None and pid == self.saving.pid:
-                self.saving.pid = 0
+            if self.saving is not None and pid == self.saving.looker:
                 continue
             self.cpu_s += used.ru_utime + used.ru_stime
             self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
@@ -259,24 +264,28 @@ class Life:
         return pause
 
     def _watch_lease(self, now: float) -> float:
-        ends_at = lease.deadline(self.order, now)
-        if ends_at is None:
+        lease_s = self.order.get("lease_s")
+        if lease_s is None:
             return STOP_TICK_S
-        if now < ends_at:
-            return max(0.01, ends_at - now)
-        if self.cause != "LEASE_EXPIRED":
+        if self.cause == "LEASE_EXPIRED":
+            return STOP_TICK_S
+        if now >= self.lease_until - STOP_TICK_S:
+            self.lease_until = extended(self.order["lease"], self.lease_until, float(lease_s))
+        left = self.lease_until - now
+        if left <= 0:
             self.cause = ""
-            over = clause("LeaseOver", lease_s=float(self.order["lease_s"]))
-            self._begin_stop("LEASE_EXPIRED", self._grace_s(), "LEASE_EXPIRED", over)
+            over = clause("LeaseOver", lease_s=float(lease_s))
+            # The control plane counts the grace from the end of the lease, whenever this is noticed.
+            self._begin_stop("LEASE_EXPIRED", self.lease_until + self._grace_s() - now, "LEASE_EXPIRED", over)
             self.kill_cap_at = 0.0
-        return STOP_TICK_S
+        return max(0.01, left) if left > 0 else STOP_TICK_S
 
     def _watch_memory(self, now: float) -> float:
         if now < self.memory_at:
             return self.memory_at - now
         revised = read_whole(f"{self.folder}/limits.json") or {}
         limit = int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
-        used = procfs.memory(self._descendants())
+        used = procfs.memory(procfs.descendants(os.getpid()))
         self.peak_bytes = max(self.peak_bytes, used)
         pause = STOP_TICK_S
         if limit:
@@ -314,8 +323,14 @@ class Life:
         self.kill_cap_at = kill_at + (min(CRITICAL_CAP_S, 2 * grace_s) if grace_s > 0 else 0.0)
         if not self.main:
             return
+        if self.word is not None:
+            # Nothing of the command runs yet: there is nobody to ask.
+            self._tell(stopping=why)
+            self._kill()
+            return
+        notice = {"reason": why, "deadline_s": max(0.0, grace_s), "save": save}
         try:
-            write_whole(self.order["notice"], {"reason": why, "deadline_s": grace_s, "save": save}, mode=0o644)
+            write_whole(self.order["notice"], notice, mode=0o644)
         except OSError:
             pass
         if grace_s <= 0:
@@ -365,20 +380,15 @@ class Life:
     def _family(self) -> list[int]:
         if self._reap():
             return []
-        return [pid for pid in self._descendants() if procfs.start_time(pid) is not None]
-
-    def _descendants(self) -> list[int]:
-        """What the part started, and what that started; not who looks whether it saves."""
-        watcher = self.saving.pid if self.saving is not None else 0
-        return [pid for pid in procfs.descendants(os.getpid()) if pid != watcher]
+        return [pid for pid in procfs.descendants(os.getpid()) if procfs.start_time(pid) is not None]
 
     def _finish(self) -> None:
         group = self.order.get("cgroup")
         oom_kills = self._oom_kills(group)
-        if not self._reap() and group:
-            cgroup.kill(group)
         if self.saving is not None:
             self.saving.close()
+        if not self._reap() and group:
+            cgroup.kill(group)
         while left := procfs.end_all(self._family):
             names = ", ".join(str(pid) for pid in left[:5])
             self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
@@ -403,28 +413,17 @@ class Life:
         self._ring()
 
     def _remove_container(self) -> None:
-        """Have a daemon remove the container of this part, which is no child of ours; else it would outlive its part.
+        """Have the container gone before an end is told; where there is a lease, however long that takes.
 
-        Its monitor does that; this is for one that was killed, or that had no time. Where the daemon does not answer,
-        the agent goes on trying, and tells no end before.
+        Without one the agent, which is told the end, asks its engine on.
         """
-        plan = read_whole(f"{self.folder}/container.json") if self.main else None
-        if not plan or not plan.get("daemon") or "end" in (read_whole(f"{self.folder}/container-state.json") or {}):
-            return
-        words = plan["lines"]["remove"]
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            actions = [(os.POSIX_SPAWN_DUP2, nothing, target) for target in range(3)]
-            pid = os.posix_spawnp(words[0], words, plan["env"], file_actions=actions)
-        except OSError:
-            return
-        finally:
-            os.close(nothing)
-        until = procfs.boottime() + REMOVE_PATIENCE_S
-        while procfs.start_time(pid) is not None and procfs.boottime() < until:
-            time.sleep(0.02)
-        procfs.send(pid, signal.SIGKILL)
-        self._reap()
+        tries = 1
+        while not container_removal.is_gone(self.folder):
+            if self.order.get("lease_s") is None and tries == REMOVAL_TRIES:
+                break
+            tries += 1
+            self._tell(substate="its container is being removed")
+            time.sleep(1.0)
 
     def _oom_kills(self, group: str | None) -> int:
         if group and self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:

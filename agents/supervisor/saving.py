@@ -4,13 +4,10 @@ import os
 import time
 
 from agents.isolation.beneath import OWN, Folder, Rights
-from agents.isolation.prctl import PDEATHSIG, prctl
-from agents.supervisor import procfs
 from agents.supervisor.lean import signal
 
 # A writer that pauses longer than this between two writes counts as done, or as hung.
 QUIET_S = 2.0
-LOOK_EVERY_S = 0.25
 # In a part's run folder: which folder its checkpoints go to.
 WATCHED = "watch.json"
 _MAX_DEPTH = 12
@@ -20,58 +17,73 @@ _MAX_FILES = 50_000
 class Saving:
     """Whether files of a folder are being written. Made when a stage is asked to stop, asked when its grace is over.
 
-    A process of its own looks, for the folder may be on a disk of others that keeps whoever asks it waiting for ever;
-    who hears nothing of it takes nothing for being written. Only changes seen between two looks count, so nobody's
-    clock is compared with anybody's.
+    Only changes seen between two looks count, so nobody's clock is compared with anybody's. A child looks, and nobody
+    waits for it: a disk that does not answer holds up neither a stop nor the end of a lease.
     """
 
     def __init__(self, folder: str, rights: Rights = OWN) -> None:
-        self.pid = 0
+        self.folder = folder
+        self.rights = rights
+        self._seen: bytes | None = None
         self._changed_at: float | None = None
-        self._news, writer = os.pipe()
-        os.set_blocking(self._news, False)
-        try:
-            self.pid = os.fork() if folder else 0
-        except OSError:
-            folder = ""
-        if folder and self.pid == 0:
-            _tell_of_changes(folder, rights, writer)
-        os.close(writer)
+        self._answer: int | None = None
+        self.looker = 0
+        self._began_at = 0.0
+        self._look()
 
     def is_under_way(self) -> bool:
-        """True while the folder goes on changing, and for QUIET_S after the last change that was seen."""
-        now = time.monotonic()
-        try:
-            if os.read(self._news, 65536):
-                self._changed_at = now
-        except BlockingIOError:
-            pass
-        return self._changed_at is not None and now - self._changed_at < QUIET_S
+        """True while the folder goes on changing, and for QUIET_S after the last change that was seen.
+
+        True also while a look is not back yet, for QUIET_S: after that the folder is one that nobody can write either.
+        """
+        if not self.folder:
+            return False
+        is_first = self._seen is None
+        if self._answer is None or (self._take() and is_first):
+            self._look()
+        if self._answer is not None:
+            return time.monotonic() - self._began_at < QUIET_S
+        return self._changed_at is not None and time.monotonic() - self._changed_at < QUIET_S
 
     def close(self) -> None:
-        """Look no longer. Who looks is reaped by whoever made this, once the disk lets it go."""
-        os.close(self._news)
-        if self.pid:
-            procfs.send(self.pid, signal.SIGKILL)
+        """Have nobody look any more."""
+        if self._answer is not None and not self._take():
+            os.close(self._answer)
+            os.kill(self.looker, signal.SIGKILL)
 
+    def _look(self) -> None:
+        """Send a child to look. Where the host starts no more processes, nothing is seen to change."""
+        if not self.folder:
+            return
+        reader, writer = os.pipe()
+        try:
+            self.looker = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            return
+        if self.looker == 0:
+            try:
+                os.write(writer, b"%d %d %d" % signature(self.folder, self.rights))
+            finally:
+                os._exit(0)
+        os.close(writer)
+        os.set_blocking(reader, False)
+        self._answer, self._began_at = reader, time.monotonic()
 
-def _tell_of_changes(folder: str, rights: Rights, writer: int) -> None:
-    """In the forked child: write a byte for every look that finds the folder changed. Never returns."""
-    try:
-        prctl(PDEATHSIG, signal.SIGKILL)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_DFL)
-        seen = signature(folder, rights)
-        while True:
-            time.sleep(LOOK_EVERY_S)
-            before, seen = seen, signature(folder, rights)
-            if seen != before:
-                os.write(writer, b".")
-    except BaseException:  # noqa: BLE001 - a forked child must never return into the shim's code
-        pass
-    finally:
-        os._exit(0)
+    def _take(self) -> bool:
+        """Take the answer of the child, if it is there."""
+        assert self._answer is not None, "somebody looks"
+        try:
+            seen = os.read(self._answer, 200)
+        except BlockingIOError:
+            return False
+        os.close(self._answer)
+        self._answer = None
+        if self._seen and seen and seen != self._seen:
+            self._changed_at = time.monotonic()
+        self._seen = seen
+        return True
 
 
 def signature(folder: str, rights: Rights = OWN) -> tuple[int, int, int]:

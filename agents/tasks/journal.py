@@ -45,7 +45,8 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     """A part is about to be started. Durable before anything of it exists.
 
     ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
-    ``weight`` the weight of its share of cores, ``uid`` and ``gid`` whose rights it has where its project has its own.
+    ``weight`` the weight of its share of cores, ``uid`` and ``gid`` whose rights it has where its project has its own;
+    ``lease_until`` is when the lease that it was ordered under ends (see :mod:`agents.supervisor.lease`).
     """
 
     part: str
@@ -64,6 +65,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
     uid: int | None = None
     gid: int | None = None
     home: str = ""
+    lease_until: float | None = None
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):

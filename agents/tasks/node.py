@@ -82,6 +82,7 @@ class Node:
         self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
+        self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
@@ -219,6 +220,7 @@ class Node:
             uid=own.uid,
             gid=own.gid,
             home=own.home or "",
+            lease_until=self.lease_until(spec.lease_s) if spec and spec.lease_s is not None else None,
         )
 
     def _rights(self, intent: Intent) -> Rights:

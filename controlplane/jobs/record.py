@@ -600,11 +600,12 @@ def _keep_outputs(part: _Known, item: Here, at: datetime) -> None:
     Output.objects.bulk_create(rows, ignore_conflicts=True)
 
 
-def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
+def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | None = None) -> int:
     """Ends attempts whose node was lost, where their stage said *requeue*, once the old attempt is certainly dead.
 
     The shim stops such a part by itself when its lease ends; lease, grace and a margin after the last answered report
-    nothing of it is left. Under *wait* nothing happens here: only proof of death or a person ends such an attempt.
+    nothing of it is left. Where the database's clock cannot be trusted before ``not_before``, silence counts from there
+    at the earliest. Under *wait* nothing happens here: only proof of death or a person ends such an attempt.
     Returns how many attempts ended.
     """
     now = fleet.now_in_database()
@@ -612,7 +613,8 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0) -> int:
     doomed: set[uuid.UUID] = set()
     for part in lost:
         request = part.attempt.stage.request
-        silent_s = (now - part.node.last_report_at).total_seconds() if part.node.last_report_at else 0.0
+        heard_at = max((at for at in (part.node.last_report_at, not_before) if at is not None), default=now)
+        silent_s = (now - heard_at).total_seconds() if part.node.last_report_at else 0.0
         if request["on_node_lost"] == "requeue_fast" or (
             request["on_node_lost"] == "requeue" and silent_s > lease_s + request["grace_s"] + margin_s
         ):

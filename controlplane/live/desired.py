@@ -69,11 +69,12 @@ WHERE n.id = %(node)s ORDER BY p.id
 """
 
 
-def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desired:
+def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, **answer: Any) -> Desired:
     """All that is wanted on a node as of now.
 
     ``known`` maps the parts that the agent holds to their phase: of those that it has journalled already the order is
-    repeated without its spec. ``answer`` are the fields that reply to a report (accepted, refused, unknown, forget).
+    repeated without its spec. ``answer`` are the fields that reply to a report (accepted, refused, unknown, forget),
+    and ``answers_seq`` says to which; 0 where nothing was asked.
     """
     journalled = [uuid.UUID(part) for part, phase in known.items() if phase >= Phase.ACKED and is_uuid(part)]
     with connection.cursor() as cursor:
@@ -89,7 +90,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], **answer: Any) -> Desi
         timers=TIMERS,
         cluster=settings.CLUSTER_NAME,
         lineage=lineage(),
-        answers_seq=answer.pop("answers_seq", 0),
+        answers_seq=answers_seq,
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,
     )

@@ -6,10 +6,12 @@ Each duty is claimed by a conditional update in the database, so a doubled or a 
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.protocol import Timers
@@ -26,16 +28,23 @@ log = logging.getLogger(__name__)
 AMNESTY_S = 60.0
 WATCH_S = 1.5
 KEEP_SAMPLES_DAYS = 7
+# By more than this the database's clock and this process's do not drift apart between two looks.
+JUMP_S = 2.0
+_looked: dict[str, float] = {}
 
 
 def claim(name: str, every_s: float) -> bool:
-    """Claims a duty; False where it was done within ``every_s`` already, by whomever."""
+    """Claims a duty; False where it was done within ``every_s`` already, by whomever.
+
+    A time that lies ahead was noted before the clock was set back: it counts for nothing.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """INSERT INTO fleet_heartbeat AS h (name, at) VALUES (%s, now())
                ON CONFLICT (name) DO UPDATE SET at = now() WHERE h.at < now() - make_interval(secs => %s)
+                   OR h.at > now() + make_interval(secs => %s)
                RETURNING at""",
-            [name, every_s],
+            [name, every_s, every_s],
         )
         return cursor.fetchone() is not None
 
@@ -43,6 +52,16 @@ def claim(name: str, every_s: float) -> bool:
 def _since(name: str) -> float:
     row = Heartbeat.objects.filter(name=name).first()
     return (service.now_in_database() - row.at).total_seconds() if row else float("inf")
+
+
+def _has_jumped() -> bool:
+    """Whether the database's clock was set since this process looked last; by that clock silences are counted."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        ahead_s = cursor.fetchone()[0] - time.monotonic()
+    before_s = _looked.get("ahead_s", ahead_s)
+    _looked["ahead_s"] = ahead_s
+    return abs(ahead_s - before_s) > JUMP_S
 
 
 def watch() -> None:
@@ -54,15 +73,17 @@ def watch() -> None:
     nodes = max(1, Node.objects.count())
     period = max(timers.report_s, nodes / 400)
     suspect_s, lost_s = max(timers.suspect_s, 3 * period), max(timers.lost_s, 9 * period)
-    if asleep_s > max(10.0, suspect_s):
-        # This side was away: silence proves nothing yet.
-        Heartbeat.objects.update_or_create(name="amnesty", defaults={"at": timezone.now()})
+    if _has_jumped() or asleep_s < -JUMP_S or asleep_s > max(10.0, suspect_s):
+        # This side was away, or its clock was set: silence proves nothing yet.
+        Node.objects.filter(last_report_at__gt=Now()).update(last_report_at=Now())
+        Heartbeat.objects.update_or_create(name="amnesty", defaults={"at": service.now_in_database()})
     amnesty = _since("amnesty") < max(AMNESTY_S if not settings.LINK_TIMERS else lost_s, lost_s)
     changed, lost = service.silent_nodes(suspect_s, lost_s, amnesty=amnesty)
     if lost:
         record.mark_contact([node.id for node in lost], lost=True)
         log.warning("out of contact: %s", ", ".join(node.name for node in lost))
-    given_up = 0 if service.mass_loss() else record.give_up_lost(timers.lease_s)
+    since = Heartbeat.objects.filter(name="amnesty").values_list("at", flat=True).first()
+    given_up = 0 if service.mass_loss() else record.give_up_lost(timers.lease_s, not_before=since)
     if changed or given_up:
         changes.announce("fleet", "jobs")
         changes.wake()

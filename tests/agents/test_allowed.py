@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 
 from agents.isolation.allowed import OF_THE_SYSTEM, Allowed
 from tests.agents.conftest import Hands
-from tests.agents.test_lease import Names
 from tests.agents.yard import order
 
+Names = Callable[[], str]
 steps = st.lists(st.sampled_from(["a", "etc", "data", "..", ".", "", "shared"]), max_size=6)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from agents.storage import checkpoints, layouts
 from agents.storage.layouts import Found
+from agents.supervisor import saving as module
 from agents.supervisor.saving import Saving
 from tests.agents import writers
 from tests.agents.writers import WRITERS, Disk, Done, Step, Write
@@ -205,14 +207,27 @@ def test_a_marker_that_a_script_wrote_is_found(tmp_path: Path) -> None:
 def test_saving_is_under_way_only_after_something_changed(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("x")
     saving = Saving(str(tmp_path))
-    assert not saving.is_under_way()
-    for number in range(200):  # whoever looks does so in a process of its own
-        (tmp_path / f"new-{number}").write_text("y")
-        time.sleep(0.05)
-        if saving.is_under_way():
-            break
-    else:
-        pytest.fail("nobody saw it change")
-    saving.close()
-    assert os.waitpid(saving.pid, 0)[0] == saving.pid
+
+    def seen() -> bool:
+        # True while nobody knows yet: whoever looks is back when there is nothing more to take.
+        told = True
+        for _ in range(2):
+            while (told := saving.is_under_way()) and saving._answer is not None:
+                time.sleep(0.01)
+        return told
+
+    assert not seen()
+    (tmp_path / "new").write_text("y")
+    assert seen()
     assert not Saving("").is_under_way()
+
+
+def test_a_folder_that_does_not_answer_is_waited_for_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks hangs, as on a disk that is gone: for a moment it may be saving, after that it is not."""
+    monkeypatch.setattr(module, "signature", lambda *_: signal.pause())
+    saving = Saving(str(tmp_path))
+    assert saving.is_under_way()
+    monkeypatch.setattr(module, "QUIET_S", 0.0)
+    assert not saving.is_under_way()
+    saving.close()
+    assert os.waitpid(saving.looker, 0)[1] == signal.SIGKILL

@@ -76,6 +76,7 @@ class Yard:
         self.is_deaf = False
         # Whatever is sent answers no report: as if none arrived, and orders came all the same.
         self.answers_nothing = False
+        self.says_what_it_answers = True
         self.sources: Callable[[Side, AskSources], Sources] = lambda side, asked: Sources(refused="nobody has it")
         self._listener = socket.socket(proto=socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if told so
         self._listener.bind(("127.0.0.1", 0))
@@ -110,7 +111,7 @@ class Yard:
             if side.socket:
                 side.socket(self.desired(side))
 
-    def desired(self, side: Side, answers_seq: int = 0) -> str:
+    def desired(self, side: Side, answers_seq: int | None = 0) -> str:
         forget = [part for part in side.here if part in side.ended] if self.forget else []
         wanted = [
             msgspec.structs.replace(order, spec=None) if part in side.here and order.do == "run" else order
@@ -125,7 +126,7 @@ class Yard:
             cluster="c",
             lineage="l",
             want_inventory=side.inventory is None,
-            answers_seq=answers_seq,
+            answers_seq=answers_seq if self.says_what_it_answers else None,
         )
         return msgspec.json.encode(message).decode()
 

@@ -101,6 +101,43 @@ def test_under_wait_a_lost_node_costs_no_running_stage(yard: Yard) -> None:
     assert states(job)["job"] == "COMPLETED"
 
 
+def test_a_clock_that_is_set_gives_up_nobody_early(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node is lost, and the database's clock goes forward: what is left of the lease is waited for all the same."""
+    agent = yard.agent("a")
+    job = yard.submit(on_node_lost="requeue", preemption={"grace": 20})
+    yard.cycle()
+    agent.start()
+    silence(agent.node, 50)
+    look()
+    look()
+    assert state(agent) == "LOST"
+    # All times that were noted lie an hour further back now, and this process knows that no hour has passed.
+    silence(agent.node, 3600)
+    monkeypatch.setitem(watch._looked, "ahead_s", watch._looked["ahead_s"] - 3600)
+    Heartbeat.objects.update(at=F("at") - timedelta(seconds=3600))
+    watch.watch()
+    assert states(job)["main"] == "RUNNING"
+    Heartbeat.objects.filter(name="amnesty").update(at=F("at") - timedelta(seconds=80))
+    Heartbeat.objects.filter(name="watch").update(at=F("at") - timedelta(seconds=2))
+    watch.watch()
+    assert states(job)["main"] == "RUNNING"
+    Heartbeat.objects.filter(name="amnesty").update(at=F("at") - timedelta(seconds=15))
+    Heartbeat.objects.filter(name="watch").update(at=F("at") - timedelta(seconds=2))
+    watch.watch()
+    assert states(job)["main"] == "PENDING"
+
+
+def test_a_clock_that_is_set_back_stops_no_watch(yard: Yard) -> None:
+    agent = yard.agent("a")
+    silence(agent.node, -3600)
+    look()
+    Heartbeat.objects.update(at=F("at") + timedelta(seconds=3600))
+    watch.watch()
+    silence(agent.node, 20)
+    look()
+    assert state(agent) == "SUSPECT"
+
+
 def test_under_requeue_the_old_attempt_is_given_up_only_after_lease_and_grace(yard: Yard) -> None:
     a, b = yard.agent("a"), None
     job = yard.submit(on_node_lost="requeue", preemption={"grace": 20})

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from agents.protocol import Phase
 from agents.resources import adjust
 from agents.resources.adjust import Setting
 from agents.supervisor import procfs
@@ -53,6 +54,20 @@ async def test_it_is_no_child_of_its_shim_and_ends_with_its_notice(served: Stand
     end = await served.end(intent)
     assert (end.code, end.stopped) == (0, True)
     assert "PREEMPTED" in served.said(intent)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_one_whose_monitor_is_gone_or_hangs_ends_with_its_lease_and_without_an_agent(
+    served: Stand, number: int
+) -> None:
+    intent = served.shell('trap "" TERM; echo ready; while :; do sleep 0.05; done', lease_s=1.0, grace_s=0.5)
+    await served.saying(intent, "ready")
+    os.kill(served.shim(intent)["main"], number)
+    async with asyncio.timeout(30):
+        while not has_ended(intent):  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.02)
+    assert served.left(intent) == []
+    assert served.executor.look(intent).phase == Phase.ENDED
 
 
 async def test_one_that_ignores_sigterm_is_gone_before_its_shim_loses_sight(served: Stand) -> None:

@@ -1,0 +1,47 @@
+"""Removes a container that outlived its monitor. Standard library only: the shim does it, with no agent's help."""
+
+import os
+import time
+
+from agents.supervisor.lean import signal
+from agents.supervisor.record import read_whole, write_whole
+
+PATIENCE_S = 30.0
+
+
+def is_gone(folder: str) -> bool:
+    """Have the container of a part removed, if it has one that its monitor left; False when it is still there."""
+    plan = read_whole(f"{folder}/container.json")
+    told = read_whole(f"{folder}/container-state.json") or {}
+    if plan is None or ("end" in told and not told.get("stays")) or not plan["lines"]["remove"]:
+        return True
+    if _asked(plan, "remove") and not (plan["lines"]["state"] and _asked(plan, "state")):
+        return False
+    try:
+        write_whole(f"{folder}/container-state.json", {"end": {}, **told, "stays": False})
+    except OSError:
+        pass
+    return True
+
+
+def _asked(plan: dict, line: str) -> int:  # type: ignore[type-arg]
+    """Run a line of the engine and answer its code; one that takes too long is killed, and has failed."""
+    words = plan["lines"][line]
+    nothing = os.open("/dev/null", os.O_RDWR)
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, nothing, target) for target in (0, 1, 2)]
+        pid = os.posix_spawnp(words[0], words, plan["env"], file_actions=actions, setsigmask=())
+    except OSError:
+        return 127
+    finally:
+        os.close(nothing)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= deadline:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return 127
+        time.sleep(0.01)
