@@ -34,7 +34,6 @@ from agents.tasks.journal import Intent
 
 REMOVE_PATIENCE_S = 30.0
 SHORTEST_GRACE_S = 2.0
-_STEPS_OF_STAGE = 3
 _ROOT = str(Path(__file__).resolve().parents[2])
 _MONITOR = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -109,8 +108,6 @@ class ContainerExecutor:
         run_as = self.ground.run_as
         own = (os.geteuid(), os.getegid())
         readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
-        if spec.resume_from and not _is_below(spec.resume_from, spec.checkpoint_dir):
-            readable += self._shown_of(spec.resume_from, spec.checkpoint_dir)
         for path in readable:
             self._check_shown(path)
         if self.ground.runtime is not None:
@@ -131,28 +128,6 @@ class ContainerExecutor:
             devices=spec.devices,
             image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
         )
-
-    def _shown_of(self, told: str, checkpoint_dir: str) -> list[str]:
-        """What to show of the checkpoint of another stage: the folder of that stage, where its user is not ours.
-
-        It was told by a stage: any other place of a host would be shown to whoever names it.
-        """
-        rights = self.ground.run_as.rights()
-        with rights:
-            if not os.path.exists(told):
-                return []
-        if rights.uid is None:
-            return [told]
-        # <storage>/<job>/checkpoints/<stage>, and both are of one storage.
-        storage = len(Path(checkpoint_dir).parts) - _STEPS_OF_STAGE
-        steps = Path(os.path.abspath(told)).parts
-        if (
-            storage < 1
-            or len(steps) < storage + _STEPS_OF_STAGE
-            or steps[:storage] != Path(checkpoint_dir).parts[:storage]
-        ):
-            return []
-        return [str(Path(*steps[: storage + _STEPS_OF_STAGE]))]
 
     def _check_shown(self, path: str) -> None:
         """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
@@ -303,10 +278,6 @@ def _remove(plan: dict[str, Any]) -> str:
 def _told(places: Places) -> Path:
     """Where the stop notice appears inside: in a folder of its own, for it comes by rename."""
     return places.folder / "notice" / places.notice.name
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return bool(folder) and os.path.commonpath([os.path.abspath(path), folder]) == folder
 
 
 def _file_name(image: str) -> str:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agents.devices.readers.library import VendorProcess
@@ -20,6 +21,7 @@ from agents.runtimes.container import ContainerExecutor
 from agents.runtimes.process import Ground
 from agents.storage.bundle import BundleCache
 from agents.supervisor.fork_client import ForkClient
+from agents.tasks.environment import Places
 from tests.agents.conftest import ROOT, Hands
 from tests.agents.test_process import output, ran
 from tests.agents.yard import order, stop
@@ -163,27 +165,18 @@ def _groups() -> Iterator[None]:
     os.setgroups(before)
 
 
-@as_root
-@pytest.mark.usefixtures("_groups")
-def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(open_path: Path) -> None:
-    storage = open_path / "shared"
-    of_stage = storage / "3" / "checkpoints" / "train"
-    (of_stage / "step-5").mkdir(parents=True)
-    own = str(storage / "7" / "checkpoints" / "train")
-    executor = containers(open_path)
-    assert executor._shown_of(str(of_stage / "step-5"), own) == [str(of_stage)]
-    for told in (
-        "/etc",
-        "/proc",
-        "/",
-        str(open_path),
-        str(storage),
-        str(storage / "3"),
-        f"{of_stage}/../../../../bundles",
-    ):
-        assert executor._shown_of(told, own) == []
-    of_stage.parent.chmod(0o700)
-    assert executor._shown_of(str(of_stage / "step-5"), own) == [], "what its user cannot see"
+def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(tmp_path: Path) -> None:
+    executor = containers(tmp_path)
+    folder = tmp_path / "7" / "checkpoints" / "train"
+    other = tmp_path / "3" / "checkpoints" / "train" / "step-5"
+    other.mkdir(parents=True)
+    calm = order("p", "true").spec
+    assert calm is not None
+    calm = msgspec.structs.replace(calm, image="registry.example/a:1", checkpoint_dir=str(folder))
+    places = Places(tmp_path / "run")
+    for told in ("/etc", "/proc", "/", str(tmp_path), str(other), f"{folder}/../../../3", str(folder / "step-5")):
+        named = msgspec.structs.replace(calm, resume_from=told)
+        assert executor._box(named, "p", places) == executor._box(calm, "p", places)
 
 
 @as_root
