@@ -1,7 +1,7 @@
 """What the parts of a node read before they start and leave when they end, by digest.
 
-Inputs are fetched into the content store and laid out in the part's scratch folder; outputs are taken into it and told by
-digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
+Inputs are fetched into the content store and laid out in the part's scratch folder; outputs are taken into it and told
+by digest. What a part uses is noted in its run folder, so that neither an eviction nor a restart of the agent drops it.
 """
 
 from __future__ import annotations

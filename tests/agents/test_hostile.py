@@ -149,12 +149,12 @@ def test_a_pipe_in_the_place_of_an_exit_file_holds_up_no_other_part(shared: Hand
 # -- what a container is shown
 
 
-def containers(tmp_path: Path) -> ContainerExecutor:
-    """What starts containers for a root agent whose stages are nobody; nothing is started here."""
+def containers(tmp_path: Path, run_as: RunAs | None = None) -> ContainerExecutor:
+    """What starts containers for a root agent, whose stages are nobody if not ``run_as``; nothing is started here."""
     bundles = BundleCache(tmp_path / "bundles", Server("http://127.0.0.1:1"))
     parent = ForkClient(tmp_path / "log")
-    nobody = RunAs("nobody", NOBODY, NOBODY)
-    return ContainerExecutor(Ground("boot", tmp_path / "bell", tmp_path / "lease", parent, bundles, nobody))
+    run_as = run_as or RunAs("nobody", NOBODY, NOBODY)
+    return ContainerExecutor(Ground("boot", tmp_path / "bell", tmp_path / "lease", parent, bundles, run_as))
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def _groups() -> Iterator[None]:
 
 
 def test_a_checkpoint_that_a_stage_named_shows_a_container_no_other_place_of_the_host(tmp_path: Path) -> None:
-    executor = containers(tmp_path)
+    executor = containers(tmp_path, RunAs("self"))
     folder = tmp_path / "7" / "checkpoints" / "train"
     other = tmp_path / "3" / "checkpoints" / "train" / "step-5"
     other.mkdir(parents=True)
