@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable
 
 from agents.decode import count, path_text
@@ -38,24 +39,40 @@ def newest(found: Iterable[Found]) -> Found | None:
 def resume_path(folder: str, told: str, told_step: int | None = None, rights: Rights = OWN) -> str:
     """Where an attempt resumes: the newest complete checkpoint of the folder, or what the record told if that is newer.
 
-    What was told is passed over when it is gone, or lies in the folder and is not complete. Empty: from the start.
+    What was told, absolute or relative to the folder, counts only beneath the folder: a job wrote it. It is passed over
+    when it is gone, is reached through a link, or is not complete. Empty: from the start.
     """
     found = discover(folder, rights) if folder else []
     best = newest(found)
-    if told and _is_seen(told, rights):
-        place = os.path.relpath(told, folder) if folder else ""
+    place = _place_beneath(folder, told) if told else None
+    if place is not None and _is_seen(folder, place, rights):
         known = next((each for each in found if place in (each.path, each.resume)), None)
         is_sound = known is None or known.is_complete
         if is_sound and (best is None or (told_step is not None and told_step > best.step)):
-            return told
+            return os.path.join(folder, place) if place else folder
     if best is None or best.resume is None:
         return ""
     return os.path.join(folder, best.resume) if best.resume else folder
 
 
-def _is_seen(path: str, rights: Rights) -> bool:
-    with rights:
-        return os.path.exists(path)
+def _place_beneath(folder: str, told: str) -> str | None:
+    """The path relative to the folder, empty for the folder itself; None where it leads out or there is no folder."""
+    if not folder or "\0" in told:
+        return None
+    place = os.path.relpath(os.path.join(folder, told), folder)
+    if place == ".." or place.startswith("../"):
+        return None
+    return "" if place == "." else place
+
+
+def _is_seen(folder: str, place: str, rights: Rights) -> bool:
+    """Whether a file or folder is there, with no link on the way from the folder to it and none at its end."""
+    try:
+        with Folder(folder, rights) as opened:
+            mode = opened.status(place).st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def superseded(found: Iterable[Found], keep: int, in_use: Collection[str] = ()) -> list[Found]:

@@ -188,10 +188,12 @@ def test_the_newest_of_the_disk_and_the_record_wins_and_what_is_torn_or_gone_doe
     assert checkpoints.resume_path(str(folder), "", None) == first
     assert checkpoints.resume_path(str(folder), torn, 200) == first
     assert checkpoints.resume_path(str(folder), "/nowhere", 900) == first
-    elsewhere = tmp_path / "elsewhere"
+    own, elsewhere = folder / "own-layout", tmp_path / "elsewhere"
+    own.mkdir()
     elsewhere.mkdir()
-    assert checkpoints.resume_path(str(folder), str(elsewhere), 150) == str(elsewhere)
-    assert checkpoints.resume_path(str(folder), str(elsewhere), 50) == first
+    assert checkpoints.resume_path(str(folder), str(own), 150) == str(own)
+    assert checkpoints.resume_path(str(folder), str(own), 50) == first
+    assert checkpoints.resume_path(str(folder), str(elsewhere), 150) == first
     assert checkpoints.resume_path(str(tmp_path / "none"), "", None) == ""
 
 

@@ -70,6 +70,23 @@ def test_a_later_attempt_resumes_from_the_newest_that_is_complete_here(tmp_path:
     assert local.localised("p", later, None).resume_from == str(tmp_path / "checkpoint-10")
 
 
+def test_what_a_job_named_as_its_checkpoint_counts_only_beneath_its_own_folder(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "own", tmp_path / "own-other"
+    for place in (folder / "mine", outside / "theirs"):
+        place.mkdir(parents=True)
+    (folder / "link").symlink_to(outside)
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to("loop")
+    led_out = ("/", "/etc", str(outside), str(outside / "theirs"), "../own-other", f"{folder}/../own-other/theirs")
+    no_place = ("link", "link/theirs", f"{folder}/link/theirs", "pipe", "loop", "gone", "a\0b", "\udcff", "x/" * 500)
+    for told in (*led_out, *no_place):
+        assert checkpoints.resume_path(str(folder), told, 9) == "", told
+        assert checkpoints.resume_path("", told, 9) == "", told
+    for told in ("mine", str(folder / "mine"), "./mine/../mine", f"{outside}/../own/mine"):
+        assert checkpoints.resume_path(str(folder), told, 9) == str(folder / "mine"), told
+    assert checkpoints.resume_path(str(folder), str(folder), 9) == str(folder)
+
+
 # -- watching
 
 
