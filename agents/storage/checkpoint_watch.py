@@ -63,6 +63,19 @@ class CheckpointWatch:
         now = boottime()
         return [Checkpoint(step, path, round(max(0.0, now - at), 3)) for step, path, at in self._found]
 
+    def is_foreign(self, path: str) -> bool:
+        """Whether a checkpoint that the part told lies outside of its folder: no attempt resumes from there."""
+        folder = str(self._read().get("folder") or "")
+        place = os.path.normpath(os.path.join(folder, path))
+        return bool(folder) and place != folder and not place.startswith(folder + "/")
+
+    def _read(self) -> dict[str, Any]:
+        """What :func:`begin` noted, once it has."""
+        if not self._told:
+            self._told = read_whole(self._note) or {}
+            self._known = {(str(path), int(ns)) for path, ns in self._told.get("known", [])}
+        return self._told
+
     def is_due(self) -> bool:
         return not self.is_looking and boottime() >= self._next_at
 
@@ -75,20 +88,18 @@ class CheckpointWatch:
         began = time.monotonic()
         # Whatever goes wrong below: the next look is not at once.
         self._looked, self._next_at = True, boottime() + PERIOD_S
-        if self._told is None:
-            self._told = read_whole(self._note) or {}
-            self._known = {(str(path), int(ns)) for path, ns in self._told.get("known", [])}
-        if in_use := self._told.get("in_use"):
+        told = self._read()
+        if in_use := told.get("in_use"):
             with contextlib.suppress(OSError):
                 os.utime(in_use)
-        folder = self._told.get("folder")
-        if not folder or self._told.get("rank"):
+        folder = told.get("folder")
+        if not folder or told.get("rank"):
             # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
             self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
             return False
         found = checkpoints.discover(folder, self._rights)
-        if keep := int(self._told.get("keep") or 0):
-            for each in checkpoints.superseded(found, keep, [str(self._told.get("resume") or "")]):
+        if keep := int(told.get("keep") or 0):
+            for each in checkpoints.superseded(found, keep, [str(told.get("resume") or "")]):
                 checkpoints.remove(folder, each.path, self._rights)
         now, wall_ns = boottime(), time.time_ns()
         fresh = [each for each in checkpoints.ordered(found) if (each.path, each.modified_ns) not in self._known]

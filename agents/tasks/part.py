@@ -73,6 +73,13 @@ class Part:
         told = {(each.step, each.path): each for each in [*self.watch.checkpoints, *self.reports.checkpoints]}
         return list(told.values())
 
+    def _foreign(self) -> list[str]:
+        """A sentence where it saves to a place from which nothing is resumed."""
+        outside = [each.path for each in self.reports.checkpoints if self.watch.is_foreign(each.path)]
+        if not outside:
+            return []
+        return [f"checkpoint {outside[-1][:200]} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"]
+
     def here(self) -> Here:
         return Here(
             part=self.intent.part,
@@ -89,5 +96,5 @@ class Part:
             checkpoints=self.checkpoints(),
             progress=self.reports.progress,
             outputs=self.outputs,
-            notes=[*self.launch_notes, *self.notes],
+            notes=[*self.launch_notes, *self.notes, *self._foreign()],
         )

@@ -220,3 +220,12 @@ def test_what_a_framework_saved_is_reported_with_the_end(hands: Hands, part: Nam
     here = hands.yard.ended(hands.name, name)
     assert here.checkpoints == [Checkpoint(70, str(tmp_path / "ckpt" / "checkpoint-70"), here.checkpoints[0].age_s)]
     assert checkpoints.resume_path(str(tmp_path / "ckpt"), "", None).endswith("checkpoint-70")
+
+
+def test_a_checkpoint_outside_of_its_folder_is_told_to_lead_nowhere(tmp_path: Path) -> None:
+    seen = watched(tmp_path / "run", tmp_path / "own", attempt_number=1)
+    assert not seen.is_foreign(str(tmp_path / "own" / "step-5"))
+    assert not seen.is_foreign("step-5")
+    assert not seen.is_foreign(str(tmp_path / "own"))
+    for path in (str(tmp_path / "owner"), "../step-5", "/", f"{tmp_path}/own/../other"):
+        assert seen.is_foreign(path), path
