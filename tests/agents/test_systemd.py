@@ -93,8 +93,9 @@ def test_an_agent_is_ready_once_its_nodes_are_up_and_says_so_before_it_ends(ear:
     state.mkdir()
     (state / "node.json").write_text(json.dumps({"node": "n", "name": "n1", "credential": "c"}))
     command = [sys.executable, "-m", "agents", "--url", "http://127.0.0.1:1", "--state", str(state)]
+    command += ["--simulate", "dgx-h100", "--run-as", "root" if os.getuid() == 0 else "self"]
     environment = {**os.environ, "NOTIFY_SOCKET": ear.getsockname(), "WATCHDOG_USEC": "300000"}
-    with subprocess.Popen([*command, "--simulate", "dgx-h100"], env=environment, stderr=subprocess.DEVNULL) as agent:
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as agent:
         try:
             for _ in range(2):
                 assert ear.recv(4096).startswith(b"READY=1\nSTATUS=1 node(s), 0 part(s) live")
