@@ -51,6 +51,7 @@ from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import take, write_whole
+from agents.systemd import Systemd
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
 from agents.tasks.node import Node
@@ -245,8 +246,16 @@ def prefer_survival() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 
 
+def status(nodes: list[Node]) -> str:
+    """One line on how the agent is: its nodes, what runs on them, and whatever failed of late."""
+    notes = [note for node in nodes for note in node.loops.notes()]
+    return "; ".join([f"{len(nodes)} node(s), {sum(len(node.live) for node in nodes)} part(s) live", *notes])
+
+
 async def run(options: argparse.Namespace, state: Path) -> None:
     """Be every node of this process until told to end."""
+    # First of all: what is started from here on must not find the variables of systemd.
+    systemd = Systemd()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -275,7 +284,10 @@ async def run(options: argparse.Namespace, state: Path) -> None:
             server = replace(stranger, identity=f"{enrolled.node}:{enrolled.credential}")
             nodes.append(await serve(member, server, options, fork_client))
         log.info("%d node(s) up, version %s", len(nodes), VERSION)
+        told_of = asyncio.create_task(systemd.run(lambda: status(nodes)))
         await stopping.wait()
+        told_of.cancel()
+        systemd.tell("STOPPING=1")
         log.info("the agent ends; what it started goes on")
     finally:
         for node in nodes:

@@ -48,3 +48,8 @@ def test_the_end_of_the_agent_ends_no_stage() -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
 def test_every_unit_comes_back(unit: Path) -> None:
     assert read(unit)["Service"]["Restart"] == "always"
+
+
+def test_the_agent_tells_systemd_that_it_is_up_and_that_it_goes_round() -> None:
+    service = read(ROOT / "deploy" / "systemd" / "switchyard-agent.service")["Service"]
+    assert (service["Type"], service["NotifyAccess"], service["WatchdogSec"]) == ("notify", "main", "60")
