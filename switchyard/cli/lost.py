@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """
   yard lost g07 --reason "power supply burnt, seen in the rack"
+  yard lost g07 --reason "sold last week" --json
   for node in g07 g08; do yard lost $node --reason "room flooded"; done
 """
 

@@ -35,7 +35,7 @@ READS = [
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
+          "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
@@ -118,6 +118,10 @@ def test_only_staff_drain_and_resume(town: Town) -> None:
     assert json.loads(answer.content)["state"] in {"DRAINING", "DRAINED"}
     assert json.loads(town.staff.post("/nodes/n1/resume").content)["state"] == "READY"
     assert town.staff.post("/nodes/n1/drain").status_code == 409
+    assert town.lead.post("/nodes/n1/lost", {"reason": "x"}).status_code == 403
+    refused = town.staff.post("/nodes/n1/lost", {"reason": "it burnt"})
+    assert refused.status_code == 409
+    assert "not LOST" in json.loads(refused.content)["detail"]
     assert town.staff.post("/nodes/n9/drain", {"reason": "x"}).status_code == 404
 
 

@@ -365,7 +365,8 @@ def test_a_hostile_node_is_told_why_and_jobs_start_on_the_other(world: World) ->
         world.judge()
     report["inventory"]["full"]["devices"] = []  # type: ignore[index]
     assert tell(world, msgspec.json.encode(report)) is not None
-    assert not Alarm.objects.exists()
+    # It ran a part once and says nothing of it: that stays to be told.
+    assert set(Alarm.objects.values_list("kind", flat=True)) <= {"memory"}
 
 
 @law

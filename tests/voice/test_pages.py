@@ -78,7 +78,7 @@ def test_the_keys_are_those_that_the_control_plane_reads():
 
 
 def test_every_variable_of_a_stage_is_described():
-    source = (ROOT / "agents" / "environment.py").read_text()
+    source = (ROOT / "agents" / "tasks" / "environment.py").read_text()
     given = set(re.findall(r'"((?:YARD|PET|CUDA|MASTER|NNODES|NODE|OMP)[A-Z_]*)"', source))
     text = page("reference/environment.md")
     assert len(given) > 20
