@@ -129,6 +129,10 @@ class ProcessExecutor:
         assert spec is not None, "prepare has checked it"
         home = whose.home or str(places.work)
         env = environment(wanted, places, os.environ, ground.runtime, home)
+        if whose.uid is not None:
+            # Most such users have no entry in the host's list, where programs would look for a name.
+            for name in ("USER", "LOGNAME"):
+                env.setdefault(name, whose.name)
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
             raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))

@@ -112,7 +112,7 @@ def test_no_project_reaches_what_is_anothers(apart: Hands, part: Names) -> None:
 @as_root
 def test_what_a_part_leaves_is_taken_as_its_own_user(apart: Hands, part: Names) -> None:
     name = part()
-    script = 'mkdir -p $YARD_OUTPUT_DIR && echo weights > "$YARD_OUTPUT_DIR/model"'
+    script = 'test "$USER" = "$(id -u)" && cd "$HOME" && echo weights > "$YARD_OUTPUT_DIR/model"'
     apart.yard.want(apart.name, order(name, "sh", "-c", script, project_number=7, outputs=["model"], job=91))
     here = apart.yard.ended(apart.name, name)
     assert here.exit is not None
