@@ -307,18 +307,41 @@ def _confirm(step: int, path: str, began_at: float | None) -> bool:
     return True
 
 
+# How PyTorch, or the vendor's build or extension of it, calls the devices of each vendor.
+_FRAMEWORK_NAMES = {
+    "nvidia": "cuda",
+    "amd": "cuda",
+    "hygon": "cuda",
+    "iluvatar": "cuda",
+    "metax": "cuda",
+    "kunlunxin": "cuda",
+    "intel": "xpu",
+    "huawei": "npu",
+    "habana": "hpu",
+    "cambricon": "mlu",
+    "mthreads": "musa",
+    "enflame": "gcu",
+    "biren": "supa",
+    "google": "xla",
+}
+# What models tell of their vendor, for an agent that does not tell it.
+_VENDOR_WORDS = (
+    ("intel", ("intel", "arc ", "data center gpu max", "flex ")),
+    ("cambricon", ("cambricon", "mlu")),
+    ("habana", ("gaudi", "habana")),
+    ("mthreads", ("mtt ", "moore threads")),
+    ("google", ("tpu",)),
+)
+
+
 def _framework_device(kind: str, model: str) -> str:
-    index = _number("LOCAL_RANK") or 0
-    name = (os.environ.get("YARD_DEVICE_VENDOR", "") + " " + model).lower()
-    if kind == "gpu":
-        intel = any(word in name for word in ("intel", "arc ", "data center gpu max", "flex "))
-        return f"{'xpu' if intel else 'cuda'}:{index}"  # PyTorch calls AMD's devices cuda too
-    if kind == "npu":
-        for word, prefix in (("cambricon", "mlu"), ("mlu", "mlu"), ("gaudi", "hpu")):
-            if word in name:
-                return f"{prefix}:{index}"
-        return f"npu:{index}"
-    return "cpu"
+    if kind == "cpu":
+        return "cpu"
+    vendor = os.environ.get("YARD_DEVICE_VENDOR", "").lower()
+    if not vendor:
+        vendor = next((name for name, words in _VENDOR_WORDS if any(word in model.lower() for word in words)), "")
+    name = _FRAMEWORK_NAMES.get(vendor) or {"gpu": "cuda", "npu": "npu", "tpu": "xla"}.get(kind)
+    return f"{name}:{_number('LOCAL_RANK') or 0}" if name else "cpu"
 
 
 def _precisions(kind: str, model: str) -> tuple[str, ...]:

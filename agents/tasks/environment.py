@@ -80,6 +80,7 @@ def environment(
             "YARD_DEVICES_PER_NODE": str(per_node),
             "YARD_DEVICE_KIND": shown[0].kind if shown else "cpu",
             "YARD_DEVICE_MODEL": shown[0].model if shown else "",
+            "YARD_DEVICE_VENDOR": shown[0].vendor if shown else "",
             "YARD_CHECKPOINT_DIR": spec.checkpoint_dir,
             "YARD_OUTPUT_DIR": spec.output_dir,
             "YARD_INPUT_DIR": spec.input_dir,

@@ -7,6 +7,7 @@ import errno
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,6 +126,27 @@ def test_a_device_has_the_name_that_frameworks_take(
     monkeypatch.setenv("LOCAL_RANK", rank)
     device = runtime.device()
     assert (device.kind, device.model, device.framework_device) == (kind, model, expected)
+
+
+def test_every_vendor_that_an_agent_finds_has_a_name_in_frameworks(
+    runtime: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vendor decides, whatever its models are called."""
+    folder = SOURCE.parents[1] / "agents" / "devices" / "vendors"
+    told = dict(
+        re.findall(r'^VENDOR = "(\w+)".*?Maker\(VENDOR, "(\w+)"', file.read_text(), re.DOTALL | re.MULTILINE)[0]
+        for file in sorted(folder.glob("*.py"))
+        if "Maker(VENDOR" in file.read_text()
+    )
+    assert len(told) > 10
+    names = {}
+    for vendor, kind in told.items():
+        monkeypatch.setenv("YARD_DEVICE_KIND", kind)
+        monkeypatch.setenv("YARD_DEVICE_MODEL", "X1")
+        monkeypatch.setenv("YARD_DEVICE_VENDOR", vendor)
+        names[vendor] = runtime.device().framework_device.partition(":")[0]
+    assert "cpu" not in names.values()
+    assert (names["mthreads"], names["enflame"], names["google"], names["metax"]) == ("musa", "gcu", "xla", "cuda")
 
 
 def test_a_simulated_device_sends_the_framework_to_the_cpu(
