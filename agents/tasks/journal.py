@@ -1,8 +1,9 @@
 """The write-ahead journal: every part ever started here, the last generation seen, how often the agent started.
 
-JSON lines, appended and then made durable in groups: whoever needs durability awaits :meth:`Journal.sync`, and all who
-wait at the same moment share one fsync. A torn last line is cut off at the next opening. A forgotten part leaves a
-tombstone, for a part is never started twice even when a restored control plane asks for it again.
+JSON lines with a checksum each, appended and then made durable in groups: whoever needs durability awaits
+:meth:`Journal.sync`, and all who wait at the same moment share one fsync. A torn last line is cut off at the next
+opening. A forgotten part leaves a tombstone, for a part is never started twice even when a restored control plane asks
+for it again.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
 from agents.protocol import DeviceClaim, Exit
+from agents.supervisor.procfs import boottime
 from agents.supervisor.record import write_all
 
 TOMBSTONES: Final = 4096
+MOST_TOMBSTONES: Final = 20_000
+TOMBSTONES_KEPT_S: Final = 7 * 86_400.0
+_CHECKSUM: Final = re.compile(rb',"crc":"([0-9a-f]{8})"}$')
 RESERVE_BYTES: Final = 1 << 20
 FULL_BELOW_BYTES: Final = 128 << 20
 FULL_BELOW_FILES: Final = 1_000
@@ -28,10 +35,11 @@ _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 
 class Started(msgspec.Struct, tag="started", tag_field="is", frozen=True, omit_defaults=True):
-    """The agent started for the ``start_seq``-th time, in this boot."""
+    """The agent started for the ``start_seq``-th time, in this boot, after it had run for ``lived_s`` in all."""
 
     start_seq: int
     boot_id: str
+    lived_s: float = 0.0
 
 
 class Seen(msgspec.Struct, tag="seen", tag_field="is", frozen=True, omit_defaults=True):
@@ -81,12 +89,16 @@ class Ended(msgspec.Struct, tag="ended", tag_field="is", frozen=True, omit_defau
 
 
 class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_defaults=True):
-    """The server recorded the end and the agent dropped the part; what is left is its tombstone."""
+    """The server recorded the end and the agent dropped the part; what is left is its tombstone.
+
+    ``lived_s`` is for how long the agent had run until then: no clock that is set makes a tombstone older.
+    """
 
     part: str
     attempt: str = ""
     epoch: int = 0
     exit: Exit | None = None
+    lived_s: float = 0.0
 
 
 Line = Started | Seen | Intent | Signalled | Ended | Gone
@@ -105,6 +117,7 @@ class Past(msgspec.Struct):
     ends: dict[str, Exit] = msgspec.field(default_factory=dict)
     signalled: dict[str, int] = msgspec.field(default_factory=dict)
     gone: dict[str, Gone] = msgspec.field(default_factory=dict)
+    lived_s: float = 0.0
     unreadable: int = 0
 
     def take(self, line: Line) -> None:
@@ -113,6 +126,7 @@ class Past(msgspec.Struct):
             case Started():
                 self.start_seq = max(self.start_seq, line.start_seq)
                 self.boot_id = line.boot_id
+                self.lived_s = max(self.lived_s, line.lived_s)
             case Seen():
                 self.generation, self.lineage = line.generation, line.lineage
             case Intent():
@@ -127,12 +141,16 @@ class Past(msgspec.Struct):
                 self.signalled.pop(line.part, None)
                 self.ends.pop(line.part, None)
                 self.gone[line.part] = line
-                while len(self.gone) > TOMBSTONES:
+                self.lived_s = max(self.lived_s, line.lived_s)
+                while len(self.gone) > TOMBSTONES and self._may_forget(next(iter(self.gone.values()))):
                     del self.gone[next(iter(self.gone))]
+
+    def _may_forget(self, oldest: Gone) -> bool:
+        return len(self.gone) > MOST_TOMBSTONES or self.lived_s - oldest.lived_s > TOMBSTONES_KEPT_S
 
     def lines(self) -> Iterator[Line]:
         """The shortest journal that tells the same."""
-        yield Started(start_seq=self.start_seq, boot_id=self.boot_id)
+        yield Started(start_seq=self.start_seq, boot_id=self.boot_id, lived_s=self.lived_s)
         yield Seen(generation=self.generation, lineage=self.lineage)
         yield from self.gone.values()
         yield from self.intents.values()
@@ -140,6 +158,25 @@ class Past(msgspec.Struct):
             yield Signalled(part=part, spec_rev=spec_rev)
         for part, end in self.ends.items():
             yield Ended(part=part, exit=end)
+
+
+def _line(line: Line) -> bytes:
+    """A line as it is written: JSON whose last field is the checksum (CRC-32) of what it is without it."""
+    text = _encode(line)
+    return b'%b,"crc":"%08x"}\n' % (text[:-1], crc32(text))
+
+
+def _whole(raw: bytes) -> bytes:
+    """The line without its checksum. Raises DecodeError where that tells that it is another than was written.
+
+    Lines of agents from before checksums have none.
+    """
+    if (found := _CHECKSUM.search(raw)) is None:
+        return raw
+    text = raw[: found.start()] + b"}"
+    if int(found[1], 16) != crc32(text):
+        raise msgspec.DecodeError("this line is not as it was written")
+    return text
 
 
 def read(path: Path) -> tuple[Past, int]:
@@ -152,7 +189,7 @@ def read(path: Path) -> tuple[Past, int]:
     whole = content[: content.rfind(b"\n") + 1]
     for raw in whole.splitlines():
         try:
-            past.take(_decoder.decode(raw))
+            past.take(_decoder.decode(_whole(raw)))
         except msgspec.DecodeError:
             past.unreadable += 1
     return past, len(whole)
@@ -181,7 +218,9 @@ class Journal:
         self._waiting: asyncio.Future[None] | None = None
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         os.ftruncate(self._file, whole)
-        self._size = whole
+        self._size = self._compacted = whole
+        self._began_at = boottime()
+        self._lived_before_s = self.past.lived_s
         self._keep_reserve()
         if content := self._shorter():
             self.compact(content)
@@ -200,10 +239,15 @@ class Journal:
             self._reserve.unlink(missing_ok=True)
             self.disk_pressure = True
 
+    @property
+    def lived_s(self) -> float:
+        """For how long agents of this journal have run in all, in seconds."""
+        return self._lived_before_s + boottime() - self._began_at
+
     def append(self, line: Line) -> None:
         """Note a line; it is durable after the next :meth:`sync`."""
         self.past.take(line)
-        self._pending.append(_encode(line) + b"\n")
+        self._pending.append(_line(line))
 
     async def sync(self) -> None:
         """Return when everything appended before this call is on disk. Raises OSError when the disk refuses."""
@@ -217,8 +261,12 @@ class Journal:
                 batch = b"".join(self._pending)
                 self._pending.clear()
                 await loop.run_in_executor(None, self._write, batch)
-                if self._size > _COMPACT_ABOVE_BYTES and (content := self._shorter()):
-                    await loop.run_in_executor(None, self.compact, content)
+                # Not with every batch: writing down all that is remembered takes as long as there is much of it.
+                if self._size > max(_COMPACT_ABOVE_BYTES, 2 * self._compacted):
+                    if content := self._shorter():
+                        await loop.run_in_executor(None, self.compact, content)
+                    else:
+                        self._compacted = self._size
             except OSError:
                 self._pending.appendleft(batch)
                 raise
@@ -256,7 +304,7 @@ class Journal:
 
     def _shorter(self) -> bytes | None:
         """The shortest journal that tells the same, if writing it is worth it. Called by the loop's thread only."""
-        content = b"".join(_encode(line) + b"\n" for line in self.past.lines())
+        content = b"".join(map(_line, self.past.lines()))
         return content if len(content) * 2 < self._size else None
 
     def compact(self, content: bytes) -> None:
@@ -273,7 +321,7 @@ class Journal:
         finally:
             os.close(folder)
         os.close(self._file)
-        self._file, self._size = descriptor, len(content)
+        self._file, self._size, self._compacted = descriptor, len(content), len(content)
 
     def recheck_disk(self) -> None:
         """See whether the disk runs full, before it is, and take the reserve back once there is room again."""

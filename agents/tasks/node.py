@@ -94,7 +94,7 @@ class Node:
     def open(self) -> None:
         """Count this start, and take over every part that the journal knows. Call once, before anything else."""
         past = self.journal.past
-        self.journal.append(Started(start_seq=past.start_seq + 1, boot_id=self.boot_id))
+        self.journal.append(Started(past.start_seq + 1, self.boot_id, round(self.journal.lived_s, 1)))
         for intent in list(past.intents.values()):
             part = Part(intent, self._rights(intent))
             part.signalled_rev = past.signalled.get(intent.part, 0)
@@ -464,7 +464,8 @@ class Node:
 
     async def _drop(self, part: Part) -> None:
         intent = part.intent
-        self.journal.append(Gone(part=intent.part, attempt=intent.attempt, epoch=intent.epoch, exit=part.exit))
+        gone = Gone(intent.part, intent.attempt, intent.epoch, part.exit, round(self.journal.lived_s, 1))
+        self.journal.append(gone)
         del self.parts[intent.part]
         await asyncio.to_thread(self.executor.discard, intent)
 

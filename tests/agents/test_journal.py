@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -94,7 +95,7 @@ async def test_a_long_journal_is_compacted_and_forgets_nothing_that_counts(tmp_p
         if generation % 10_000 == 0:
             await held.sync()
     await held.sync()
-    assert path.stat().st_size < 100_000
+    assert path.stat().st_size < journal._COMPACT_ABOVE_BYTES
     held.append(intent("later"))
     await held.sync()
     past, _ = journal.read(path)
@@ -103,11 +104,64 @@ async def test_a_long_journal_is_compacted_and_forgets_nothing_that_counts(tmp_p
     held.close()
 
 
-def test_only_the_newest_tombstones_are_kept() -> None:
+def test_tombstones_go_by_how_long_the_agent_ran_and_by_no_clock_that_is_set() -> None:
     past = told_by([Gone(f"p{number}") for number in range(journal.TOMBSTONES + 10)])
+    assert len(past.gone) == journal.TOMBSTONES + 10, "all of one moment"
+    past.take(Gone("later", lived_s=journal.TOMBSTONES_KEPT_S + 1))
     assert len(past.gone) == journal.TOMBSTONES
     assert "p9" not in past.gone
-    assert f"p{journal.TOMBSTONES + 9}" in past.gone
+    assert "later" in past.gone
+    for number in range(journal.MOST_TOMBSTONES + 5):
+        past.take(Gone(f"q{number}", lived_s=journal.TOMBSTONES_KEPT_S + 2))
+    assert len(past.gone) == journal.MOST_TOMBSTONES
+
+
+@given(st.integers(0, 7), st.binary(min_size=1, max_size=3), st.integers(0, 10_000))
+def test_a_line_that_changed_on_its_disk_is_known_from_its_checksum(
+    tmp_path_factory: pytest.TempPathFactory, which: int, other: bytes, at: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "journal.jsonl"
+    path.unlink(missing_ok=True)
+    held = Journal(path)
+    for number in range(8):
+        held.append(intent(f"part-{number}"))
+    held.close()
+    lines = path.read_bytes().splitlines()
+    at %= len(lines[which])
+    spoilt = lines[which][:at] + other + lines[which][at + len(other) :]
+    path.write_bytes(b"\n".join([*lines[:which], spoilt, *lines[which + 1 :]]) + b"\n")
+    past, _ = journal.read(path)
+    kept = {f"part-{number}" for number in range(8) if number != which}
+    assert kept <= set(past.intents)
+    assert set(past.intents) <= kept | {f"part-{which}"}, "no part that never was"
+
+
+def test_lines_of_before_checksums_are_read_and_lines_of_now_by_agents_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(msgspec.json.encode(intent("old")) + b"\n")
+    held = Journal(path)
+    assert set(held.past.intents) == {"old"}
+    held.append(intent("new"))
+    held.close()
+    plain = [msgspec.json.decode(line, type=journal.Line) for line in path.read_bytes().splitlines()]
+    assert [each.part for each in plain if isinstance(each, Intent)] == ["old", "new"]
+
+
+async def test_what_is_remembered_is_not_written_anew_with_every_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Journal(tmp_path / "journal.jsonl")
+    for number in range(journal.TOMBSTONES):
+        held.append(Gone(f"part-{number}", "attempt", 1, Exit(code=0, detail="x" * 300)))
+    await held.sync()
+    asked = []
+    shorter = held._shorter
+    monkeypatch.setattr(held, "_shorter", lambda: asked.append(1) or shorter())
+    for number in range(100):
+        held.append(Gone(f"more-{number}"))
+        await held.sync()
+    assert len(asked) <= 1
+    held.close()
 
 
 @pytest.fixture
