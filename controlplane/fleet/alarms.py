@@ -25,6 +25,7 @@ NODE: Final = "node"
 IDENTITY: Final = "identity"
 MEMORY: Final = "memory"
 FUSE: Final = "fuse"
+RESTORED: Final = "restored"
 STAGE: Final = "stage"
 POOL: Final = "pool"
 PROFILE: Final = "profile"
@@ -33,7 +34,7 @@ CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
 # What is about a node, by its name; everybody sees nodes.
-OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY)
+OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED)
 KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100

@@ -10,7 +10,7 @@ import json
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -78,6 +78,26 @@ def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) ->
             keys = ["jobs", "fleet", *(f"job:{number}" for number in jobs_touched[:50])]
             transaction.on_commit(lambda: changes.announce(*keys))
     return answer
+
+
+def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> None:
+    """Have a node take orders again that has seen newer ones than the record knows, and tell people of it.
+
+    The record was restored from a backup, or the node joined again with an old state folder. What runs there and is not
+    known here goes on: nobody is left who wants it, or who may say that it must end, but people.
+    """
+    if message.seen_generation <= node.generation:
+        return
+    seen, before = message.seen_generation, node.generation
+    node.generation = seen + 1
+    Node.objects.filter(id=node.id).update(generation=node.generation)
+    left = [item.part for item in message.here if item.part not in known and item.phase < Phase.ENDED]
+    says = (
+        f"its agent has seen order {seen}, and the record knows {before}: the record was restored from a backup, or the "
+        f"node joined again; {len(left)} parts run there that nobody knows here ({', '.join(left[:1]) or 'none'}); they "
+        "go on, and stop-all on that host ends them"
+    )
+    alarms.raised(alarms.RESTORED, {node.name: says}, about=node.name)
 
 
 def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
@@ -165,6 +185,7 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller)
     if answer.verdict is not Verdict.TAKEN:
         return []
     at = timezone.now()
+    _note_restore(node, message, known)
     if news:
         # The first read was before the lock; what counts is how things stand under it.
         rows = (

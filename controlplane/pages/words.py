@@ -203,6 +203,11 @@ ALARMED = (
         "{lost} of {total} nodes fell silent together ({nodes}): the fault is more likely on this side; nothing of "
         "theirs is started elsewhere until they are back, or somebody confirms that they are gone"
     ),
+    _(
+        "its agent has seen order {seen}, and the record knows {known}: the record was restored from a backup, or the "
+        "node joined again; {n} parts run there that nobody knows here ({part}); they go on, and stop-all on that host "
+        "ends them"
+    ),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),
     _("report refused: {fault}"),

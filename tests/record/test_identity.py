@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 from datetime import timedelta
 
 import msgspec
+import pytest
+from django.core.management import CommandError, call_command
 from django.db.models import F
 from django.test import Client
 from hypothesis import given
@@ -208,3 +211,35 @@ def test_an_agent_of_before_incarnations_is_served_as_it_was(yard: Yard) -> None
     old = copy_of(agent, incarnation="", machine_id="", start_seq=2, boot_id="boot-9")
     old.here["x"] = Here(part="x", attempt="y", epoch=1, phase=Phase.RUNNING)
     assert old.report().verdict is Verdict.TAKEN
+
+
+def test_after_a_restore_a_node_takes_orders_again_and_what_nobody_knows_is_told(yard: Yard) -> None:
+    """The backup is older than what the node has seen, and it runs a part that came after it."""
+    agent = yard.agent("a")
+    agent.here["f" * 32] = Here(part="f" * 32, attempt="x", epoch=1, phase=Phase.RUNNING)
+    agent.look()
+    assert agent.desired is not None
+    agent.desired = msgspec.structs.replace(agent.desired, generation=441)
+    answer = agent.report()
+    assert answer.unknown == ["f" * 32], "it is kept"
+    assert Node.objects.get(id=agent.node.id).generation == 442
+    says = Alarm.objects.get(kind="restored").says
+    assert "has seen order 441" in says
+    assert "1 parts run there that nobody knows here" in says
+    job = yard.submit()
+    yard.cycle()
+    agent.look()
+    assert agent.desired.generation > 441, "an agent ignores what is older than what it has seen"
+    agent.start()
+    assert states(job)["main"] == "RUNNING"
+
+
+def test_numbers_of_before_a_restore_are_not_given_again(yard: Yard) -> None:
+    before = yard.submit().number
+    said = io.StringIO()
+    call_command("restored", "--skip", "500", stdout=said)
+    after = yard.submit().number
+    assert after > before + 500
+    assert f"the next job is #{after}" in said.getvalue()
+    with pytest.raises(CommandError, match="--skip"):
+        call_command("restored", "--skip", "0")
