@@ -93,9 +93,9 @@ def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> N
     Node.objects.filter(id=node.id).update(generation=node.generation)
     left = [item.part for item in message.here if item.part not in known and item.phase < Phase.ENDED]
     says = (
-        f"its agent has seen order {seen}, and the record knows {before}: the record was restored from a backup, or the "
-        f"node joined again; {len(left)} parts run there that nobody knows here ({', '.join(left[:1]) or 'none'}); they "
-        "go on, and stop-all on that host ends them"
+        f"its agent has seen order {seen}, and the record knows {before}: the record was restored from a backup, or "
+        f"the node joined again; {len(left)} parts run there that nobody knows here ({', '.join(left[:1]) or 'none'}); "
+        "they go on, and stop-all on that host ends them"
     )
     alarms.raised(alarms.RESTORED, {node.name: says}, about=node.name)
 
