@@ -51,6 +51,7 @@ from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import take, write_whole
+from agents.supervisor.small_file import content
 from agents.systemd import Systemd
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
@@ -60,6 +61,7 @@ from agents.telemetry.host import HostView, address_towards
 from agents.telemetry.logs import LogShipper
 from agents.telemetry.sampling import Meter
 
+PROCESSES = 16_384
 LOG_CAP_BYTES = 256 << 20
 LOG_BYTES_PER_S = 16 << 20
 log = logging.getLogger("switchyard.agent")
@@ -176,6 +178,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
         cgroup=group,
         log_cap_bytes=setting("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES),
         log_pace_bytes=setting("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S),
+        processes=setting("YARD_AGENT_PROCESSES", most_processes()),
     )
     # Only root may divide a card.
     instances = Instances(state / "instances.json") if os.geteuid() == 0 and not member.shape else None
@@ -228,6 +231,12 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
     staging.close()
     if instances is not None:
         instances.close()
+
+
+def most_processes() -> int:
+    """How many processes and threads a task may have, and all tasks of one user: never all that the host has."""
+    told = (content("/proc/sys/kernel/pid_max") or b"").strip()
+    return min(PROCESSES, int(told) // 4) if told.isdigit() else PROCESSES
 
 
 def refuse(folder: str, reason: str) -> None:

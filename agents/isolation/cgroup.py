@@ -51,10 +51,15 @@ def isolation(folder: str | None) -> str:
         return "none"
 
 
-def make(folder: str, memory_bytes: int, weight: int = 100) -> None:
-    """Make a part's group; memory limit and CPU weight (100 is everybody's) are set where the controllers are lent."""
+def make(folder: str, memory_bytes: int, weight: int = 100, processes: int = 0) -> None:
+    """Make a part's group, with limits of memory and processes (0: none) and a CPU weight (100 is everybody's) where the
+    controllers are lent."""
     os.mkdir(folder)
-    for name, value, is_told in (("memory.max", memory_bytes, memory_bytes > 0), ("cpu.weight", weight, weight != 100)):
+    for name, value, is_told in (
+        ("memory.max", memory_bytes, memory_bytes > 0),
+        ("cpu.weight", weight, weight != 100),
+        ("pids.max", processes, processes > 0),
+    ):
         path = os.path.join(folder, name)
         if is_told and os.path.exists(path):
             _write(path, str(value))

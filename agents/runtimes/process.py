@@ -58,6 +58,7 @@ class Ground:
     cgroup: str | None = None
     log_cap_bytes: int = 256 << 20
     log_pace_bytes: int = 0
+    processes: int = 0
     launched_at: dict[str, float] = field(default_factory=dict)
     masked: dict[str, list[str]] = field(default_factory=dict)
 
@@ -144,6 +145,7 @@ class ProcessExecutor:
             "rank": spec.rank,
             "folders": [folder for folder in (spec.checkpoint_dir, spec.output_dir) if folder],
             "memory_bytes": spec.memory_bytes,
+            "processes": ground.processes,
             "weight": spec.weight,
             "nice": nice_of(spec.weight),
             "time_limit_s": spec.time_limit_s,

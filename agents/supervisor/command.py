@@ -5,6 +5,7 @@ Standard library only: the shim imports it. Nothing of the job's environment is 
 
 import errno
 import os
+import resource
 
 from agents.ends import clause
 from agents.isolation.beneath import Rights, make
@@ -89,6 +90,9 @@ def run_command(order: dict, lease_until: float, out: int, err: int, word: int, 
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
             drop(order["uid"], order["gid"], order.get("groups", []))
+            if most := order.get("processes"):
+                # Of all tasks of this user on the host; its own group, where there is one, counts this task alone.
+                resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
         prctl(PDEATHSIG, signal.SIGKILL)
         if os.getppid() != shim:
             os._exit(127)

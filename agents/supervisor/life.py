@@ -90,7 +90,8 @@ class Life:
         group = self.order.get("cgroup")
         try:
             if group:
-                cgroup.make(group, int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100))
+                memory_bytes, weight = int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100)
+                cgroup.make(group, memory_bytes, weight, int(self.order.get("processes") or 0))
         except OSError:
             self.order["cgroup"] = None
         if self.order.get("lease_s") is not None:

@@ -15,8 +15,9 @@ from agents.ends import Unlaunchable
 from agents.isolation.run_as import RunAs, parse
 from agents.isolation.users import HIGHEST, LOWEST, USUAL, Users, chosen
 from agents.protocol import Phase
+from agents.supervisor import procfs
 from tests.agents.conftest import Hands
-from tests.agents.yard import Yard, order
+from tests.agents.yard import Yard, order, stop
 
 Names = Callable[[], str]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root changes its user")
@@ -129,3 +130,27 @@ def test_a_project_without_a_user_here_is_refused_by_its_number(apart: Hands, pa
     assert end is not None
     assert end.cause == "LAUNCH_FAILED"
     assert f"project far has number {len(USUAL)}" in end.detail
+
+
+@as_root
+def test_a_job_that_forks_without_end_stalls_itself_alone(model: Yard, open_path: Path, part: Names) -> None:
+    made = Hands(model, open_path, f"forks-{uuid.uuid4().hex[:8]}")
+    made.state.mkdir()
+    made.environment["YARD_AGENT_PROCESSES"] = "60"
+    made.start("--uid-range", f"{USUAL[0]}-{USUAL[-1]}")
+    try:
+        bomb, other = part(), part()
+        script = "import os, time\nfor n in range(10**6):\n    try:\n        if os.fork() == 0: time.sleep(300)\n"
+        script += "    except OSError:\n        print('no more after', n, flush=True); time.sleep(300)\n"
+        made.yard.want(made.name, order(bomb, "python3", "-c", script, project="a", project_number=1))
+        said = made.yard.wait(lambda: bytes(made.yard.logs[(bomb, 0, "out")]))
+        assert 20 < int(said.split()[-1]) < 60
+        made.yard.want(made.name, order(other, "sh", "-c", "(true) && echo fine", project="b", project_number=2))
+        end = made.yard.ended(made.name, other).exit
+        assert end is not None
+        assert end.code == 0, "others start and run"
+        made.yard.want(made.name, stop(bomb, 0.0))
+        made.yard.ended(made.name, bomb)
+        assert not procfs.marked(bomb)
+    finally:
+        made.clear()
