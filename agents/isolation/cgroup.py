@@ -52,7 +52,7 @@ def isolation(folder: str | None) -> str:
 
 
 def make(folder: str, memory_bytes: int, weight: int = 100, processes: int = 0) -> None:
-    """Make a part's group, with limits of memory and processes (0: none) and a CPU weight (100 is everybody's) where the
+    """Make a part's group, with limits of memory and processes (0: none) and a CPU weight (100: everybody's) where the
     controllers are lent."""
     os.mkdir(folder)
     for name, value, is_told in (
