@@ -144,6 +144,14 @@ def test_a_device_that_vanishes_between_two_looks_is_lost_and_the_other_goes_on(
     assert [device.health for device in probe.discover()] == list(bench.case.healths)
 
 
+@pytest.mark.parametrize("bench", ["xpu-smi of Intel"], indirect=True)
+def test_hosts_that_are_built_alike_have_no_device_in_common(bench: Bench, probe: CardProbe) -> None:
+    """What the tool calls a uuid is made of the model and its place on the bus."""
+    found = probe.discover()
+    assert found
+    assert all(probe.host.machine in device.uuid for device in found)
+
+
 # A command of the administrator's that tells one uuid twice is refused as a whole: see test_probes_command.
 @pytest.mark.parametrize("bench", [n for n, case in CASES.items() if case.uuids and n != "command"], indirect=True)
 def test_two_cards_with_one_uuid_are_told_apart(bench: Bench, probe: CardProbe) -> None:

@@ -51,7 +51,8 @@ def _listed(entry: dict[str, Any]) -> Card:
     return Card(
         index=int(index),
         model=str(entry.get("device_name") or ""),
-        uuid=str(entry.get("uuid") or ""),
+        # Its uuid is made of its model and its place on the bus: the same on every host that is built alike.
+        uuid="",
         pci=pci_address(entry.get("pci_bdf_address")),
         memory_bytes=scaled(entry.get("memory_physical_size_byte"), 1),
         attributes={"driver": str(entry["driver_version"])} if entry.get("driver_version") else {},
