@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from deploy.local.service import ROOT
-from tests.agents.test_supply import Web, web
+from tests.agents.test_staging import Web, web
 from tests.chaos.stack import eventually, standing
 from tests.chaos.test_job import TIMERS, Yard, on
 
