@@ -171,7 +171,7 @@ class Link:
 
     def _conditions(self) -> Conditions:
         found = self.view.conditions(self.node.journal.disk_pressure)
-        held, notes = self.node.quarantined(), self.node.loops.notes()
+        held, notes = self.node.quarantined(), [*self.node.loops.notes(), *filter(None, [self.node.clock])]
         if not held and not notes:
             return found
         return msgspec.structs.replace(found, device_errors=[*found.device_errors, *held], notes=[*found.notes, *notes])

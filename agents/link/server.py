@@ -10,9 +10,12 @@ import asyncio
 import http.client
 import ipaddress
 import ssl
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from agents.link.skew import skew_s
 
 
 class ServerRefused(Exception):
@@ -71,12 +74,16 @@ class Server:
 
 
 class Channel:
-    """One kept HTTP connection, used by one task at a time and dialled again after any error."""
+    """One kept HTTP connection, used by one task at a time and dialled again after any error.
+
+    ``skew_s`` is by how much this host's clock is ahead of the date of the newest answer.
+    """
 
     def __init__(self, server: Server, timeout_s: float = 15.0) -> None:
         self.server = server
         self.timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
+        self.skew_s: float | None = None
 
     def _dial(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.server.url)
@@ -105,6 +112,7 @@ class Channel:
     def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
         """The answer's body. Raises ServerRefused above status 299, OSError or HTTPException when nobody answers."""
         answer = self._send(method, path, body, content_type)
+        self.skew_s = skew_s(answer.getheader("Date"), time.time())
         try:
             content = answer.read()
         except (OSError, http.client.HTTPException):

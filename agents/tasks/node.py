@@ -62,6 +62,8 @@ class Node:
         self.journal = journal
         self.executor = executor
         self.boot_id = boot_id
+        # A sentence where its clock is far from the control plane's.
+        self.clock = ""
         self.incarnation = uuid.uuid4().hex
         self.parts: dict[str, Part] = {}
         self.held: dict[str, diff.Hold] = {}

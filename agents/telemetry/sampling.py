@@ -17,6 +17,7 @@ from agents.devices.returned import BLIND_S, PATIENCE_S, Returns, is_blind, wait
 from agents.ends import clause, say
 from agents.link.connection import Link
 from agents.link.server import Channel, Server, ServerRefused
+from agents.link.skew import sentence
 from agents.protocol import TELEMETRY_PATH, DeviceError, DeviceSample, Exit, HostSample, PartSample, TelemetryBatch
 from agents.supervisor import procfs, record
 from agents.tasks.node import Node
@@ -226,5 +227,6 @@ class Meter:
         )
         try:
             await self.channel.ask("POST", TELEMETRY_PATH, _encode(batch), "application/msgpack")
+            self.node.clock = sentence(self.channel.skew_s)
         except (OSError, http.client.HTTPException, ServerRefused) as error:
             log.debug("telemetry was dropped: %s", error)

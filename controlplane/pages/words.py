@@ -298,6 +298,8 @@ ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin")
 
 # What agents note of their hosts, devices and parts; what is between the braces are names, numbers and others' words.
 NOTES = (
+    _("its clock is about {n} s ahead of the control plane's"),
+    _("its clock is about {n} s behind the control plane's"),
     _("checkpoint {path} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"),
     _("all tasks waited for {resource} in more than {n} % of the last ten seconds"),
     _("the file system at {mount} ({n} GiB) has less than {share} left"),
