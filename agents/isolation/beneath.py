@@ -22,6 +22,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # A pipe would be waited for, a terminal taken: neither is what is looked for.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 MAX_DEPTH = 64
+NOBODY = 65534
 _MAX_LINKS = 40
 _BATCH = 1000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -65,6 +66,16 @@ class Rights:
         if self.uid is not None:
             _libc.setfsuid(os.geteuid())
             _libc.setfsgid(os.getegid())
+
+    @property
+    def is_private(self) -> bool:
+        """Whether this is a user that others are kept from: neither the agent's own nor nobody."""
+        return self.uid not in (None, NOBODY)
+
+    @property
+    def mode(self) -> int:
+        """The mode of folders that are made for this user."""
+        return 0o700 if self.is_private else 0o755
 
     def may_change(self, status: os.stat_result) -> bool:
         """Whether this user could give itself the right to make, rename and remove what lies in a folder."""
@@ -136,14 +147,16 @@ def make(path: str, rights: Rights = OWN) -> None:
     """
     try:
         here, rest = anchor(path, rights)
-        if rest and not rights.may_change(os.lstat(here)) and ".." not in rest:
+        if not rest:
+            return _hand_on(here, rights)
+        if not rights.may_change(os.lstat(here)) and ".." not in rest:
             try:
                 return _make_ours(here, rest, rights)
             except PermissionError:
                 if rights.uid is None:
                     raise
         with rights:
-            os.makedirs(os.path.join(here, *rest), 0o755, exist_ok=True)
+            os.makedirs(os.path.join(here, *rest), rights.mode, exist_ok=True)
     except OSError as error:
         raise OSError(error.errno or 0, error.strerror, path) from error
 
@@ -160,9 +173,29 @@ def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
             top, above = os.open(name, FOLDER, dir_fd=top), top
             os.close(above)
         if is_new and rights.uid is not None:
-            os.fchown(top, rights.uid, rights.gid if rights.gid is not None else -1)
+            _give_open(top, rights)
     finally:
         os.close(top)
+
+
+def _hand_on(path: str, rights: Rights) -> None:
+    """Give a folder of nobody's to the user whose it is by now: an agent made it before projects had their own."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if not rights.is_private or os.lstat(path).st_uid != NOBODY:
+        return
+    folder = os.open(path, FOLDER)
+    try:
+        if os.fstat(folder).st_uid == NOBODY:
+            _give_open(folder, rights)
+    finally:
+        os.close(folder)
+
+
+def _give_open(folder: int, rights: Rights) -> None:
+    assert rights.uid is not None, "a user is told"
+    os.fchown(folder, rights.uid, rights.gid if rights.gid is not None else -1)
+    os.fchmod(folder, rights.mode)
 
 
 def steps(path: str) -> list[str]:

@@ -7,9 +7,8 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.isolation.beneath import NOBODY as NOBODY
 from agents.isolation.beneath import Rights, anchor
-
-NOBODY = 65534
 
 
 @dataclass(frozen=True, slots=True)

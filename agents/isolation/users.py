@@ -36,7 +36,7 @@ class Users:
         """Whose rights a task of this project gets. Raises Unlaunchable where its number has no uid here."""
         if project in self.accounts:
             return self.accounts[project]
-        if not self.uids:
+        if not self.uids or number == 0:  # a control plane of before does not number projects
             return self.default
         if not 0 < number < len(self.uids):
             raise Unlaunchable(clause("NoUserForProject", project=project, number=number, most=len(self.uids) - 1))

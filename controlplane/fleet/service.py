@@ -222,6 +222,7 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
         .values_list("uuid", flat=True)
     )
     known = {device.uuid: device for device in node.devices.select_for_update()}
+    _rename(known, found)
     seen: set[str] = set()
     for each in found.devices:
         if each.uuid in taken or each.uuid in seen:
@@ -234,6 +235,23 @@ def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
     if taken:
         return f"devices {', '.join(sorted(taken)[:3])} belong to another node already; they are left out"
     return ""
+
+
+def _rename(known: dict[str, Device], found: Inventory) -> None:
+    """Give devices of Intel the names that their agent tells now, with whatever is claimed of them.
+
+    Agents of before named them by what hosts that are built alike have in common.
+    """
+    told = {each.uuid for each in found.devices}
+    former = {(d.kind, d.vendor, d.index): d for d in known.values() if d.uuid not in told and d.vendor == "intel"}
+    for each in found.devices:
+        device = former.get((each.kind, each.vendor, each.index))
+        if each.uuid in known or device is None or Device.objects.filter(uuid=each.uuid).exists():
+            continue
+        del known[device.uuid]
+        device.uuid = each.uuid
+        Device.objects.filter(id=device.id).update(uuid=each.uuid)
+        known[each.uuid] = device
 
 
 def _take_device(node: Node, device: Device | None, found: Any) -> None:

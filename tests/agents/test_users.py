@@ -34,10 +34,10 @@ def test_two_projects_are_never_one_user(one: int, other: int) -> None:
             return None
 
     found = uid(one), uid(other)
-    if None not in found and one != other:
+    if None not in found and one != other and 0 not in (one, other):
         assert found[0] != found[1]
     for each in found:
-        assert each is None or (each in USUAL and each not in (0, 65534) and LOWEST <= each <= HIGHEST)
+        assert each is None or each == 65534 or (each in USUAL and each not in (0, 65534) and LOWEST <= each <= HIGHEST)
 
 
 @as_root
@@ -87,9 +87,11 @@ def test_no_project_reaches_what_is_anothers(apart: Hands, part: Names) -> None:
     shim = apart.shim_of(victim)["pid"]
     script = f"""
     id -u
+    [ "$(id -u)" = {USUAL[2]} ] || exit 3
     for place in {folder} {folder}/work {folder}/work/work-of-mine {folder}/tmp {folder}/0.out {folder}/report.jsonl \
                  {folder}/taken {apart.state}/node.json {apart.state}/journal.jsonl {apart.state}/parts \
-                 {apart.state}/local /proc/{here.pid}/environ /proc/{here.pid}/cwd/ /proc/{here.pid}/mem \
+                 {apart.state}/local {apart.state}/local/7/checkpoints/train {apart.state}/local/7/outputs/train \
+                 /proc/{here.pid}/environ /proc/{here.pid}/cwd/ /proc/{here.pid}/mem \
                  /proc/{shim}/environ /proc/{shim}/fd/; do
         if ls $place/ >/dev/null 2>&1 || head -c 1 $place 2>/dev/null | grep -q .; then echo reads $place; fi
         if (: >> $place) 2>/dev/null; then echo writes $place; fi
@@ -101,6 +103,7 @@ def test_no_project_reaches_what_is_anothers(apart: Hands, part: Names) -> None:
     """
     apart.yard.want(apart.name, order(attacker, "bash", "-c", script, project="b", project_number=2))
     apart.yard.ended(apart.name, attacker)
+    apart.yard.wait(lambda: b"done" in apart.yard.logs[(attacker, 0, "out")])
     said = bytes(apart.yard.logs[(attacker, 0, "out")]).decode().split("\n")
     assert said[0] == str(USUAL[2])
     assert [line for line in said[1:] if line and line != "done"] == []
@@ -154,3 +157,17 @@ def test_a_job_that_forks_without_end_stalls_itself_alone(model: Yard, open_path
         assert not procfs.marked(bomb)
     finally:
         made.clear()
+
+
+@as_root
+def test_a_folder_of_before_there_were_users_is_handed_on(apart: Hands, part: Names) -> None:
+    name = part()
+    folder = Path(apart.state) / "local" / "7" / "checkpoints" / "train"
+    folder.mkdir(parents=True)
+    os.chown(folder, 65534, 65534)
+    apart.yard.want(apart.name, order(name, "sh", "-c", 'echo x > "$YARD_CHECKPOINT_DIR/step-1"', project_number=3))
+    end = apart.yard.ended(apart.name, name).exit
+    assert end is not None
+    assert end.code == 0, end
+    assert folder.stat().st_uid == USUAL[3]
+    assert folder.stat().st_mode & 0o777 == 0o700

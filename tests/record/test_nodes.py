@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from django.db.models import F
 
@@ -12,7 +13,7 @@ from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
 from controlplane.jobs.models import Attempt, Part
 from controlplane.live import watch
-from tests.record.yard import Agent, Yard, cpu, stage, states
+from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 
 def silence(node: Node, seconds: float) -> None:
@@ -348,3 +349,18 @@ def test_an_end_that_is_all_that_was_heard_has_a_beginning(yard: Yard) -> None:
     agent.end(stage(job), ran_s=100.0)
     part = stage(job).attempts.get().parts.get()
     assert (part.ended_at - part.started_at).total_seconds() == pytest.approx(100.0)
+
+
+def test_a_device_with_a_better_name_keeps_its_claims(yard: Yard) -> None:
+    """What an upgraded agent calls otherwise is not free a second time."""
+    card = msgspec.structs.replace(gpu("a"), vendor="intel", model="Max 1100", uuid="0000-0029")
+    agent = yard.agent("a", cpu("a"), card)
+    job = yard.submit(devices={"kind": "gpu"})
+    yard.cycle()
+    agent.start()
+    agent.devices[1] = msgspec.structs.replace(card, uuid="intel-machine-0000-29-00.0")
+    agent.report()
+    device = Device.objects.get(kind="gpu")
+    assert (device.uuid, device.present, device.claimed_milli) == ("intel-machine-0000-29-00.0", True, 1000)
+    agent.end(stage(job))
+    assert Device.objects.get(kind="gpu").claimed_milli == 0
