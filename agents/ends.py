@@ -32,6 +32,7 @@ ENDS = {
     "MemoryOver": _("used {used_bytes}; it asked for {asked_bytes}"),
     "KernelMemory": _("the kernel ended it for want of memory"),
     "KernelMemoryAsked": _("the kernel ended it: it asked for {asked_bytes}"),
+    "ProcessLimit": _("; it met the limit of {most} processes and threads that this node gives a stage"),
     "DeviceFault": _("{device}: {fault}"),
     "NeverStarted": _("stopped before it started"),
     # It was lost.
@@ -51,6 +52,7 @@ ENDS = {
     "ProcessUnprepared": _("its process could not be prepared: {error}"),
     "UserUnchanged": _("its user could not be changed to uid {uid}: {error}"),
     "NoUserForProject": _("project {project} has number {number}; this node has users for numbers 1 to {most}"),
+    "ViewNotMade": _("it could not be closed off from the other stages of this host: {error}"),
     "FolderNotEntered": _('its folder "{folder}" could not be entered: {error}'),
     "FolderNotMade": _('folder "{folder}" could not be made: {error}'),
     "FolderNotAllowed": _('this node does not let "{folder}" be used as storage; accepted are {allowed}'),

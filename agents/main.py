@@ -26,19 +26,22 @@ import msgspec
 from agents import VERSION, stop_all, survey
 from agents.decode import setting
 from agents.devices import vendors
+from agents.devices.files import DeviceFiles
 from agents.devices.instances import Instances
 from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
 from agents.ends import clause, told
 from agents.isolation import cgroup
 from agents.isolation.allowed import Allowed
+from agents.isolation.level import level
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, chosen
+from agents.isolation.view import why_not
 from agents.link import enrol
 from agents.link.connection import Link
 from agents.link.renewal import Renewal
 from agents.link.server import Server
-from agents.protocol import Enrolled, Exit
+from agents.protocol import Enrolled, Exit, Inventory
 from agents.resources.cores import known_cores
 from agents.resources.turns import Turns
 from agents.runtimes.choice import Choice
@@ -165,7 +168,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     whose = users.default
     for each in (whose, *users.accounts.values(), *([RunAs("", users.uids[1], users.uids[1])] if users.uids else [])):
         each.check(runs)
-    group = cgroup.base()
+    groups = cgroup.bases()
     boot = procfs.boot_id()
     ground = Ground(
         boot_id=boot,
@@ -175,7 +178,9 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
         bundles=BundleCache(state / "bundles", server),
         run_as=whose,
         runtime=install_runtime(state),
-        cgroup=group,
+        cgroups=groups,
+        files=DeviceFiles(lambda uuid: address_of(view.inventory, uuid)),
+        has_views=not options.no_view,
         log_cap_bytes=setting("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES),
         log_pace_bytes=setting("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S),
         processes=setting("YARD_AGENT_PROCESSES", most_processes()),
@@ -190,7 +195,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     view = HostView(
         name=member.name,
         probes=found,
-        isolation=cgroup.isolation(group),
+        isolation=level(users, has_views=not options.no_view, has_limits=cgroup.limits(groups)),
         runs_as=users.spoken,
         address=address_towards(server.url),
         labels=dict(options.labels),
@@ -231,6 +236,11 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
     staging.close()
     if instances is not None:
         instances.close()
+
+
+def address_of(inventory: Inventory | None, uuid: str) -> str | None:
+    """The PCI address of a device of this host."""
+    return next((each.pci for each in inventory.devices if each.uuid == uuid), None) if inventory else None
 
 
 def most_processes() -> int:
@@ -378,6 +388,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         listed = options.probes or os.environ.get("YARD_PROBES", "")
         options.users = chosen(options.run_as, options.uid_range, options.account)
+        # Tried in a child of its own, which this process must have before it has threads.
+        options.no_view = why_not()
+        if options.no_view and os.geteuid() == 0:
+            log.warning("stages see each other's processes and all devices: %s", options.no_view)
         options.commands = command.read_commands(Path(listed)) if listed else ()
         state.mkdir(mode=0o711, parents=True, exist_ok=True)
         lock(state)

@@ -32,7 +32,7 @@ def _executor(state: Path) -> Choice:
         fork_client=ForkClient(state / "shim.log"),
         bundles=BundleCache(state / "bundles", Server("http://127.0.0.1")),
         run_as=RunAs(name="self"),
-        cgroup=cgroup.base(),
+        cgroups=cgroup.bases(),
     )
     return Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
 

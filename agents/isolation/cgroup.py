@@ -1,106 +1,196 @@
-"""A part's control group, where the host lends one. Standard library only: the shim imports it.
+"""A part's control groups, where the host lends them. Standard library only: the shim imports it.
 
-Only cgroup v2 is used: it alone ends a whole family in one step (``cgroup.kill``). Groups are made below the agent's
-own group. A host without a writable v2 tree is served by session and subreaper alone, and the node says so.
+A part has up to three, by name: *unified* of cgroup v2, which alone ends a whole family in one step (``cgroup.kill``),
+and *memory* and *pids* of cgroup v1, where v2 does not lend these controllers. They are made below the agent's own
+groups. A host without any is served by session, subreaper and the shim's look at memory, and the node says so.
+
+Sources: the kernel's admin-guide/cgroup-v2.rst and cgroup-v1/{memory,pids}.rst; systemd's CGROUP_DELEGATION.
 """
 
 import os
 
+UNIFIED = "unified"
+MEMORY, PIDS = "memory", "pids"
+# The unit file's DelegateSubgroup: the agent is a leaf, and its part's groups stand beside it with controllers.
+LEAF = "agent"
 
-def _mount() -> str | None:
+
+def bases() -> dict[str, str]:
+    """By name, the folders below which this agent may make groups; those that it may not are missing."""
+    mounts, own = _mounts(), _own()
+    found = {}
+    if UNIFIED in mounts and UNIFIED in own:
+        folder = _lent(os.path.join(mounts[UNIFIED], own[UNIFIED].lstrip("/")))
+        if _may_make(folder, "cgroup.kill"):
+            found[UNIFIED] = folder
+    for name, limit in ((MEMORY, "memory.limit_in_bytes"), (PIDS, "pids.max")):
+        if name in mounts and name in own:
+            folder = os.path.join(mounts[name], own[name].lstrip("/"))
+            if _may_make(folder, limit):
+                found[name] = folder
+    return found
+
+
+def limits(found: dict[str, str]) -> bool:
+    """Whether the kernel holds a part's memory and number of processes to what its groups say."""
+    lent = _content(os.path.join(found.get(UNIFIED, "/nowhere"), "cgroup.subtree_control")).split()
+    return all(name in found or name in lent for name in (MEMORY, PIDS))
+
+
+def of_part(found: dict[str, str], part: str) -> dict[str, str]:
+    """The groups that a part has or would have, from what :func:`bases` found."""
+    return {name: f"{folder.rstrip('/')}/switchyard-{part}" for name, folder in found.items()}
+
+
+def make(groups: dict[str, str], memory_bytes: int, weight: int = 100, processes: int = 0) -> dict[str, str]:
+    """Make a part's groups, with limits of memory and processes (0: none) and a CPU weight (100: everybody's) where the
+    controllers are lent. Answers those that could be made; of a part that could have none, nobody is moved."""
+    made = {}
+    for name, folder in groups.items():
+        try:
+            os.mkdir(folder)
+            made[name] = folder
+            _limit(folder, "pids.max", processes)
+            _limit(folder, "cpu.weight", weight if weight != 100 else 0)
+        except OSError:
+            continue
+    if memory_bytes:
+        set_memory(made, memory_bytes)
+    return made
+
+
+def set_memory(groups: dict[str, str], memory_bytes: int | None) -> None:
+    """Give a part another limit of memory, or none, where its groups have one."""
+    for name, file, none in ((UNIFIED, "memory.max", "max"), (MEMORY, "memory.limit_in_bytes", "-1")):
+        try:
+            if name in groups:
+                _limit(groups[name], file, memory_bytes or none)
+        except OSError:
+            pass  # below what is in use, which the shim judges too
+
+
+def join(groups: dict[str, str]) -> None:
+    """Move this process, which has no threads yet, into the groups."""
+    for folder in groups.values():
+        _write(os.path.join(folder, "cgroup.procs"), "0")
+
+
+def kill(groups: dict[str, str]) -> None:
+    """End every process of the groups in one step where the kernel can; nothing happens where the group is gone."""
+    if UNIFIED in groups:
+        try:
+            _write(os.path.join(groups[UNIFIED], "cgroup.kill"), "1")
+        except OSError:
+            pass
+
+
+def processes(groups: dict[str, str]) -> set[int]:
+    """Who is in any of the groups."""
+    found: set[int] = set()
+    for folder in groups.values():
+        found.update(int(line) for line in _content(os.path.join(folder, "cgroup.procs")).split() if line.isdigit())
+    return found
+
+
+def oom_kills(groups: dict[str, str]) -> int:
+    """How often the kernel ended a process of the groups for want of memory."""
+    files = ((UNIFIED, "memory.events"), (MEMORY, "memory.oom_control"))
+    return sum(_count(groups, name, file, "oom_kill") for name, file in files)
+
+
+def refused_forks(groups: dict[str, str]) -> int:
+    """How often the kernel refused the groups another process or thread."""
+    return sum(_count(groups, name, "pids.events", "max") for name in (UNIFIED, PIDS))
+
+
+def remove(groups: dict[str, str]) -> bool:
+    """Remove empty groups; false when a process is still in one."""
+    gone = True
+    for folder in groups.values():
+        try:
+            os.rmdir(folder)
+        except OSError:
+            gone = gone and not os.path.isdir(folder)
+    return gone
+
+
+def _mounts() -> dict[str, str]:
+    """Where the hierarchies are that parts have groups in."""
+    found: dict[str, str] = {}
+    for line in _content("/proc/self/mounts").splitlines():
+        _, place, kind, options = line.split(" ")[:4]
+        if kind == "cgroup2":
+            found.setdefault(UNIFIED, place)
+        elif kind == "cgroup":
+            found.update({name: place for name in (MEMORY, PIDS) if name in options.split(",")})
+    return found
+
+
+def _own() -> dict[str, str]:
+    """The groups of this process, as paths below where their hierarchies are mounted."""
+    found = {}
+    for line in _content("/proc/self/cgroup").splitlines():
+        _, names, path = line.split(":", 2)
+        found.update(dict.fromkeys(names.split(",") if names else [UNIFIED], path))
+    return found
+
+
+def _lent(folder: str) -> str:
+    """The folder for groups: the agent's own, or the one above where systemd delegated that one and made this a leaf.
+
+    Groups beside the leaf can have controllers, which groups below a group with processes cannot.
+    """
+    above, name = os.path.split(folder)
+    if name != LEAF or not any(_is_delegated(above, by) for by in ("user", "trusted")):
+        return folder
+    for controller in (MEMORY, PIDS, "cpu"):
+        try:
+            _write(os.path.join(above, "cgroup.subtree_control"), f"+{controller}")
+        except OSError:
+            pass  # this kernel or the group above does not lend it
+    return above
+
+
+def _is_delegated(folder: str, by: str) -> bool:
     try:
-        with open("/proc/self/mounts") as file:
-            for line in file:
-                fields = line.split()
-                if fields[2] == "cgroup2":
-                    return fields[1]
+        return os.getxattr(folder, f"{by}.delegate") == b"1"
     except OSError:
-        pass
-    return None
+        return False
 
 
-def base() -> str | None:
-    """The folder below which this agent may make groups; None where it may not."""
-    mount = _mount()
-    if mount is None:
-        return None
-    try:
-        with open("/proc/self/cgroup") as file:
-            own = next(line.strip()[3:] for line in file if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return None
-    folder = os.path.join(mount, own.lstrip("/"))
+def _may_make(folder: str, file: str) -> bool:
+    """Whether a group can be made here that has this file."""
     probe = os.path.join(folder, f"switchyard-probe-{os.getpid()}")
     try:
         os.mkdir(probe)
-        able = os.path.exists(os.path.join(probe, "cgroup.kill"))
+        able = os.path.exists(os.path.join(probe, file))
         os.rmdir(probe)
     except OSError:
-        return None
-    return folder if able else None
+        return False
+    return able
 
 
-def isolation(folder: str | None) -> str:
-    """``cgroup2`` where groups also limit memory, else ``none``: a group that can only kill isolates nothing."""
-    if folder is None:
-        return "none"
+def _limit(folder: str, file: str, value: int | str) -> None:
+    """Write a limit other than 0 where the group has it."""
+    path = os.path.join(folder, file)
+    if value and os.path.exists(path):
+        _write(path, str(value))
+
+
+def _count(groups: dict[str, str], name: str, file: str, word: str) -> int:
+    for line in _content(os.path.join(groups[name], file)).splitlines() if name in groups else ():
+        key, _, value = line.partition(" ")
+        if key == word and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _content(path: str) -> str:
     try:
-        with open(os.path.join(folder, "cgroup.subtree_control")) as file:
-            return "cgroup2" if "memory" in file.read().split() else "none"
+        with open(path) as file:
+            return file.read()
     except OSError:
-        return "none"
-
-
-def make(folder: str, memory_bytes: int, weight: int = 100, processes: int = 0) -> None:
-    """Make a part's group, with limits of memory and processes (0: none) and a CPU weight (100: everybody's) where the
-    controllers are lent."""
-    os.mkdir(folder)
-    for name, value, is_told in (
-        ("memory.max", memory_bytes, memory_bytes > 0),
-        ("cpu.weight", weight, weight != 100),
-        ("pids.max", processes, processes > 0),
-    ):
-        path = os.path.join(folder, name)
-        if is_told and os.path.exists(path):
-            _write(path, str(value))
-
-
-def join(folder: str) -> None:
-    _write(os.path.join(folder, "cgroup.procs"), "0")
-
-
-def kill(folder: str) -> None:
-    """End every process of the group; nothing happens where the group is gone."""
-    try:
-        _write(os.path.join(folder, "cgroup.kill"), "1")
-    except OSError:
-        pass
-
-
-def processes(folder: str) -> list[int]:
-    try:
-        with open(os.path.join(folder, "cgroup.procs")) as file:
-            return [int(line) for line in file]
-    except OSError:
-        return []
-
-
-def oom_kills(folder: str) -> int:
-    """How often the kernel ended a process of the group for want of memory."""
-    try:
-        with open(os.path.join(folder, "memory.events")) as file:
-            return int(next(line.split()[1] for line in file if line.startswith("oom_kill ")))
-    except (OSError, StopIteration, ValueError):
-        return 0
-
-
-def remove(folder: str) -> bool:
-    """Remove an empty group; false when a process is still in it."""
-    try:
-        os.rmdir(folder)
-    except OSError:
-        return not os.path.isdir(folder)
-    return True
+        return ""
 
 
 def _write(path: str, text: str) -> None:

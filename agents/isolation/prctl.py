@@ -7,11 +7,11 @@ PDEATHSIG = 1
 DUMPABLE = 4
 CHILD_SUBREAPER = 36
 NO_NEW_PRIVS = 38
-_libc = ctypes.CDLL(None, use_errno=True)
+libc = ctypes.CDLL(None, use_errno=True)
 
 
 def prctl(option: int, value: int) -> None:
     """Set one option. Raises OSError when the kernel refuses."""
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
+    if libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -16,8 +16,9 @@ import platform
 import signal
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agents.isolation import cgroup
 from agents.supervisor import procfs
 from agents.supervisor.record import write_whole
 
@@ -45,13 +46,13 @@ class Setting:
 class Reach:
     """Which processes an adjustment acts on.
 
-    ``family`` lists them; ``group`` is a control group (v2) that holds exactly them, if there is one; ``folder`` is
-    where their supervisor reads a new memory limit, once ``wake`` has told it to look; ``started_with`` tells the one
-    that they were given at first (0: none).
+    ``family`` lists them; ``groups`` are control groups that hold exactly them, by name (see
+    :mod:`agents.isolation.cgroup`); ``folder`` is where their supervisor reads a new memory limit, once ``wake`` has
+    told it to look; ``started_with`` tells the one that they were given at first (0: none).
     """
 
     family: Callable[[], list[int]]
-    group: str | None = None
+    groups: dict[str, str] = field(default_factory=dict)
     folder: str | None = None
     wake: Callable[[], None] = lambda: None
     started_with: Callable[[], int] = lambda: 0
@@ -140,7 +141,7 @@ def set_memory(reach: Reach, limit_bytes: int) -> list[str]:
     if limit_bytes < used:
         in_use = f"{used / 2**20:.0f} MiB are in use, and a limit below would end it"
         return [f"the memory limit was not lowered to {limit_bytes / 2**20:.0f} MiB: {in_use}"]
-    _write(reach, "memory.max", str(limit_bytes))
+    cgroup.set_memory(reach.groups, limit_bytes)
     if reach.folder is None:
         return [f"the memory limit of {limit_bytes / 2**20:.0f} MiB could not be set: nobody watches it"]
     try:
@@ -156,7 +157,7 @@ def reset_memory(reach: Reach) -> list[str]:
     limit = reach.started_with()
     if limit:
         return set_memory(reach, limit)
-    _write(reach, "memory.max", "max")
+    cgroup.set_memory(reach.groups, None)
     if reach.folder is None:
         return ["the memory limit could not be taken back: nobody watches it"]
     with contextlib.suppress(FileNotFoundError):
@@ -197,9 +198,9 @@ def resume(reach: Reach) -> list[str]:
 
 def _write(reach: Reach, file: str, text: str) -> bool:
     """Tells whether the group took it; a file that is not there is a controller that is not lent."""
-    if reach.group is None:
+    if cgroup.UNIFIED not in reach.groups:
         return False
-    path = os.path.join(reach.group, file)
+    path = os.path.join(reach.groups[cgroup.UNIFIED], file)
     try:
         descriptor = os.open(path, os.O_WRONLY)
     except OSError:

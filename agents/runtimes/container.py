@@ -212,7 +212,7 @@ class ContainerExecutor:
         def family() -> list[int]:
             return [*inner.family(), *_of_daemon(plan)]
 
-        return dataclasses.replace(inner, family=family, group=None)
+        return dataclasses.replace(inner, family=family, groups={})
 
     # -- ending
 

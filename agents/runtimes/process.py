@@ -17,12 +17,13 @@ from pathlib import Path
 
 import msgspec
 
+from agents.devices.files import DeviceFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
 from agents.isolation.beneath import Rights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of
-from agents.protocol import Exit, Phase, Wanted
+from agents.protocol import Exit, PartSpec, Phase, Wanted
 from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
@@ -45,6 +46,8 @@ _decode_exit = msgspec.json.Decoder(Exit).decode
 class Ground:
     """What the executor needs of its host. ``lease`` and ``bell`` are files that shims read and ring.
 
+    ``cgroups`` are the folders below which parts have their groups (:func:`agents.isolation.cgroup.bases`). ``files``
+    knows which device file is whose, and ``has_views`` whether parts can have their own view of the host.
     ``masked`` has what the log of a part must not show, where another executor keeps its variables from the order.
     """
 
@@ -55,7 +58,9 @@ class Ground:
     bundles: BundleCache
     run_as: RunAs
     runtime: Path | None = None
-    cgroup: str | None = None
+    cgroups: dict[str, str] = field(default_factory=dict)
+    files: DeviceFiles | None = None
+    has_views: bool = False
     log_cap_bytes: int = 256 << 20
     log_pace_bytes: int = 0
     processes: int = 0
@@ -157,12 +162,25 @@ class ProcessExecutor:
             "notice": str(places.notice),
             "reports": str(places.reports),
             "bell": str(ground.bell),
-            "cgroup": f"{ground.cgroup.rstrip('/')}/switchyard-{wanted.part}" if ground.cgroup else None,
+            "cgroups": cgroup.of_part(ground.cgroups, wanted.part),
             "log_cap_bytes": ground.log_cap_bytes,
             "log_pace_bytes": ground.log_pace_bytes,
             "secrets": ground.masked.pop(wanted.part, None) or secrets_of(spec.env, spec.secrets),
+            **self._closed_off(spec, whose),
             **whose.order(),
         }
+
+    def _closed_off(self, spec: PartSpec, whose: RunAs) -> dict[str, object]:
+        """The view that a part of another user gets of this host, and the groups that open its devices to that user."""
+        if self.keeps or whose.uid is None:
+            return {}
+        files, claims = self.ground.files, spec.devices
+        groups = files.groups(claims) if files and not whose.groups else []
+        if not self.ground.has_views:
+            return {"device_groups": groups}
+        # A gang has one part on a node: all ranks that pass data by shared memory are in it.
+        view = {"shm_bytes": spec.memory_bytes, "closed": files.closed(claims) if files else []}
+        return {"device_groups": groups, "view": view}
 
     def launch(self, intent: Intent) -> None:
         self.ground.launched_at[intent.part] = time.monotonic()
@@ -226,10 +244,10 @@ class ProcessExecutor:
     def reach(self, intent: Intent) -> Reach:
         record = shim_record(intent.folder) or {}
         shim, born = record.get("pid", 0), record.get("born", 0)
-        group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
+        groups = cgroup.of_part(self.ground.cgroups, intent.part)
         return Reach(
             family=lambda: family(intent.folder),
-            group=group if group and os.path.isdir(group) else None,
+            groups={name: folder for name, folder in groups.items() if os.path.isdir(folder)},
             folder=intent.folder,
             wake=lambda: _signal(shim, born, signal.SIGUSR1),
             started_with=lambda: int(ordered(intent.folder).get("memory_bytes") or 0),
@@ -240,14 +258,13 @@ class ProcessExecutor:
     def reap(self, intent: Intent) -> Exit:
         record = shim_record(intent.folder) or {}
         born = record.get("main_born") or 0
-        group = f"{self.ground.cgroup.rstrip('/')}/switchyard-{intent.part}" if self.ground.cgroup else None
+        groups = cgroup.of_part(self.ground.cgroups, intent.part)
 
         def seen() -> list[int]:
             found = set(procfs.marked(intent.part))
             if record.get("main") and born:
                 found |= set(procfs.of_session(record["main"], born))
-            if group:
-                found |= {pid for pid in cgroup.processes(group) if procfs.start_time(pid) is not None}
+            found |= {pid for pid in cgroup.processes(groups) if procfs.start_time(pid) is not None}
             return sorted(found - {os.getpid()})
 
         def survivors() -> list[int]:
@@ -259,11 +276,9 @@ class ProcessExecutor:
                 time.sleep(0.005)
             return seen()
 
-        if group:
-            cgroup.kill(group)
+        cgroup.kill(groups)
         left = procfs.end_all(survivors, _BURY_PATIENCE_S)
-        if group:
-            cgroup.remove(group)
+        cgroup.remove(groups)
         if (end := _end(intent.folder)) is not None:
             return end
         said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]

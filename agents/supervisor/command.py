@@ -10,6 +10,7 @@ import resource
 from agents.ends import clause
 from agents.isolation.beneath import Rights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
+from agents.isolation.view import enter
 from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads, signal
 from agents.supervisor.lease import extended
@@ -87,9 +88,12 @@ def run_command(order: dict, lease_until: float, out: int, err: int, word: int, 
         for path in order.get("folders", ()):
             step = clause("FolderNotMade", folder=path)
             make(path, rights)
+        if view := order.get("view"):
+            step = clause("ViewNotMade")
+            enter(view)
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
-            drop(order["uid"], order["gid"], order.get("groups", []))
+            drop(order["uid"], order["gid"], [*order.get("groups", []), *order.get("device_groups", [])])
             if most := order.get("processes"):
                 # Of all tasks of this user on the host; its own group, where there is one, counts this task alone.
                 resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -10,6 +10,7 @@ import time
 from agents.ends import clause, told
 from agents.isolation import cgroup
 from agents.isolation.beneath import Rights, regular
+from agents.isolation.view import shared_memory_bytes
 from agents.masking import Mask
 from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
@@ -61,6 +62,8 @@ class Life:
         self.peak_bytes = 0
         self.began_at = self.ended_at = procfs.boottime()
         self.memory_at = 0.0
+        self.most_processes = 0
+        self.groups: dict[str, str] = {}
         self.streams: list[Stream] = []
 
     # -- telling
@@ -87,13 +90,9 @@ class Life:
 
     def live(self) -> None:
         """Run the part to its end; when this returns, its exit file is written and nothing of it is left."""
-        group = self.order.get("cgroup")
-        try:
-            if group:
-                memory_bytes, weight = int(self.order.get("memory_bytes") or 0), int(self.order.get("weight") or 100)
-                cgroup.make(group, memory_bytes, weight, int(self.order.get("processes") or 0))
-        except OSError:
-            self.order["cgroup"] = None
+        order = self.order
+        memory_bytes, weight = int(order.get("memory_bytes") or 0), int(order.get("weight") or 100)
+        self.groups = cgroup.make(order.get("cgroups") or {}, memory_bytes, weight, int(order.get("processes") or 0))
         if self.order.get("lease_s") is not None:
             # An order of an agent before this one may hold no time; its lease counts from here.
             until = self.order.get("lease_until")
@@ -126,7 +125,7 @@ class Life:
         self.began_at = procfs.boottime()
         shim = os.getpid()
         try:
-            self.main = spawn.fork(order.get("cgroup"))
+            self.main = spawn.fork(self.groups)
         except OSError as error:
             for descriptor in (out_reader, out_writer, err_reader, err_writer, word_reader, word_writer):
                 os.close(descriptor)
@@ -284,9 +283,10 @@ class Life:
     def _watch_memory(self, now: float) -> float:
         if now < self.memory_at:
             return self.memory_at - now
-        revised = read_whole(f"{self.folder}/limits.json") or {}
-        limit = int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
-        used = procfs.memory(procfs.descendants(os.getpid()))
+        limit = self._memory_limit()
+        family = procfs.descendants(os.getpid())
+        self.most_processes = max(self.most_processes, len(family))
+        used = procfs.memory(family, shared_memory_bytes(self.main) if self.order.get("view") else 0)
         self.peak_bytes = max(self.peak_bytes, used)
         pause = STOP_TICK_S
         if limit:
@@ -297,6 +297,11 @@ class Life:
             pause = MEMORY_TICK_NEAR_S if used > 0.7 * limit or now - self.began_at < 3 else MEMORY_TICK_S
         self.memory_at = now + pause
         return pause
+
+    def _memory_limit(self) -> int:
+        """The bytes that the part may use now; 0 for any number."""
+        revised = read_whole(f"{self.folder}/limits.json") or {}
+        return int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
 
     # -- stopping
 
@@ -372,8 +377,7 @@ class Life:
 
     def _kill(self) -> None:
         self.killed = True
-        if self.order.get("cgroup"):
-            cgroup.kill(self.order["cgroup"])
+        cgroup.kill(self.groups)
         procfs.send(self.main, signal.SIGKILL)
 
     # -- ending
@@ -384,12 +388,11 @@ class Life:
         return [pid for pid in procfs.descendants(os.getpid()) if procfs.start_time(pid) is not None]
 
     def _finish(self) -> None:
-        group = self.order.get("cgroup")
-        oom_kills = self._oom_kills(group)
+        oom_kills, refused_forks = self._oom_kills(), cgroup.refused_forks(self.groups)
         if self.saving is not None:
             self.saving.close()
-        if not self._reap() and group:
-            cgroup.kill(group)
+        if not self._reap():
+            cgroup.kill(self.groups)
         while left := procfs.end_all(self._family):
             names = ", ".join(str(pid) for pid in left[:5])
             self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
@@ -397,10 +400,10 @@ class Life:
         self._remove_container()
         for stream in self.streams:
             stream.drain()
-        if group and not cgroup.remove(group):
-            cgroup.kill(group)
-            cgroup.remove(group)
-        end = self._end(oom_kills)
+        if not cgroup.remove(self.groups):
+            cgroup.kill(self.groups)
+            cgroup.remove(self.groups)
+        end = self._end(oom_kills, refused_forks)
         while True:
             try:
                 write_whole(f"{self.folder}/exit.json", end, sync=True)
@@ -426,12 +429,12 @@ class Life:
             self._tell(substate="its container is being removed")
             time.sleep(1.0)
 
-    def _oom_kills(self, group: str | None) -> int:
-        if group and self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:
-            return cgroup.oom_kills(group)
+    def _oom_kills(self) -> int:
+        if self.status is not None and verdict.exit_of(self.status)[1] == signal.SIGKILL:
+            return cgroup.oom_kills(self.groups)
         return 0
 
-    def _end(self, oom_kills: int) -> dict:  # type: ignore[type-arg]
+    def _end(self, oom_kills: int, refused_forks: int) -> dict:  # type: ignore[type-arg]
         code = number = None
         cause, said = self.cause, self.said
         if self.status is None:
@@ -439,9 +442,14 @@ class Life:
         else:
             code, number = verdict.exit_of(self.status)
         if not cause and number == signal.SIGKILL and oom_kills and not self.killed:
-            cause, said = "OUT_OF_MEMORY", [clause("KernelMemory")]
+            limit = self._memory_limit()
+            cause = "OUT_OF_MEMORY"
+            said = [clause("KernelMemoryAsked", asked_bytes=limit) if limit else clause("KernelMemory")]
         if not cause and self.status is not None:
             cause, said = verdict.judge(code, number, self.why if self.killed else None)
+        most = int(self.order.get("processes") or 0)
+        if cause and most and (refused_forks or self.most_processes >= most):
+            said = [*said, clause("ProcessLimit", most=most)]
         return {
             "code": code,
             "signal": number,

@@ -147,9 +147,10 @@ def of_session(session: int, born_after: int) -> list[int]:
     return found
 
 
-def memory(processes: list[int]) -> int:
-    """Resident bytes of a family: what each holds alone, plus the largest set that any of them shares."""
-    alone = shared = 0
+def memory(processes: list[int], shared_bytes: int = 0) -> int:
+    """Resident bytes of a family: what each holds alone, plus the largest set that any of them shares, or
+    ``shared_bytes``, what lies in a shared memory of their own, where that is more."""
+    alone, shared = 0, shared_bytes // PAGE
     for pid in processes:
         fields = (content(f"/proc/{pid}/statm") or b"").split()
         if not fields:

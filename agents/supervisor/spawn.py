@@ -16,19 +16,20 @@ _INTO_CGROUP = 0x200000000
 _libc = ctypes.PyDLL(None, use_errno=True)
 
 
-def fork(group: str | None) -> int:
-    """``os.fork``, with the child in ``group``. Only for a process of one thread. Raises OSError."""
-    if group is None:
-        return os.fork()
-    pid = _clone_into(group)
+def fork(groups: dict[str, str]) -> int:
+    """``os.fork``, with the child in ``groups``. Only for a process of one thread. Raises OSError."""
+    pid = _clone_into(groups[cgroup.UNIFIED]) if cgroup.UNIFIED in groups else None
+    others = groups
     if pid is None:
         pid = os.fork()
-        if pid == 0:
-            try:
-                cgroup.join(group)
-            except OSError:
-                # Then the family is found without its group; a child must not raise into its parent's code.
-                pass
+    else:
+        others = {name: folder for name, folder in groups.items() if name != cgroup.UNIFIED}
+    if pid == 0:
+        try:
+            cgroup.join(others)
+        except OSError:
+            # Then the family is found without its groups; a child must not raise into its parent's code.
+            pass
     return pid
 
 

@@ -199,6 +199,7 @@ def test_a_raised_memory_limit_holds_and_a_lowered_one_bites(shared: Hands, part
     end = shared.yard.ended(shared.name, name).exit
     assert b"lived" in shared.yard.logs[(name, 0, "out")]
     assert end is not None
+    # Who sees it first says it: the kernel by its group, or the shim.
     assert (end.cause, "it asked for 256 MiB" in end.detail) == ("OUT_OF_MEMORY", True), end
 
 

@@ -1,0 +1,81 @@
+"""A task's own view of its host: processes of others are hidden, its shared memory is its own, devices that it did not
+claim cannot be opened. Standard library only: the shim imports it.
+
+A mount namespace is made in the forked child, before it gives up root: what is changed in it holds for the task and all
+that it starts, and ends with the last of them. What the host mounts later is seen there too. The task cannot undo it:
+it is not root, and in a user namespace of its own these mounts are locked.
+
+Sources: mount_namespaces(7), proc(5) on ``hidepid`` (an option of each mount since Linux 5.8), mount(2).
+"""
+
+import ctypes
+import os
+
+from agents.isolation.prctl import libc
+
+SHARED_MEMORY = "/dev/shm"
+_NEW_MOUNTS, _NEW_IPC = 0x00020000, 0x08000000
+_NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _SLAVE = 2, 4, 8, 32, 4096, 16384, 1 << 19
+_HIDES_PER_MOUNT = (5, 8)
+
+
+def enter(view: dict) -> None:  # type: ignore[type-arg]
+    """Give this process its own view: ``shm_bytes`` is the most that its shared memory holds (0: half of the host's
+    memory), ``closed`` are device files that cannot be opened any more. Raises OSError; then nothing may be run.
+    """
+    _check(libc.unshare(_NEW_MOUNTS | _NEW_IPC), "unshare")
+    _mount("", "/", "", _REC | _SLAVE)
+    if os.path.isdir(SHARED_MEMORY):
+        told = f"mode=1777,size={view['shm_bytes']}" if view.get("shm_bytes") else "mode=1777"
+        _mount("tmpfs", os.path.realpath(SHARED_MEMORY), "tmpfs", _NOSUID | _NODEV, told)
+    for path in view.get("closed", ()):
+        try:
+            _mount(path, path, "", _BIND)
+        except FileNotFoundError:
+            continue  # it was unplugged, or divided anew, since the agent looked
+        _mount("", path, "", _BIND | _REMOUNT | _NODEV)
+    _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, "hidepid=2")
+
+
+def why_not() -> str:
+    """Why tasks cannot have their own view here; empty where they can. Tried in a child; call it before threads are."""
+    release = [int(piece) for piece in os.uname().release.split("-")[0].split(".")[:2] if piece.isdigit()]
+    if os.geteuid() != 0:
+        return "only root makes mount namespaces"
+    if tuple(release) < _HIDES_PER_MOUNT:
+        return "this kernel cannot hide processes for one task alone"
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            enter({"shm_bytes": 1 << 20, "closed": ["/dev/null"]})
+        except OSError as error:
+            os.write(writer, str(error).encode()[:400])
+        except BaseException:  # noqa: BLE001 - a forked child must never return into its parent's code
+            os.write(writer, b"it could not be tried")
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, "rb") as told:
+        return told.read().decode(errors="replace")
+
+
+def shared_memory_bytes(pid: int) -> int:
+    """What lies in the shared memory of a task whose view is its own; 0 once that process is gone."""
+    try:
+        told = os.statvfs(f"/proc/{pid}/root{SHARED_MEMORY}")
+    except OSError:
+        return 0
+    return (told.f_blocks - told.f_bfree) * told.f_frsize
+
+
+def _mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    words = [word.encode() if word else None for word in (source, target, kind, data)]
+    _check(libc.mount(words[0], words[1], words[2], ctypes.c_ulong(flags), words[3]), target)
+
+
+def _check(answer: int, what: str) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
