@@ -178,8 +178,14 @@ class FileSystem(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: Counter | None = None
 
 
+# How far a node keeps stages of different projects apart, each level with all of those before it.
+ISOLATION: Final = ("none", "user", "private", "full")
+
+
 class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a host is and has. Sent only when its hash changed or the server asks for it.
+
+    ``isolation`` is one of :data:`ISOLATION`; older agents say other words, which count as none.
 
     ``container_engine`` is the engine that answers there, for people; empty where none does, and None from an agent
     that does not look for one.

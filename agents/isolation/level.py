@@ -7,11 +7,7 @@ own), ``full`` (and the kernel holds each to its memory and number of processes)
 
 from __future__ import annotations
 
-from typing import Final
-
 from agents.isolation.users import Users
-
-LEVELS: Final = ("none", "user", "private", "full")
 
 
 def level(users: Users, *, has_views: bool, has_limits: bool) -> str:

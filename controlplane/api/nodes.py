@@ -30,12 +30,17 @@ from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
 from controlplane.jobs import record
 from controlplane.natural import natural_key
+from controlplane.pools.isolation import is_below
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import NodeState
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A machine that runs an agent. ``alarms`` say what of it the server refuses or leaves out, in sentences."""
+    """A machine that runs an agent. ``alarms`` say what of it the server refuses or leaves out, in sentences.
+
+    ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; of its
+    ``pools``, ``too_open_for`` require more, and run nothing here.
+    """
 
     id: uuid.UUID
     name: str
@@ -45,6 +50,7 @@ class Node(msgspec.Struct, frozen=True):
     simulated: bool
     runs_as: str
     isolation: str
+    too_open_for: list[str]
     container_engine: str | None
     agent_version: str
     hostname: str
@@ -109,6 +115,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
             simulated=node.simulated,
             runs_as=node.runs_as,
             isolation=node.isolation,
+            too_open_for=sorted(pool.name for pool in node.pools.all() if is_below(node.isolation, pool.isolation)),
             container_engine=node.container_engine,
             agent_version=node.agent_version,
             hostname=node.hostname,
@@ -128,7 +135,7 @@ def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
 
 def all_nodes() -> QuerySet[rows.Node]:
     """The nodes with their pools."""
-    return rows.Node.objects.prefetch_related(Prefetch("pools", Pool.objects.only("name")))
+    return rows.Node.objects.prefetch_related(Prefetch("pools", Pool.objects.only("name", "isolation")))
 
 
 def found(name: str) -> rows.Node:

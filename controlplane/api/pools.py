@@ -48,6 +48,7 @@ class ShadowSum(msgspec.Struct, frozen=True):
 class Pool(msgspec.Struct, frozen=True):
     """A named set of nodes with its own profile and limits. ``repartition`` tells that devices here may be divided for
     stages that ask for a partition, and for ``min_runtime_s`` after its start no stage is stopped for another.
+    Nodes that keep projects less apart than ``isolation`` says (none, user, private, full) run nothing of it.
     ``on_node_lost`` holds for stages whose job file does not say it. ``decides`` is the version that the profile's name
     stands for now. ``shadow_profile`` thinks beside it and decides nothing; empty where none does, and ``shadow`` sums
     up what it would have done. ``promises`` tells how many starts came by the end of the range first announced."""
@@ -65,6 +66,7 @@ class Pool(msgspec.Struct, frozen=True):
     on_node_lost: str
     stopped_by: str
     repartition: bool
+    isolation: str
     nodes: int
 
 
@@ -106,6 +108,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             on_node_lost=pool.on_node_lost,
             stopped_by=pool.stopped_by,
             repartition=pool.repartition,
+            isolation=pool.isolation,
             nodes=nodes[pool.name],
         )
         for pool in pools

@@ -18,7 +18,8 @@ from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Device, Mode, Node
 
 # One statement and one round trip; PostgreSQL builds the rows as JSON faster than rows can be converted one by one.
-_FLEET = """
+_LEVELS = ", ".join(f"'{level}'" for level in protocol.ISOLATION)
+_FLEET = f"""
 SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
             -- What runs on a full disk goes on; nothing new is placed there.
             CASE WHEN n.state = 'READY' AND n.conditions->'disk_pressure' = 'true' THEN 'DRAINING' ELSE n.state END,
@@ -26,7 +27,11 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
             n.container_engine IS DISTINCT FROM '',
             (SELECT json_build_array(coalesce(bool_and(p.repartition), false),
                                      coalesce(json_agg(p.name ORDER BY p.name), '[]'))
-             FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id WHERE np.node_id = n.id),
+             FROM fleet_node_pools np JOIN pools_pool p ON p.id = np.pool_id
+             -- A node that keeps projects less apart than a pool requires is, to the engine, not in it.
+             WHERE np.node_id = n.id AND (p.isolation = 'none' OR
+                   array_position(ARRAY[{_LEVELS}], p.isolation::text)
+                   <= array_position(ARRAY[{_LEVELS}], n.isolation::text))),
             n.fetch_gbps, n.load)
             ORDER BY n.id), '[]')::text FROM fleet_node n WHERE %s OR n.id = ANY(%s)),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,

@@ -14,6 +14,8 @@ from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from controlplane.jobs.values import listed
+from controlplane.pools.isolation import is_below
+from controlplane.pools.models import Pool
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot, Stage
@@ -84,8 +86,18 @@ def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> 
     said = _("stage {stage} can never start: {why}; pool {pool} has {devices}").format(
         stage=stage.name, why=why, pool=pool, devices=has or _("no devices yet")
     )
+    if left_out := _too_open(pool):
+        said += _("; {n} nodes of it are left out, for it requires isolation {level}").format(**left_out)
     wanted = {ask["partition"] for way in stage.request["alternatives"] for ask in way["asks"] if ask.get("partition")}
     return said + _("; {what}").format(what=_partitions(inside, wanted, pool)) if wanted else said
+
+
+def _too_open(name: str) -> dict[str, object]:
+    """How many nodes keep projects less apart than the pool requires, and what that is; empty where none do."""
+    pool = Pool.objects.filter(name=name).first()
+    found = pool.nodes.values_list("isolation", flat=True) if pool else ()
+    n = sum(1 for level in found if pool and is_below(level, pool.isolation))
+    return {"n": n, "level": pool.isolation} if pool and n else {}
 
 
 def _partitions(inside: Sequence[Device], wanted: set[str], pool: str) -> str:

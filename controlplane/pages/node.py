@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.permissions import is_staff
 from controlplane.pages.counted import counted
@@ -15,6 +16,12 @@ from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import note_text
 
 MOST_JOBS = 50
+ISOLATION = {
+    "none": _("all stages are one user, who sees and may end all of them"),
+    "user": _("a user per project; each sees the others' processes and all devices"),
+    "private": _("a user per project, with its own view of the host; memory is watched, not limited by the kernel"),
+    "full": _("a user per project, with its own view of the host and limits that the kernel holds"),
+}
 
 
 def _notes(conditions: dict[str, Any]) -> list[str]:
@@ -56,6 +63,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "notes": _notes(node["conditions"]),
+            "isolation": ISOLATION.get(node["isolation"], ""),
             "may_drain": is_staff(request.user),  # type: ignore[arg-type]
             "drained": node["state"] in {"DRAINING", "DRAINED"},
             "lost": node["state"] == "LOST",

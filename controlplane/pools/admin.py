@@ -41,6 +41,7 @@ class PoolForm(forms.ModelForm):
             "min_runtime_s",
             "on_node_lost",
             "user_limit",
+            "isolation",
             "repartition",
             "stopped_by",
         ]

@@ -11,6 +11,7 @@ from django.db.models import F, Q
 from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
+from agents.protocol import ISOLATION
 from controlplane.access.models import Project, slug
 from controlplane.pools import kinds
 from scheduler.core.model import retry
@@ -113,6 +114,12 @@ class Pool(models.Model):
         help_text=_("What happens to a stage here whose node is silent, where its job file does not say it."),
     )
     stopped_by = models.CharField(max_length=150, blank=True, help_text=_("Set to stop all starts in this pool."))
+    isolation = models.CharField(
+        max_length=10,
+        default="none",
+        choices=[(word, word) for word in ISOLATION],
+        help_text=_("Nodes that keep projects less apart than this run nothing of this pool."),
+    )
     repartition = models.BooleanField(
         default=False,
         help_text=_("Devices here may be divided for stages that ask for a partition, where their agent can do that."),

@@ -13,11 +13,11 @@ import pytest
 
 from agents.devices.files import DeviceFiles
 from agents.isolation import cgroup
-from agents.isolation.level import LEVELS, level
+from agents.isolation.level import level
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, Users
 from agents.isolation.view import enter, why_not
-from agents.protocol import DeviceClaim, Partition, Phase
+from agents.protocol import ISOLATION, DeviceClaim, Partition, Phase
 from tests.agents.conftest import Hands
 from tests.agents.yard import Yard, order, stop
 
@@ -240,7 +240,7 @@ def test_each_level_has_all_of_those_before_it() -> None:
         for limits in (False, True):
             assert level(one, has_views=views, has_limits=limits) == "none"
             found = level(several, has_views=views, has_limits=limits)
-            assert LEVELS.index(found) == 1 + views + (views and limits)
+            assert ISOLATION.index(found) == 1 + views + (views and limits)
 
 
 @as_root

@@ -7,12 +7,16 @@ import pytest
 from django.db.models import F
 
 from agents.protocol import Conditions, DeviceError, Phase
+from controlplane.api import nodes
 from controlplane.fleet import service as fleet
+from controlplane.fleet import world
 from controlplane.fleet.identity import Verdict
 from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
 from controlplane.jobs.models import Attempt, Part
+from controlplane.jobs.spec import InvalidSpec
 from controlplane.live import watch
+from controlplane.pools.models import Pool
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 
@@ -289,6 +293,39 @@ def test_a_full_disk_gets_nothing_new(yard: Yard) -> None:
     agent.report()
     yard.cycle()
     assert states(job)["main"] == "STARTING"
+
+
+@pytest.mark.parametrize("requires", ["none", "user", "private", "full"])
+def test_a_pool_runs_nothing_where_projects_are_kept_less_apart_than_it_requires(yard: Yard, requires: str) -> None:
+    """Each level of a node against each that a pool can require; a word of an older agent counts as none."""
+    yard.agent("a")
+    levels = ["cgroup2", "none", "user", "private", "full"]
+    Pool.objects.update(isolation=requires)
+    for rank, level in enumerate(levels):
+        Node.objects.update(isolation=level)
+        yard.check_feed(0.0)
+        is_enough = requires == "none" or rank >= levels.index(requires)
+        assert world.nodes()[0].pools == (("default",) if is_enough else ()), level
+        (shown,) = nodes.shown(nodes.all_nodes(), yard.user)
+        assert shown.too_open_for == ([] if is_enough else ["default"])
+    Node.objects.update(isolation="user")
+    Pool.objects.update(isolation="none")
+    job = yard.submit()
+    Pool.objects.update(isolation="full")
+    yard.cycle()
+    assert states(job)["main"] == "PENDING"
+    Node.objects.update(isolation="full")
+    yard.cycle()
+    assert states(job)["main"] == "STARTING"
+
+
+def test_who_asks_where_every_node_is_too_open_is_told_so(yard: Yard) -> None:
+    yard.agent("a")
+    Pool.objects.update(isolation="private")
+    world.recent_nodes(within_s=0.0)
+    with pytest.raises(InvalidSpec) as refused:
+        yard.submit()
+    assert "1 nodes of it are left out, for it requires isolation private" in str(refused.value)
 
 
 def test_somebody_confirms_that_a_node_is_gone(yard: Yard) -> None:
