@@ -63,7 +63,7 @@ def chosen(run_as: str | None, uid_range: str | None, accounts: list[str]) -> Us
     named = dict(map(_account, accounts))
     if uid_range:
         return Users(parse("nobody"), named, _range(uid_range))
-    if run_as is None and is_root and _are_mapped(USUAL):
+    if run_as is None and is_root and are_mapped(USUAL):
         return Users(parse("nobody"), named, USUAL)
     default = parse(run_as)
     if default.groups and any(each.groups for each in named.values()):
@@ -91,14 +91,14 @@ def _range(text: str) -> range:
             f"for example {USUAL[0]}-{USUAL[-1]}"
         )
     uids = range(first, last + 1)
-    if not _are_mapped(uids):
+    if not are_mapped(uids):
         raise ValueError(
             f'--uid-range "{text}": these uids are not there: this agent is in a user namespace without them'
         )
     return uids
 
 
-def _are_mapped(uids: range) -> bool:
+def are_mapped(uids: range) -> bool:
     """Whether this process may become all of these users (user_namespaces(7)); and groups of the same numbers."""
 
     def covers(path: str) -> bool:

@@ -6,8 +6,10 @@ import os
 import pwd
 import subprocess
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+from zlib import crc32
 
+from agents.isolation.users import USUAL, are_mapped
 from deploy.local.home import Home
 from deploy.local.leash import NOBODY
 from deploy.local.service import ROOT, User, leashed, python
@@ -16,6 +18,8 @@ from deploy.local.service import ROOT, User, leashed, python
 # "postgres": where the system runs a PostgreSQL of its own, that account rules it.
 ACCOUNTS = ("switchyard", "daemon")
 
+PROJECTS: Final = 4_096
+STACKS: Final = 50_000
 # What both need: the interpreter, the code, and the way into the state folder.
 _TRIAL = """
 import os, sys
@@ -31,10 +35,13 @@ class Exposed(Exception):
 
 @dataclass(frozen=True)
 class People:
-    """Who runs the parts (None: who starts the stack), the agent's ``--run-as``, and what the person should know."""
+    """Who runs the parts (None: who starts the stack), who runs stages, and what the person should know.
+
+    Stages are run by who starts the stack, by a user per project, or all by one user (nobody, root).
+    """
 
     parts: tuple[int, int] | None = None
-    stages: Literal["self", "nobody", "root"] = "self"
+    stages: Literal["self", "projects", "nobody", "root"] = "self"
     note: str = ""
 
     @property
@@ -71,7 +78,7 @@ def choose(home: Home, stages_as_root: bool) -> People:
             reasons.append(f"uid {uid} cannot come to this Python, {ROOT} or {home.path}: {said}")
             break
     if not reasons:
-        return People(parts, "nobody")
+        return People(parts, "projects" if are_mapped(uids(home)) else "nobody")
     home.path.chmod(0o700)
     if not stages_as_root:
         raise Exposed(
@@ -86,13 +93,19 @@ def choose(home: Home, stages_as_root: bool) -> People:
 
 def admit(home: Home, people: People) -> None:
     """Open the way to the stages' own folders to their user, and to nobody else."""
-    if people.stages == "nobody":
+    if people.stages in ("projects", "nobody"):
         home.agents.chmod(0o711)
         # Stages go through it to folders of their own, which the agent makes: nobody else may put one in their place.
         os.chown(home.shared, 0, 0)
         home.shared.chmod(0o711)
     else:
         home.agents.chmod(0o700)
+
+
+def uids(home: Home) -> range:
+    """The users that projects of this stack are on this machine: another range for each state folder, so that stages of
+    two stacks are two users. Beyond the range that agents take by themselves, and below 2^31."""
+    return range(first := USUAL.stop + PROJECTS * (crc32(str(home.path).encode()) % STACKS), first + PROJECTS)
 
 
 def _real_python() -> str:

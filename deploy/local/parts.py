@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from deploy.local import identity
 from deploy.local.home import Home, write_private
 from deploy.local.service import ROOT, Service, User, python
 
@@ -63,11 +64,13 @@ def _agent(
     home: Home,
     environment: Environment,
 ) -> Service:
-    state.mkdir(mode=0o711 if run_as == "nobody" else 0o700, exist_ok=True)
+    state.mkdir(mode=0o711 if run_as in ("projects", "nobody") else 0o700, exist_ok=True)
+    uids = identity.uids(home)
+    whose = ["--uid-range", f"{uids[0]}-{uids[-1]}"] if run_as == "projects" else ["--run-as", run_as]
     token_file = state / "join.token"
     write_private(token_file, token + "\n")
     command = [
         *python("-m", "agents", "--url", url, "--state", str(state), "--name", name),
-        *("--join-token-file", str(token_file), "--run-as", run_as, *more),
+        *("--join-token-file", str(token_file), *whose, *more),
     ]
     return Service(service, command, environment, home.logs / f"{service}.log")

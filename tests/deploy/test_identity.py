@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import identity
+from agents.isolation.users import USUAL
+from deploy.local import identity, parts
 from deploy.local.home import Home
 from deploy.local.identity import ACCOUNTS, Exposed, People
 from deploy.local.leash import NOBODY
@@ -40,6 +41,26 @@ def test_stages_are_not_root_unless_somebody_says_so(closed: Home) -> None:
     people = identity.choose(closed, stages_as_root=True)
     assert (people.parts, people.stages) == (None, "root")
     assert people.note.startswith("STAGES RUN AS ROOT")
+
+
+def test_two_stacks_of_one_machine_are_not_the_same_users(tmp_path: Path) -> None:
+    ranges = [identity.uids(Home(tmp_path / name)) for name in ("a", "b", "a")]
+    assert ranges[0] == ranges[2]
+    assert not set(ranges[0]) & set(ranges[1])
+    for uids in ranges:
+        assert len(uids) == identity.PROJECTS
+        assert USUAL[-1] < uids[0] < uids[-1] < 2**31
+
+
+@as_root
+def test_each_project_is_a_user_where_this_machine_has_them(closed: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_hindrance", lambda *_: "")
+    assert identity.choose(closed, stages_as_root=False).stages == "projects"
+    closed.agents.mkdir()
+    command = parts.agent(closed, "http://127.0.0.1:1", "here", "t", "projects", {}).command
+    assert f"{identity.uids(closed)[0]}-{identity.uids(closed)[-1]}" in command
+    monkeypatch.setattr(identity, "are_mapped", lambda _: False)
+    assert identity.choose(closed, stages_as_root=False).stages == "nobody"
 
 
 @as_root
