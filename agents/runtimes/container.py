@@ -29,6 +29,7 @@ from agents.runtimes.engines import Box, Engine
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.supervisor import procfs
 from agents.supervisor.record import read_whole, write_whole
+from agents.tasks import fabric
 from agents.tasks.environment import Places, environment
 from agents.tasks.journal import Intent
 
@@ -128,6 +129,7 @@ class ContainerExecutor:
             weight=spec.weight,
             memory_bytes=spec.memory_bytes,
             devices=spec.devices,
+            rdma=str(fabric.RDMA) if spec.gang and fabric.has_rdma() else "",
             image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
         )
 

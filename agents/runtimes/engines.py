@@ -47,7 +47,10 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One container. Paths are the same inside and outside; ``several_lines`` are variables that no file can carry."""
+    """One container. Paths are the same inside and outside; ``several_lines`` are variables that no file can carry.
+
+    ``rdma`` is the folder of network adapters that it may reach directly, empty for none.
+    """
 
     name: str
     image: str
@@ -63,6 +66,7 @@ class Box:
     memory_bytes: int = 0
     devices: Sequence[DeviceClaim] = field(default_factory=tuple)
     image_file: str = ""
+    rdma: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,9 @@ def _oci(engine: Engine, box: Box) -> Lines:
     elif box.user is not None:
         create.append(f"--user={box.user[0]}:{box.user[1]}")
     create += _limits(engine, box)
+    if box.rdma:
+        # What an adapter reads and writes by itself is memory that must stay where it is.
+        create += [f"--device={box.rdma}", "--ulimit=memlock=-1:-1"]
     create += _oci_devices(engine, box)
     create += [f"--mount=type=bind,source={path},target={path},readonly" for path in box.readable]
     create += [f"--mount=type=bind,source={path},target={path}" for path in box.writable]
@@ -193,7 +200,7 @@ def _apptainer(engine: Engine, box: Box) -> Lines:
         run.append(f"--cpu-shares={_shares(box)}")
     if "pids" in engine.limits:
         run.append(f"--pids-limit={PIDS}")
-    run += [f"--bind={node}" for node in found.nodes]
+    run += [f"--bind={node}" for node in (*found.nodes, *([box.rdma] if box.rdma else []))]
     run += [f"--bind={path}:{path}:ro" for path in (*found.libraries, *box.readable)]
     run += [f"--bind={path}:{path}" for path in box.writable]
     run += [f"--env-file={box.env_file}", f"--pwd={box.cwd}", box.image_file, *box.argv]

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from agents.protocol import Device, GangMember, GangPeer, PartSpec
+from agents.tasks import fabric
 
 BACKENDS: Final[Mapping[str, str]] = {
     "nvidia": "nccl",
@@ -179,7 +180,13 @@ def variables(spec: PartSpec, scratch: Path) -> dict[str, str]:
     named = {name: str(path) for name, path in places.items() if name != "RANK_TABLE_FILE"}
     if rank_table(spec) is not None and "RANK_TABLE_FILE" not in spec.env:
         named["RANK_TABLE_FILE"] = str(places["RANK_TABLE_FILE"])
-    return {**named, "YARD_COMM_BACKEND": backend(spec)}
+    return {**named, **_towards_others(spec), "YARD_COMM_BACKEND": backend(spec)}
+
+
+def _towards_others(spec: PartSpec) -> dict[str, str]:
+    if len(spec.gang) < 2 or spec.rank >= len(spec.gang):
+        return {}
+    return fabric.variables(spec.gang[spec.rank].address, spec.env)
 
 
 def write(spec: PartSpec, scratch: Path) -> None:

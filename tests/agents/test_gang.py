@@ -6,16 +6,19 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
+import psutil
 import pytest
 
 from agents.protocol import Device, DeviceClaim, GangMember, GangPeer, PartSpec
-from agents.tasks import gang
+from agents.tasks import fabric, gang
 from agents.tasks.environment import Places, environment
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output, ran
@@ -102,6 +105,30 @@ def test_the_address_of_a_chip_is_what_the_host_configured(tmp_path: Path) -> No
     told = gang.with_addresses(found, conf)
     assert [device.attributes for device in told] == [{"device_ip": "192.168.101.101"}, {}]
     assert gang.with_addresses(found, tmp_path / "none") == found
+
+
+def test_libraries_are_told_the_interface_that_leads_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = {"lo": "127.0.0.1", "docker0": "172.17.0.1", "ib0": "10.0.0.2", "eth0": "192.168.1.2"}
+    known = {name: [SimpleNamespace(family=socket.AF_INET, address=address)] for name, address in addresses.items()}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: known)
+    both = spec(member("a", 0), member("bb", 1), rank=1)
+    named = gang.variables(both, tmp_path)
+    assert (named["NCCL_SOCKET_IFNAME"], named["GLOO_SOCKET_IFNAME"]) == ("=ib0", "ib0")
+    own = msgspec.structs.replace(both, env={"NCCL_SOCKET_IFNAME": "eth9"})
+    assert "NCCL_SOCKET_IFNAME" not in gang.variables(own, tmp_path), "who knows better is left alone"
+    alone = spec(member("a", 0))
+    assert "GLOO_SOCKET_IFNAME" not in gang.variables(alone, tmp_path)
+    for address in ("127.0.0.1", "10.9.9.9", "", "a-host-name"):
+        assert fabric.variables(address, {}) == {}
+
+
+def test_an_address_of_this_host_has_its_interface() -> None:
+    for name, found in psutil.net_if_addrs().items():
+        for each in found:
+            if each.family in (socket.AF_INET, socket.AF_INET6) and name != "lo":
+                assert fabric.interface_of(each.address.split("%")[0]) is not None
 
 
 # -- one process per device, with a real agent

@@ -144,6 +144,14 @@ def test_what_an_engine_cannot_limit_is_said_and_not_asked_of_it(engine: Engine)
         assert any(word in sentence for sentence in missing) == (word not in engine.limits)
 
 
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
+def test_adapters_are_shown_to_who_may_have_them_and_to_nobody_else(engine: Engine) -> None:
+    assert not any("infiniband" in word or "memlock" in word for word in options(engine, box()))
+    words = options(engine, box(rdma="/dev/infiniband"))
+    assert any(word.endswith("=/dev/infiniband") for word in words)
+    assert engine.name == engines.APPTAINER or "--ulimit=memlock=-1:-1" in words
+
+
 @pytest.mark.parametrize(
     ("vendor", "podman", "docker", "apptainer"),
     [
