@@ -30,6 +30,7 @@ ENDS = {
     "TimeLimit": _("ran into its limit of {limit_s}"),
     "LeaseOver": _("no report of this node was answered for {lease_s}"),
     "MemoryOver": _("used {used_bytes}; it asked for {asked_bytes}"),
+    "DeviceMemoryOver": _("used {used_bytes} of {device}, of which it was given {given_bytes}"),
     "KernelMemory": _("the kernel ended it for want of memory"),
     "KernelMemoryAsked": _("the kernel ended it: it asked for {asked_bytes}"),
     "ProcessLimit": _("; it met the limit of {most} processes and threads that this node gives a stage"),

@@ -134,7 +134,9 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``uuid`` is stable across restarts and unique in the installation. A CPU device is one NUMA node: its capacity is
     cores x 1000 milli. Any other device has 1000 milli. ``features`` holds peak rates by precision and the like, e.g.
-    ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``.
+    ``{"bf16_tflops": 989.0, "memory_gbps": 3350.0, "watts": 700.0}``. ``sharing`` says what holds who shares it to
+    their memory: ``hard`` (the hardware, for its partitions), ``soft`` (the agent, which sees who uses how much, and
+    ends who uses too much) or ``none``; empty for a CPU, and from older agents.
     """
 
     uuid: Annotated[str, Meta(min_length=1, max_length=120, pattern=_CLEAN)]
@@ -153,6 +155,7 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: Annotated[dict[Name, Text], Meta(max_length=128)] = msgspec.field(default_factory=dict)
     links: Annotated[list[Link], Meta(max_length=1024)] = msgspec.field(default_factory=list)
     division: Division | None = None
+    sharing: Literal["", "none", "soft", "hard"] = ""
 
 
 class Interface(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -47,7 +47,8 @@ class Card:
     """``index`` is the number by which the vendor's runtime knows the card. A sample may tell less than a look.
 
     ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
-    ``processes`` is None where nobody tells them, and empty where there are none. ``division`` is how it is divided,
+    ``processes`` is None where nobody tells them, and empty where there are none; ``tells_memory`` says that they come
+    with the memory that each uses. ``division`` is how it is divided,
     where it can be. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by sources only whose cards are of
     several sorts; else they follow from the vendor and the model. The peers of ``links`` are named by uuid, by
     PCI address, or by their number after a ``#``.
@@ -67,6 +68,7 @@ class Card:
     throttled: str = ""
     conditions: tuple[Condition, ...] = ()
     processes: tuple[Process, ...] | None = None
+    tells_memory: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     visible_as: dict[str, str] = field(default_factory=dict)

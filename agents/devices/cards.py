@@ -85,6 +85,7 @@ class CardProbe:
         self._told: dict[str, Codes] = {}
         self._sampled: dict[str, Codes] | None = None
         self._news = False
+        self._used: dict[str, dict[int, int]] = {}
         self._silent_until: dict[str, float] = {}
         self._silent_note: dict[str, str] = {}
 
@@ -200,6 +201,7 @@ class CardProbe:
             attributes=dict(card.attributes),
             links=links,
             division=card.division,
+            sharing="hard" if card.division is not None else "soft" if card.tells_memory else "none",
         )
 
     # -- judging
@@ -228,7 +230,7 @@ class CardProbe:
     # -- sampling
 
     def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
-        self._news = False
+        self._news, self._used = False, {}
         if self.source is None or not self._devices:
             return []
         try:
@@ -248,6 +250,11 @@ class CardProbe:
         divided = any(card.division not in (None, self._devices[uuid].division) for uuid, card in named.items())
         self._news = self._news or divided or self._is_news(codes)
         self._sampled = codes
+        self._used = {
+            uuid: {one.pid: one.memory_bytes or 0 for one in card.processes}
+            for uuid, card in named.items()
+            if card.tells_memory and card.processes is not None
+        }
         lost = {error.uuid for error in self._errors.values() if ("GPU_IS_LOST", "LOST") in codes[error.uuid]}
         return [_sample(uuid, card) for uuid, card in named.items() if uuid not in lost]
 
@@ -292,6 +299,9 @@ class CardProbe:
 
     def news(self) -> bool:
         return self._news
+
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        return self._used
 
     def close(self) -> None:
         for source in self.sources:

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from agents.devices.cap import is_share
 from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, told
 from agents.isolation.allowed import Allowed
@@ -83,6 +84,7 @@ class Node:
         self.held_before: Callable[[Part], None] = lambda part: None
         self.released: Callable[[Part, Exit], Awaitable[Exit]] = _as_it_is
         self.unreturned: Callable[[], list[DeviceError]] = list
+        self.memory_of: Callable[[str], int] = lambda uuid: 0
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
         self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None
@@ -229,7 +231,20 @@ class Node:
         """Those of the user whose part it is."""
         return self.rights if intent.uid is None else Rights(intent.uid, intent.gid)
 
+    def _bounded(self, wanted: Wanted) -> Wanted:
+        """The order, where a share of a device for which no memory was asked has as much of its memory."""
+        if wanted.spec is None:
+            return wanted
+        devices = [
+            msgspec.structs.replace(claim, memory_bytes=self.memory_of(claim.uuid) * claim.milli // 1000)
+            if is_share(claim) and not claim.memory_bytes
+            else claim
+            for claim in wanted.spec.devices
+        ]
+        return msgspec.structs.replace(wanted, spec=msgspec.structs.replace(wanted.spec, devices=devices))
+
     def _start(self, wanted: Wanted) -> None:
+        wanted = self._bounded(wanted)
         try:
             intent = self._intent(wanted)
         except Unlaunchable as error:
@@ -316,6 +331,12 @@ class Node:
         spec = localised(part, spec, self.local, rights)
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.staging is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
+
+    def end(self, part: Part, grace_s: float, why: str) -> None:
+        """End a part for a reason of this node's own, unless it is to end anyway."""
+        if part.is_live and part.stop is None:
+            self._stop(part, grace_s, why, save=False)
+            self.changed.set()
 
     def _stop(self, part: Part, grace_s: float, why: str, save: bool) -> None:
         part.stop = (grace_s, why, save)

@@ -30,6 +30,8 @@ class Part:
         self.wanted_rev = self.applied_rev = intent.spec_rev
         self.notes: list[str] = []
         self.launch_notes: tuple[str, ...] = ()
+        # A sentence while it uses more of a device than it was given.
+        self.over = ""
         self.left: tuple[int, ...] = ()
         self.is_launched = False
         self.is_busy = False
@@ -96,5 +98,5 @@ class Part:
             checkpoints=self.checkpoints(),
             progress=self.reports.progress,
             outputs=self.outputs,
-            notes=[*self.launch_notes, *self.notes, *self._foreign()],
+            notes=[*self.launch_notes, *self.notes, *self._foreign(), *([self.over] if self.over else [])],
         )

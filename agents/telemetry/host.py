@@ -66,6 +66,7 @@ class Watched:
         self.errors: list[DeviceError] = []
         self.notes: list[str] = []
         self.is_restless = False
+        self.used: dict[str, dict[int, int]] = {}
         self._name = name
         self._worker: Worker | None = None
         self._sampled_at = 0.0
@@ -108,6 +109,7 @@ class Watched:
             self.devices = found
         else:
             self.samples, self._samples_at = found, time.monotonic()
+            self.used = self.probe.memory_by_process()
         self.errors, self.notes, self.is_restless = self.probe.errors(), self.probe.notes(), self.probe.news()
 
     def fresh(self) -> list[DeviceSample]:
@@ -224,6 +226,15 @@ class HostView:
     def is_restless(self) -> bool:
         """Whether a probe saw something that its last look did not tell."""
         return any(watched.is_restless for watched in self._watched)
+
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        """By device and pid, the bytes in use as of its last sample, of devices of which that is told."""
+        return {uuid: used for watched in self._watched for uuid, used in watched.used.items()}
+
+    def memory_of(self, uuid: str) -> int:
+        """The memory of a device of this host in bytes; 0 where it is not known."""
+        known = self.inventory.devices if self.inventory else []
+        return next((device.memory_bytes for device in known if device.uuid == uuid), 0)
 
     @property
     def has_accelerators(self) -> bool:

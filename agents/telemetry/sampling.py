@@ -12,9 +12,12 @@ from collections.abc import Collection
 
 import msgspec
 
+from agents.decode import setting
+from agents.devices import cap
+from agents.devices.cap import GRACE_S, MemoryCaps
 from agents.devices.memory import DeviceMemory
 from agents.devices.returned import BLIND_S, PATIENCE_S, Returns, is_blind, waits_for
-from agents.ends import clause, say
+from agents.ends import clause, say, told
 from agents.link.connection import Link
 from agents.link.server import Channel, Server, ServerRefused
 from agents.link.skew import sentence
@@ -38,6 +41,8 @@ BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
 # Ends after which there is nothing to give back: nothing ran, or a reboot has cleared all devices.
 NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT"})
 AGAIN_S = 0.2
+# From being told to end for using too much of a device to being ended.
+END_GRACE_S = 5.0
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -56,6 +61,8 @@ class Meter:
         self.energy = EnergyMeter()
         self.memory = DeviceMemory()
         self.returns = Returns()
+        self.caps = MemoryCaps(setting("YARD_AGENT_DEVICE_MEMORY_GRACE_S", int(GRACE_S)))
+        node.memory_of = view.memory_of
         node.measured = self._judge
         node.held_before = lambda part: self.returns.begin(part.intent.folder, part.intent.devices)
         node.released = self._released
@@ -127,10 +134,32 @@ class Meter:
             known = {device.uuid: device for device in inventory.devices} if inventory else {}
             self.energy.note(devices, known, parts, now)
             self.memory.note(devices, self._foreign(), parts, now)
+            self._hold_to_memory(now)
         self.energy.forget(parts)
         self.memory.forget(parts)
         self._kept.extend((now, sample) for sample in devices)
         self._parts.extend((now, sample) for sample in self._part_samples(now))
+
+    def _hold_to_memory(self, now: float) -> None:
+        """Warn parts that use more memory of a shared device than they were given, and end those that go on."""
+        live = {part.intent.part: part for part in self.node.live if part.pid}
+        held = {name: part.intent.devices for name, part in live.items()}
+        reach = self.node.executor.reach
+        over, to_end = self.caps.judge(
+            self.view.memory_by_process(), held, lambda name: list(reach(live[name].intent).family()), now
+        )
+        for name, part in live.items():
+            spoken = over[name].spoken if name in over else ""
+            if bool(spoken) != bool(part.over):
+                part.over = spoken
+                self.node.changed.set()
+                if spoken:
+                    log.warning("part %s: %s", name, spoken)
+        for name in to_end:
+            if live[name].stop is None:
+                with self.node.loops.careful(f"note on why part {name} is ended"):
+                    cap.remember(live[name].intent.folder, over[name])
+                self.node.end(live[name], END_GRACE_S, cap.WHY)
 
     async def _released(self, part: Part, end: Exit) -> Exit:
         """The end of a part with what became of its devices' memory; it waits while they do not give it back."""
@@ -175,7 +204,12 @@ class Meter:
             end = msgspec.structs.replace(end, energy_j=drawn, energy_measured_s=self.energy.measured_s(part))
         if peaks := self.memory.peaks(part):
             end = msgspec.structs.replace(end, device_peak_bytes=peaks)
-        held = {claim.uuid for claim in self.node.parts[part].intent.devices} if part in self.node.parts else set()
+        if part not in self.node.parts:
+            return end
+        intent = self.node.parts[part].intent
+        if end.cause != "LEASE_EXPIRED" and (over := cap.remembered(intent.folder)):
+            return msgspec.structs.replace(end, cause="OUT_OF_MEMORY", stopped=False, **told(over))
+        held = {claim.uuid for claim in intent.devices}
         faults = [error for error in self.view.conditions(False).device_errors if error.uuid in held]
         if faults and end.cause in BLAMED and not end.stopped:
             fault = faults[0]

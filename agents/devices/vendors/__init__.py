@@ -92,6 +92,9 @@ class Probe(Protocol):
     def news(self) -> bool:
         """Tells whether the last sample saw something that the last ``discover`` did not say: look again."""
 
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        """By device and pid, the bytes in use as of the last sample, of devices of which that is told."""
+
     def close(self) -> None:
         """Give everything back. Called once."""
 

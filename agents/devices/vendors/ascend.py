@@ -81,6 +81,7 @@ def _card(
         temperature_c=number(temperature),
         conditions=_conditions(above[1]),
         processes=tuple(processes.get((int(npu), int(chip)), ())),
+        tells_memory=True,
         attributes={"npu": npu, "chip": chip, **({"driver": version} if version else {})},
     )
 

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from agents.devices import visible
-from agents.devices.card import Card, Condition, Unreadable
+from agents.devices.card import Card, Condition, Process, Unreadable
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Host, Probe
@@ -28,11 +28,19 @@ Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
+class Using(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A process that uses a device, by its number on the host."""
+
+    pid: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
+    memory_bytes: Whole
+
+
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One device, and what it does right now. Leave out what is not known: 0 says that it is known to be none.
 
     ``uuid`` stays the same for ever and is unique in the cluster. ``index`` counts the devices of one kind and vendor.
-    ``simulated`` marks it as such wherever it is shown. DEGRADED takes work after others; UNHEALTHY takes none.
+    ``processes`` are all that use it; who shares the device is then held to its memory by them. ``simulated`` marks it
+    as such wherever it is shown. DEGRADED takes work after others; UNHEALTHY takes none.
     """
 
     uuid: Uuid
@@ -51,6 +59,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     power_w: Amount | None = None
     temperature_c: float | None = None
     clock_hz: Amount | None = None
+    processes: Annotated[list[Using], msgspec.Meta(max_length=4096)] | None = None
 
 
 class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,6 +141,7 @@ def _field(error: msgspec.ValidationError) -> str:
 
 
 def _card(device: Listed) -> Card:
+    told = device.processes
     ill = Condition("TOLD_BY_COMMAND", device.health, device.health_reason or "its command calls it so")
     return Card(
         index=device.index,
@@ -146,6 +156,8 @@ def _card(device: Listed) -> Card:
         power_w=device.power_w,
         temperature_c=device.temperature_c,
         clock_hz=device.clock_hz,
+        processes=None if told is None else tuple(Process(one.pid, one.memory_bytes) for one in told),
+        tells_memory=told is not None,
         conditions=(ill,) if device.health != "OK" else (),
         attributes=dict(device.attributes),
         features=dict(device.features),

@@ -84,6 +84,9 @@ class CpuProbe:
             )
         return samples
 
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        return {}
+
     def errors(self) -> list[DeviceError]:
         return []
 

@@ -110,6 +110,7 @@ class NvmlSource:
             throttled=", ".join(name for bit, name in _THROTTLES if (card.get("throttle") or 0) & bit),
             conditions=self._conditions(uuid, card, is_divided=own is not None),
             processes=self._processes.get(uuid),
+            tells_memory=self._processes.get(uuid) is not None,
             attributes=_attributes(card),
             links=_links(card, by_pci),
             division=_division(self._kept[uuid].get("mig"), own),

@@ -156,6 +156,9 @@ class SimulatedProbe:
     def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
         return [load(device, claims, boottime()) for device in self._devices]
 
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        return {}
+
     def errors(self) -> list[DeviceError]:
         return []
 

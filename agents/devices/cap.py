@@ -1,0 +1,112 @@
+"""Holds parts that share a device to the memory that they were given, where the vendor tells who uses how much.
+
+A part that uses more is told so in its notes; one that still does after a grace is ended for want of memory: else it
+would take what was promised to its neighbours, who would fail without a fault of theirs. Whole devices and partitions
+need no watch, and a driver that enforces a limit of its own never lets it come to this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from agents.ends import clause, say
+from agents.protocol import Clause, DeviceClaim
+from agents.supervisor.record import read_whole, write_whole
+
+# Drivers keep some memory for each process that their clients cannot know of: contexts, code, queues.
+SLACK: Final = 1.05
+SLACK_BYTES: Final = 256 << 20
+GRACE_S: Final = 10.0
+# The word by which an end is known to be ours, also by an agent that comes after this one.
+WHY: Final = "DEVICE_MEMORY"
+FILE: Final = "device-memory-over.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A part that uses more memory of a device than it was given."""
+
+    claim: DeviceClaim
+    used_bytes: int
+
+    @property
+    def said(self) -> Clause:
+        return clause(
+            "DeviceMemoryOver",
+            device=f"{self.claim.kind} {self.claim.index}",
+            used_bytes=self.used_bytes,
+            given_bytes=self.claim.memory_bytes,
+        )
+
+    @property
+    def spoken(self) -> str:
+        """For the notes of the part."""
+        return say((self.said,))
+
+
+class MemoryCaps:
+    """Judges each part of one node. Not thread-safe: one loop calls it."""
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self.grace_s = grace_s
+        self._since: dict[str, float] = {}
+
+    def judge(
+        self,
+        used: Mapping[str, Mapping[int, int]],
+        parts: Mapping[str, list[DeviceClaim]],
+        family: Callable[[str], list[int]],
+        now: float,
+    ) -> tuple[dict[str, Over], list[str]]:
+        """Answer who uses too much, and of them those whose grace is over.
+
+        ``used`` are bytes by process by device, of the devices of which that is told; ``family`` lists the processes
+        of a part.
+        """
+        over: dict[str, Over] = {}
+        for part, claims in parts.items():
+            capped = [claim for claim in claims if is_capped(claim) and claim.uuid in used]
+            if not capped:
+                continue
+            pids = set(family(part))
+            for claim in capped:
+                held = sum(bytes_ for pid, bytes_ in used[claim.uuid].items() if pid in pids)
+                if held > claim.memory_bytes * SLACK + SLACK_BYTES:
+                    over[part] = Over(claim, held)
+        self._since = {part: self._since.get(part, now) for part in over}
+        return over, [part for part, since in self._since.items() if now - since >= self.grace_s]
+
+
+def is_share(claim: DeviceClaim) -> bool:
+    """Whether others may use the device at the same time."""
+    return claim.kind != "cpu" and claim.partition is None and claim.milli < 1000
+
+
+def is_capped(claim: DeviceClaim) -> bool:
+    """Whether a claim is a share of a device that has a bound of memory."""
+    return is_share(claim) and claim.memory_bytes > 0
+
+
+def remember(folder: str, over: Over) -> None:
+    """Write down why the part is about to be ended. Raises OSError."""
+    code, params = over.said
+    write_whole(f"{folder}/{FILE}", {"code": code, "params": params})
+
+
+def remembered(folder: str) -> Clause | None:
+    """What :func:`remember` wrote."""
+    told = read_whole(f"{folder}/{FILE}") or {}
+    code, params = told.get("code"), told.get("params")
+    if code != "DeviceMemoryOver" or not isinstance(params, dict):
+        return None
+    try:
+        return clause(
+            code,
+            device=str(params["device"])[:40],
+            used_bytes=int(params["used_bytes"]),
+            given_bytes=int(params["given_bytes"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
