@@ -21,7 +21,8 @@ class Devices:
     """What each node must give: ``Devices("H100", 8)``, ``Devices(kind="npu", milli=500, memory="8GiB")``.
 
     ``milli`` is the share of each device in thousandths, ``partition`` asks for a partition of it by its kind
-    (``3g.40gb``), or for the ``smallest`` that suffices. ``command`` replaces and ``env`` extends the stage's own where
+    (``3g.40gb``), or for the ``smallest`` that suffices; ``sharing`` is what must hold all who share a device to their
+    memory (``soft``, ``hard``). ``command`` replaces and ``env`` extends the stage's own where
     this is one of several alternatives, so that an NPU may run another script than a GPU.
     """
 
@@ -35,6 +36,7 @@ class Devices:
     env: Mapping[str, str] | None = None
     image: str | None = None
     partition: str | None = None
+    sharing: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -81,7 +81,8 @@ class OpenClaim(msgspec.Struct, frozen=True):
 
 
 class Device(msgspec.Struct, frozen=True):
-    """One schedulable unit of a node."""
+    """One schedulable unit of a node. ``sharing`` tells what holds who shares it to their memory: ``hard`` (hardware,
+    for partitions), ``soft`` (the agent ends who uses too much) or ``none``; empty where that was not told."""
 
     uuid: str
     node: str
@@ -98,6 +99,7 @@ class Device(msgspec.Struct, frozen=True):
     health_reason: str
     simulated: bool
     division: Division | None
+    sharing: str
     sample: Sample | None
     claims: list[OpenClaim]
 
@@ -204,6 +206,7 @@ def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
             health_reason=device.health_reason,
             simulated=device.simulated,
             division=_division(device.division),
+            sharing=device.sharing,
             sample=samples.get(device.id),
             claims=claims.get(device.id, []),
         )

@@ -107,6 +107,12 @@ class Device(models.Model):
     link_group = models.PositiveSmallIntegerField(null=True, editable=False)
     busy = models.FloatField(null=True, editable=False, help_text=_("Mean utilisation of late, 0 to 1; null: untold."))
     division = models.JSONField(null=True, help_text=_("How it can be divided and is; null where it cannot."))
+    sharing = models.CharField(
+        max_length=8,
+        blank=True,
+        editable=False,
+        help_text=_("What holds who shares it to their memory: hard, soft or none; empty where that was not told."),
+    )
     claimed_milli = models.PositiveIntegerField(default=0, editable=False)
     claimed_memory_bytes = models.BigIntegerField(default=0, editable=False)
     fenced_for = models.UUIDField(null=True, editable=False)

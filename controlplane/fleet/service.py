@@ -266,6 +266,7 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
     if not links.fault(found):  # else the last good ones stay, and an alarm says so
         device.links = msgspec.to_builtins(found.links)
     device.division = msgspec.to_builtins(found.division)
+    device.sharing = found.sharing
     if device.health not in {Health.CORDONED, Health.QUARANTINED}:
         device.health, device.health_reason = found.health, found.health_reason[:300]
     # Only these columns: the trigger on claims owns the others.

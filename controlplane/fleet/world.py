@@ -36,7 +36,7 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
             ORDER BY n.id), '[]')::text FROM fleet_node n WHERE %s OR n.id = ANY(%s)),
        (SELECT coalesce(json_agg(json_build_array(id, node_id, kind, vendor, model, index, memory_bytes, capacity_milli,
             mode, health, numa, features, CASE WHEN fenced_until > now() THEN fenced_for END, division,
-            extract(epoch FROM fenced_until)::float8, link_group, busy)
+            extract(epoch FROM fenced_until)::float8, link_group, busy, sharing)
             ORDER BY id), '[]')::text
         FROM fleet_device WHERE present AND (%s OR node_id = ANY(%s)))
 """
@@ -49,11 +49,11 @@ def parsed(value: Any) -> Any:
 
 _DEVICE = (
     "id", "node", "kind", "vendor", "model", "index", "memory_bytes", "capacity_milli", "mode", "health", "numa",
-    "features", "fenced_for", "division", "fenced_until", "link_group", "busy",
+    "features", "fenced_for", "division", "fenced_until", "link_group", "busy", "sharing",
 )  # fmt: skip
 _DeviceRow = tuple[
     str, str, str, str, str, int, protocol.Bytes, protocol.Milli, Mode, Health, int | None, dict[str, protocol.Rate],
-    str | None, dict[str, Any] | None, float | None, int | None, float | None,
+    str | None, dict[str, Any] | None, float | None, int | None, float | None, str,
 ]  # fmt: skip
 _NodeRow = tuple[str, str, NodeState, dict[str, str], bool, tuple[bool, list[str]], float | None, float]
 _read_devices = msgspec.json.Decoder(list[_DeviceRow]).decode
@@ -138,7 +138,7 @@ def _read(node_text: str, device_text: str) -> tuple[tuple[Node, ...], Aside]:
 
 def _device(row: _DeviceRow, may_divide: bool) -> Device:
     (i, node, kind, vendor, model, index, memory, capacity, mode, health, numa, features, fenced, division) = row[:14]
-    until, group, busy = row[14:]
+    until, group, busy, sharing = row[14:]
     table, made, whole = "", None, True
     if division is not None:
         table, made, whole = divisions.for_engine(vendor, model, division, may_divide=may_divide)
@@ -163,6 +163,7 @@ def _device(row: _DeviceRow, may_divide: bool) -> Device:
         whole=whole,
         group=group,
         busy=busy,
+        sharing=sharing,
     )
 
 

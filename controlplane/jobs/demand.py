@@ -14,7 +14,19 @@ from django.utils.translation import gettext_noop
 from agents.protocol import IMAGE
 from controlplane.jobs import masked
 from controlplane.jobs.section import Section
-from controlplane.jobs.values import Reader, Unacceptable, listed, matching, nearest, number, shown, size, text, whole
+from controlplane.jobs.values import (
+    Reader,
+    Unacceptable,
+    choice,
+    listed,
+    matching,
+    nearest,
+    number,
+    shown,
+    size,
+    text,
+    whole,
+)
 from controlplane.pools import kinds
 from scheduler.core.model import partitions
 from scheduler.core.model.types import Alternative, Ask
@@ -26,7 +38,7 @@ DEFAULT_MEMORY: Final = GIB
 DEFAULT_GRACE_S: Final = 30.0
 
 DEVICE_KEYS: Final = (
-    "kind", "vendor", "model", "count", "milli", "memory", "partition", "run", "command", "env", "image",
+    "kind", "vendor", "model", "count", "milli", "memory", "partition", "sharing", "run", "command", "env", "image",
 )  # fmt: skip
 # What a stage runs on where its file names no device, best first.
 AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -307,6 +319,7 @@ def _way(
     vendor = way.read("vendor", matching(_WORDS, gettext_noop("a vendor's name")), "")
     model = way.read("model", matching(_WORDS, gettext_noop("a model's name, or a part of it")), "")
     partition = way.read("partition", _partition, "")
+    sharing = way.read("sharing", choice("soft", "hard"), "")
     kind = _kind(way, model, known, partition)
     own = command(way)
     if own is None and argv is None:
@@ -315,6 +328,8 @@ def _way(
     words, merged = own or argv or [], {**env, **environment(way, stage.values.get("secrets"))}
     image = way.read("image", _image, "")
     found = _device(index, way, kind, vendor, model, words, merged, host, partition)
+    if sharing and kind != "cpu":
+        found["asks"][0]["sharing"] = sharing
     return {**found, "image": image} if image else found
 
 

@@ -131,7 +131,7 @@ def pack(spec: dict[str, Any], *, quiet: bool = False) -> Bundle | None:
     return packed
 
 
-ASK_KEYS = ("kind", "vendor", "model", "count", "milli", "memory", "partition")
+ASK_KEYS = ("kind", "vendor", "model", "count", "milli", "memory", "partition", "sharing")
 
 
 def devices(text: str) -> dict[str, Any]:

@@ -182,3 +182,19 @@ def test_what_no_device_has_is_refused_with_what_there_is(
     assert fault.code == "NoMatchingDevice"
     assert words in fault.detail
     assert fault.detail.endswith(words)
+
+
+def test_a_share_that_must_be_held_waits_for_a_device_that_holds_it(yard: Yard) -> None:
+    loose, held_softly = gpu("n1", 0), msgspec.structs.replace(gpu("n1", 1), sharing="soft")
+    agent = yard.agent("n1", cpu("n1", 32, 64), loose, held_softly)
+    wants = {"kind": "gpu", "milli": 500, "sharing": "soft"}
+    jobs = [yard.submit(devices=wants) for _ in range(3)]
+    yard.cycle()
+    assert [held(job).device.index for job in jobs[:2]] == [1, 1]
+    assert states(jobs[2])["main"] == "PENDING"
+    agent.devices = [cpu("n1", 32, 64), loose]
+    with pytest.raises(InvalidSpec) as refused:
+        yard.submit(devices={**wants, "sharing": "hard"})
+    assert "500/1000 held hard" in str(refused.value)
+    with pytest.raises(InvalidSpec, match="must be one of"):
+        yard.submit(devices={**wants, "sharing": "some"})

@@ -12,7 +12,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import Known
@@ -260,6 +260,19 @@ def asked(asks: Any) -> str:
 def division(told: Any) -> str:
     """How a device is divided; empty for one that is not."""
     return division_text(told)
+
+
+SHARING = {
+    "none": gettext_lazy("nothing holds them to their memory"),
+    "soft": gettext_lazy("the agent holds them to their memory"),
+    "hard": gettext_lazy("the hardware holds them to their memory"),
+}
+
+
+@register.filter
+def sharing(level: str) -> str:
+    """What holds who shares a device to their memory."""
+    return str(SHARING.get(level, level))
 
 
 @register.filter

@@ -42,7 +42,8 @@ class Device:
 
     Devices of a node with the same ``group`` are joined by links that are faster than the way through the host (NVLink,
     HCCS, XGMI, or a PCIe switch); ``None`` where the node tells of no such link. ``busy`` is its mean utilisation of
-    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured.
+    late, from 0 to 1 in steps of an eighth; ``None`` where it was not measured. ``sharing`` says what holds who shares
+    it to their memory: *hard* (hardware), *soft* (its agent), *none*; empty where that was not told.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Device:
     fenced_until: float | None = None
     group: int | None = None
     busy: float | None = None
+    sharing: str = ""
 
     @property
     def ails(self) -> bool:
@@ -102,7 +104,8 @@ class Ask:
 
     Empty ``vendor`` or ``model`` match any; ``model`` matches by case-insensitive substring ("H100" fits "NVIDIA H100
     80GB HBM3"). ``partition`` asks for a part of each device by the name of its profile ("3g.40gb"), or for the
-    *smallest* that has ``milli`` and ``memory_bytes``.
+    *smallest* that has ``milli`` and ``memory_bytes``. ``sharing`` is what must hold all who share the device to their
+    memory: *soft* or *hard*; empty for whatever it is.
     """
 
     kind: str
@@ -112,6 +115,7 @@ class Ask:
     vendor: str = ""
     model: str = ""
     partition: str = ""
+    sharing: str = ""
 
 
 @dataclass(frozen=True, slots=True)

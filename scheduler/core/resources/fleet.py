@@ -273,5 +273,6 @@ def _sort(device: Device) -> tuple[object, ...]:
         device.partitions,
         device.made,
         device.whole,
+        device.sharing,
         tuple(sorted(device.features.items())) if device.features else (),
     )

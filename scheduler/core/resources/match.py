@@ -62,7 +62,17 @@ def matches(ask: Ask, device: Device) -> bool:
         and ask.memory_bytes <= device.memory_bytes
         and (not ask.vendor or ask.vendor.lower() == device.vendor.lower())
         and (not ask.model or ask.model.lower() in device.model.lower())
+        and (not ask.sharing or _is_held(ask, device))
     )
+
+
+def _is_held(ask: Ask, device: Device) -> bool:
+    """Whether what the ask would get of the device is kept from its neighbours as strictly as it wants.
+
+    A partition and a whole device are kept by the hardware; a share is by the agent at best.
+    """
+    is_share = not ask.partition and share_of(ask, device)[0] < device.capacity_milli
+    return not is_share or (ask.sharing == "soft" and device.sharing in ("soft", "hard"))
 
 
 def profile_of(ask: Ask, device: Device) -> Profile | None:

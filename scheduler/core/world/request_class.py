@@ -616,6 +616,7 @@ def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
             else:
                 share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
                 share = f" {ask.partition}" if ask.partition else share
+                share += f" held {ask.sharing}" if ask.sharing else ""
                 name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
                 parts.append(f"{ask.count} {name}{share}{memory}")
         feasible_sets.append(" · ".join(parts))
