@@ -9,7 +9,7 @@ it is. Imports nothing: the shim and its commands read this too.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
+    from typing import Any, Literal
 
     Clause = tuple[str, dict[str, str | int | float]]
 
@@ -61,6 +61,7 @@ ENDS = {
     "RunFolderNotMade": _("its run folder could not be made: {error} ({folder})"),
     "VariableRefused": _("environment variable {name} cannot be set: its name or value is not allowed"),
     "VariableLines": _("environment variable {name} cannot have several lines in a container: rename it"),
+    "NodeUnfit": _("this node is not fit for it: {check}: {said}"),
     "HostFull": _("this host starts no more processes: {error}"),
     "StartUnrecorded": _("this node could not record the start: {error}"),
     "StartFailed": _("this node could not start it ({error})"),
@@ -111,6 +112,8 @@ class Refusal(Exception):
 
 class Unlaunchable(Refusal):
     """A part cannot be started."""
+
+    cause: "Literal['LAUNCH_FAILED', 'NODE_UNFIT']" = "LAUNCH_FAILED"
 
 
 def _shown(name: str, value: "str | int | float") -> str:

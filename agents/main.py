@@ -56,9 +56,11 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import take, write_whole
 from agents.supervisor.small_file import content
 from agents.systemd import Systemd
+from agents.tasks.health import EVERY_S, Health
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
 from agents.tasks.node import Node
+from agents.tasks.scripts import listed as listed_programs
 from agents.telemetry import bandwidth
 from agents.telemetry.host import HostView, address_towards
 from agents.telemetry.logs import LogShipper
@@ -213,6 +215,9 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node.tuner.topology = lambda: known_cores(view.inventory)
     node.lacks = lambda spec: missing(spec, view.inventory)
     node.instances = instances
+    if options.health_checks or options.hooks:
+        every_s = setting("YARD_AGENT_HEALTH_S", EVERY_S)
+        node.health = Health(options.health_checks, options.hooks, node.changed.set, max(1, every_s))
     node.tuner.turns = Turns(options.queued)
     listen(ground.bell, node.look)
     node.open()
@@ -225,6 +230,8 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node.keep("link to the control plane", link.run)
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
+    if node.health is not None:
+        node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
     node.on_close = partial(close, view, node.staging, instances)
@@ -368,6 +375,18 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         help="folders that pools may name as storage on this host; may be repeated (default: all but the system's)",
     )
+    top.add_argument(
+        "--health-checks",
+        metavar="FOLDER",
+        type=lambda text: Path(text).resolve(),
+        help="programs of which each must exit 0, or this node gets no new stages; see docs/how-to/health-checks.md",
+    )
+    top.add_argument(
+        "--hooks",
+        metavar="FOLDER",
+        type=lambda text: Path(text).resolve(),
+        help="has prolog and epilog, which are run around each stage, or POOL/prolog and POOL/epilog for one pool",
+    )
     add_arguments(top)
     top.add_argument("--verbose", action="store_true", help="log more")
     return top
@@ -388,6 +407,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         listed = options.probes or os.environ.get("YARD_PROBES", "")
         options.users = chosen(options.run_as, options.uid_range, options.account)
+        for folder in filter(None, (options.health_checks, options.hooks)):
+            listed_programs(folder)
         # Tried in a child of its own, which this process must have before it has threads.
         options.no_view = why_not()
         if options.no_view and os.geteuid() == 0:

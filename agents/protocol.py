@@ -75,7 +75,7 @@ ByKind = Annotated[dict[Name, Number], Meta(max_length=64)]
 Why = Literal[
     "", "EXIT_CODE", "SIGNAL", "TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "RESIZE", "MOVE", "CANCELLED", "DEADLINE",
     "NODE_FAIL", "NODE_REBOOT", "DEVICE_ERROR", "SUPERVISOR_LOST", "LAUNCH_FAILED", "LEASE_EXPIRED", "CHECKPOINTED",
-    "DEPENDENCY",
+    "DEPENDENCY", "NODE_UNFIT",
 ]  # fmt: skip
 
 
@@ -236,12 +236,12 @@ class Exit(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``cause`` is empty for a plain exit 0, else one of the words of ``scheduler.core.model.lifecycle.Cause`` that an
     agent can know: EXIT_CODE SIGNAL TIMEOUT OUT_OF_MEMORY SUPERVISOR_LOST NODE_REBOOT LAUNCH_FAILED CHECKPOINTED
-    LEASE_EXPIRED DEVICE_ERROR. ``detail`` says more in an English sentence; ``said`` has the same in clauses of
-    :data:`ENDS`, where it is made of such. ``stopped`` tells that a stop notice had been given: an exit 0 after it is a
-    stop, not a completion. ``energy_j`` is what its devices drew by kind, their watts over its time by its share, of
-    which ``energy_measured_s`` was measured; a kind that does not tell its watts is absent. ``device_peak_bytes`` is
-    the most memory in use on one of its devices by kind, of those that nobody else used. ``released`` tells of each of
-    its devices, but for CPUs, whether it gave its memory back.
+    LEASE_EXPIRED DEVICE_ERROR NODE_UNFIT. ``detail`` says more in an English sentence; ``said`` has the same in
+    clauses of :data:`ENDS`, where it is made of such. ``stopped`` tells that a stop notice had been given: an exit
+    0 after it is a stop, not a completion. ``energy_j`` is what its devices drew by kind, their watts over its time
+    by its share, of which ``energy_measured_s`` was measured; a kind that does not tell its watts is absent.
+    ``device_peak_bytes`` is the most memory in use on one of its devices by kind, of those that nobody else used.
+    ``released`` tells of each of its devices, but for CPUs, whether it gave its memory back.
     """
 
     code: Code | None = None
@@ -323,9 +323,11 @@ class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is not as it should be on the host; each note is a sentence for people."""
+    """What is not as it should be on the host; each note is a sentence for people. While anything is ``unfit``, as the
+    operator's own checks say, nothing new is to be started here."""
 
     disk_pressure: bool = False
+    unfit: Annotated[list[Text], Meta(max_length=64)] = msgspec.field(default_factory=list)
     device_errors: Annotated[list[DeviceError], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
 
@@ -433,6 +435,7 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt_number: int
     argv: list[str]
     project_number: int = 0
+    pool: str = ""
     rank: int = 0
     nodes: list[str] = msgspec.field(default_factory=list)
     gang: list[GangMember] = msgspec.field(default_factory=list)

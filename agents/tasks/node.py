@@ -35,6 +35,7 @@ from agents.storage.staging import INPUTS, Staging
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
 from agents.tasks.environment import Places
+from agents.tasks.health import Health
 from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
 from agents.tasks.leftovers import Leftovers
 from agents.tasks.local import job_folder, localised
@@ -88,6 +89,7 @@ class Node:
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
         self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None
+        self.health: Health | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
         self._leftovers = Leftovers()
@@ -275,7 +277,7 @@ class Node:
             else:
                 self._prepare(part, wanted)
         except Unlaunchable as error:
-            self._end(part, Exit(cause="LAUNCH_FAILED", stopped=part.stop is not None, **error.told()))
+            self._end(part, Exit(cause=error.cause, stopped=part.stop is not None, **error.told()))
             return
         except OSError as error:
             unrecorded = clause("StartUnrecorded", error=error.strerror or str(error))
@@ -300,7 +302,8 @@ class Node:
     def _is_slow(self, spec: PartSpec) -> bool:
         """Whether making it ready may block for longer than the loop may."""
         is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
-        return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided)
+        is_checked = self.health is not None
+        return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided or is_checked)
 
     def _prepare(self, part: Part, wanted: Wanted) -> None:
         """Have the executor make the part ready, with what this node decides about it. May block."""
@@ -321,6 +324,8 @@ class Node:
             gang.write(spec, places.scratch)
             checkpoint_watch.begin(part.intent.folder, spec, job_folder(spec.checkpoint_dir, self.local), rights)
             self.held_before(part)
+            if self.health is not None:
+                self.health.before_start(part.intent.folder, wanted.part, spec, rights.uid)
             if self.staging is not None:
                 self.staging.lay_out(places.folder, places.scratch, spec, shared, rights)
 
@@ -376,7 +381,8 @@ class Node:
         seen: Sighting = self.executor.look(part.intent)
         if seen.exit is not None:
             looks = part.watch.is_worth_a_last_look() or Staging.leaves_outputs(part.intent.folder)
-            if looks or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
+            is_due = self.health is not None and self.health.is_due(part.intent.folder)
+            if looks or is_due or any(claim.kind != "cpu" and not claim.simulated for claim in part.intent.devices):
                 part.is_busy = True
                 self.spawn(self._conclude(part, seen.exit, looks))
             else:
@@ -419,6 +425,9 @@ class Node:
             part.is_busy = False  # whatever failed is tried again with the next look
 
     async def _end_released(self, part: Part, end: Exit) -> None:
+        if self.health is not None:
+            with self.loops.careful("epilog of a part"):
+                await asyncio.to_thread(self.health.after_end, part.intent.folder)
         with self.loops.careful("look at what devices gave back"):
             end = await self.released(part, end)
         self._end(part, end)

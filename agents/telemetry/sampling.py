@@ -39,7 +39,7 @@ MOST_KEPT = 4096
 # Ends that a broken device may have caused.
 BLAMED = frozenset({"EXIT_CODE", "SIGNAL"})
 # Ends after which there is nothing to give back: nothing ran, or a reboot has cleared all devices.
-NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT"})
+NEVER_RAN = frozenset({"LAUNCH_FAILED", "NODE_REBOOT", "NODE_UNFIT"})
 AGAIN_S = 0.2
 # From being told to end for using too much of a device to being ended.
 END_GRACE_S = 5.0

@@ -21,8 +21,9 @@ from scheduler.core.model.types import Device, Mode, Node
 _LEVELS = ", ".join(f"'{level}'" for level in protocol.ISOLATION)
 _FLEET = f"""
 SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
-            -- What runs on a full disk goes on; nothing new is placed there.
-            CASE WHEN n.state = 'READY' AND n.conditions->'disk_pressure' = 'true' THEN 'DRAINING' ELSE n.state END,
+            -- What runs where a disk is full or a check of the operator's fails goes on; nothing new is placed there.
+            CASE WHEN n.state = 'READY' AND (n.conditions->'disk_pressure' = 'true' OR n.conditions ? 'unfit')
+                 THEN 'DRAINING' ELSE n.state END,
             n.labels,
             n.container_engine IS DISTINCT FROM '',
             (SELECT json_build_array(coalesce(bool_and(p.repartition), false),

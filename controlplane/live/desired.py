@@ -43,8 +43,8 @@ SELECT n.generation,
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
            'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'number', r.number,
-           'storage', o.storage_path, 'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind, 'request', s.request,
-           'attempt_number', a.number,
+           'storage', o.storage_path, 'pool', o.name, 'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind,
+           'request', s.request, 'attempt_number', a.number,
            'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
            'gang', (SELECT json_agg(json_build_array(m.name, m.address, m.hostname,
                            CASE WHEN (s.request->>'nodes')::int > 1 THEN (
@@ -133,6 +133,7 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         stage_kind=told["stage_kind"],
         project=told["project"],
         project_number=told["number"],
+        pool=told["pool"],
         attempt_number=told["attempt_number"],
         argv=alternative["argv"],
         rank=rank,

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.access.permissions import is_staff
@@ -27,6 +28,14 @@ ISOLATION = {
 def _notes(conditions: dict[str, Any]) -> list[str]:
     """What is not as it should be, as sentences in the reader's language."""
     notes = [note_text(str(note)) for note in conditions.get("notes") or []]
+    unfit = [str(said) for said in conditions.get("unfit") or []]
+    if unfit:
+        notes.insert(
+            0,
+            gettext("a check of its operator's fails, and nothing new starts here: {said}").format(
+                said="; ".join(unfit)
+            ),
+        )
     notes += [
         f"{error.get('uuid', '')}: {error.get('code', '')} {note_text(str(error.get('detail', '')))}"
         for error in conditions.get("device_errors") or []

@@ -151,12 +151,12 @@ def test_rules_are_edited(root: Client, town: Town) -> None:
     assert Project.objects.get(name="vision").weight == 2.5
     page = address(Pool, "change", town.pool.pk)
     form = {"name": "default", "profile": "turns", "storage_path": "/shared", "default_limit_s": 60, "max_limit_s": 90}
-    form["on_node_lost"] = "requeue"
+    form |= {"on_node_lost": "requeue", "isolation": "private"}
     assert "Ensure this value is less" in root.post(page, {**form, "min_runtime_s": 10**7}).content.decode()
     assert root.post(page, {**form, "min_runtime_s": 900, "user_limit": 3}).status_code == 302
     shown = town.owner.read("/pools/default")
     assert (shown["profile"], shown["min_runtime_s"]) == ("turns", 900)
-    assert shown["on_node_lost"] == "requeue"
+    assert (shown["on_node_lost"], shown["isolation"]) == ("requeue", "private")
     assert "not one of the available choices" in root.post(page, {**form, "on_node_lost": "panic"}).content.decode()
     assert Pool.objects.get().user_limit == 3
 

@@ -401,3 +401,19 @@ def test_a_device_with_a_better_name_keeps_its_claims(yard: Yard) -> None:
     assert (device.uuid, device.present, device.claimed_milli) == ("intel-machine-0000-29-00.0", True, 1000)
     agent.end(stage(job))
     assert Device.objects.get(kind="gpu").claimed_milli == 0
+
+
+def test_a_node_whose_operators_check_fails_gets_nothing_new_and_costs_no_retry(yard: Yard) -> None:
+    agent, spare = yard.agent("a"), yard.agent("b", cpu("b", 1))
+    job = yard.submit(cpus=2)
+    yard.cycle()
+    agent.end(stage(job), cause="NODE_UNFIT", detail="start-storage: stale")
+    agent.report(conditions=Conditions(unfit=["start-storage: stale"]))
+    assert states(job)["main"] == "PENDING"
+    assert Attempt.objects.get().cause == "NODE_UNFIT"
+    yard.cycle()
+    assert states(job)["main"] == "PENDING", "the spare is too small, and the other is not fit"
+    agent.report()
+    yard.cycle()
+    assert states(job)["main"] == "STARTING"
+    assert not spare.look()

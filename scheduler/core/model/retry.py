@@ -42,9 +42,9 @@ class Verdict:
 
 
 # The stage did nothing wrong: it always goes back, and it costs none of its retries.
-NO_FAULT: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.CHECKPOINTED})
+NO_FAULT: Final = frozenset({Cause.PREEMPTED, Cause.MOVE, Cause.RESIZE, Cause.CHECKPOINTED, Cause.NODE_UNFIT})
 # Told to stop so that it goes on later or elsewhere: its state is worth saving first.
-GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED}
+GOES_ON: Final = NO_FAULT - {Cause.CHECKPOINTED, Cause.NODE_UNFIT}
 NODE_LOST: Final = frozenset({Cause.NODE_FAIL, Cause.LEASE_EXPIRED})
 # No second attempt could end otherwise.
 HOPELESS: Final = frozenset({Cause.DEADLINE, Cause.DEPENDENCY})
