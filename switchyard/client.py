@@ -396,6 +396,14 @@ class Nodes:
     def resume(self, node: str, reason: str = "") -> dict[str, Any]:
         return self._act(node, "resume", reason)
 
+    def survivors(self) -> Iterator[dict[str, Any]]:
+        """What runs on nodes and the record does not know, for it was restored from a backup."""
+        yield from self._wire.get("/survivors")["results"]
+
+    def end_survivor(self, part: str, deed: str, reason: str = "") -> dict[str, Any]:
+        """Have a survivor end (``stop``), or an ended one forgotten (``forget``)."""
+        return dict(self._wire.post(f"/survivors/{quote(part, safe='')}/{deed}", {"reason": reason}))
+
     def cordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
         """Takes a device out of service, by its uuid or as ``gpu3``: what holds it goes on, nothing new gets it."""
         return self._act_on(node, device, "cordon", reason)

@@ -17,14 +17,16 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api import devices, hosts, maintenance
+from controlplane.api import devices, hosts, maintenance, survivors
 from controlplane.api.action import staff_action
 from controlplane.api.devices import Device
 from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.api.survivors import Survivor
 from controlplane.fleet import alarms, service
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
@@ -66,9 +68,11 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class NodeDetail(Node, frozen=True):
-    """A machine that runs an agent, with how its host is; null where it told nothing of it."""
+    """A machine that runs an agent, with how its host is; null where it told nothing of it. ``survivors`` are for staff
+    only."""
 
     host: hosts.Host | None
+    survivors: list[Survivor]
 
 
 class NodePage(msgspec.Struct, frozen=True):
@@ -176,7 +180,8 @@ class OneNode(Resource):
         """A node by its name or id, with how its host is."""
         node = found(name)
         (told,) = shown([node], signed_in(request))
-        return Response(NodeDetail(**msgspec.structs.asdict(told), host=hosts.shown(node)))
+        left = survivors.of_nodes([node]) if permissions.is_staff(signed_in(request)) else []
+        return Response(NodeDetail(**msgspec.structs.asdict(told), host=hosts.shown(node), survivors=left))
 
 
 NodeDrain = staff_action(

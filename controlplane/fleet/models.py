@@ -55,6 +55,7 @@ class Node(models.Model):
     memory_bytes = models.BigIntegerField(default=0, editable=False)
     inventory_hash = models.CharField(max_length=64, blank=True, editable=False)
     conditions = models.JSONField(default=dict, editable=False)
+    survivors = models.JSONField(default=dict, editable=False)
     incarnation = models.CharField(max_length=64, blank=True, default="", editable=False)
     incarnation_at = models.DateTimeField(null=True, editable=False)
     machine_id = models.CharField(max_length=64, blank=True, default="", editable=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -154,8 +155,11 @@ def authenticate(header: str) -> Node | None:
     return node
 
 
-def heard(node: Node, report: Report) -> bool:
+def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news: bool = False) -> bool:
     """Notes that ``node`` reported; True where the scheduler should look again. ``node`` is locked by the caller.
+
+    ``survivors`` are the parts, by device, that hold one and that the record does not know; ``are_news`` where they are
+    not as before.
 
     The first reports after a silence count up before the node gets new work, so that a flapping link costs nothing.
     """
@@ -170,7 +174,7 @@ def heard(node: Node, report: Report) -> bool:
         node.conditions = conditions
         changed_conditions = True
     else:
-        changed_conditions = False
+        changed_conditions = are_news
     conflict = ""
     if report.inventory.full is not None:
         conflict = _take_inventory(node, report.inventory.full, report.inventory.hash)
@@ -183,7 +187,7 @@ def heard(node: Node, report: Report) -> bool:
         _enter(node, NodeState.READY, "")
     node.reason = conflict or node.reason
     if changed_conditions:
-        _mark_devices(node, report.conditions)
+        _mark_devices(node, report.conditions, survivors)
     node.save(update_fields=None if report.inventory.full is not None or changed_conditions else HEARTBEAT)
     now = (node.state, node.boot_id, node.inventory_hash)
     if now != before or changed_conditions:
@@ -286,9 +290,11 @@ def _group(node: Node) -> None:
             Device.objects.filter(id=device.id).update(link_group=groups.get(device.uuid))
 
 
-def _mark_devices(node: Node, conditions: Conditions) -> None:
+def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, str]) -> None:
     errors = {error.uuid: f"{error.code} {error.detail}".strip() for error in conditions.device_errors}
-    held = {error.uuid for error in conditions.device_errors if error.code == QUARANTINED}
+    held = {error.uuid for error in conditions.device_errors if error.code == QUARANTINED} | set(survivors)
+    for device_uuid, part in survivors.items():
+        errors.setdefault(device_uuid, f"{QUARANTINED} part {part} runs on it, which the record does not know")
     for device in node.devices.filter(present=True):
         if device.health == Health.QUARANTINED and device.health_reason.startswith(f"{QUARANTINED} "):
             # What the agent quarantined it lets go; what a person quarantined stays.

@@ -22,7 +22,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import ENDS, Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
-from controlplane.fleet import alarms
+from controlplane.fleet import alarms, survivors
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, Verdict, admits
 from controlplane.fleet.models import Device, Node
@@ -95,7 +95,7 @@ def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> N
     says = (
         f"its agent has seen order {seen}, and the record knows {before}: the record was restored from a backup, or "
         f"the node joined again; {len(left)} parts run there that nobody knows here ({', '.join(left[:1]) or 'none'}); "
-        "they go on, and stop-all on that host ends them"
+        "they go on, and an administrator stops them one by one on the node's page"
     )
     alarms.raised(alarms.RESTORED, {node.name: says}, about=node.name)
 
@@ -199,7 +199,8 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller)
             known[str(part.id)] = replace(known[str(part.id)], phase=part.phase, ended=part.ended_at is not None)
     touched = _notice(known, here, at)
     was_lost = node.state == NodeState.LOST
-    if fleet.heard(node, message):
+    are_news = survivors.note(node, (item for part_id, item in here.items() if part_id not in known), at)
+    if fleet.heard(node, message, survivors.held(node), are_news=are_news):
         transaction.on_commit(changes.wake)
     if was_lost and node.state != NodeState.LOST:
         mark_contact([node.id], lost=False)
@@ -207,6 +208,9 @@ def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller)
         fleet.note_kept(node, message.kept)
     answer.want_inventory = message.inventory.full is None and message.inventory.hash != node.inventory_hash
     _answer(known, here, answer)
+    stops, forget = survivors.orders(node) if node.survivors else ([], [])
+    answer.leftovers += stops
+    answer.forget += forget
     return [job.number for job in jobs.values()] + touched
 
 

@@ -77,6 +77,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "drained": node["state"] in {"DRAINING", "DRAINED"},
             "lost": node["state"] == "LOST",
             "api": f"{API}/nodes/{node['name']}",
+            "survivors_api": f"{API}/survivors/",
         },
         place="nodes",
         topics=[answer, topology],

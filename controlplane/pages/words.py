@@ -205,8 +205,8 @@ ALARMED = (
     ),
     _(
         "its agent has seen order {seen}, and the record knows {known}: the record was restored from a backup, or the "
-        "node joined again; {n} parts run there that nobody knows here ({part}); they go on, and stop-all on that host "
-        "ends them"
+        "node joined again; {n} parts run there that nobody knows here ({part}); they go on, and an administrator "
+        "stops them one by one on the node's page"
     ),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),

@@ -17,6 +17,8 @@ from django.utils import timezone
 from controlplane.access import service
 from controlplane.access.models import Member, Project, SignInLink, Token, User
 from controlplane.api.urls import urlpatterns
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Node
 from controlplane.pools.models import Pool
 from tests.controlplane.people import Person, Town
 
@@ -39,7 +41,8 @@ WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
-OTHERS = {"maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
+OTHERS = {"survivors", "survivors/{id}/stop", "survivors/{id}/forget",
+          "maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",
           "profiles/{id}/versions", "profiles/{id}/versions/{id}/preview", "profiles/{id}/activate",
@@ -259,3 +262,20 @@ def test_secrets_from_the_command_line_work(town: Town, capsys: pytest.CaptureFi
     secret = capsys.readouterr().out.strip()
     assert enrol(secret, "a")[0].name == "a"
     assert enrol(secret, "b")[0].name == "b"
+
+
+def test_survivors_are_staffs(town: Town) -> None:
+    part = "5f1c0f0e-5a4e-4d7e-9a53-0c2f5d1b8c11"
+    told = {"attempt": part, "epoch": 1, "phase": 50, "pid": 7, "devices": [], "since": "2026-01-01T00:00:00+00:00",
+            "stopped_by": "", "forgotten_by": ""}  # fmt: skip
+    fleet.enrol(fleet.make_join_token(town.pool), "n1")
+    Node.objects.filter(name="n1").update(survivors={part: told})
+    assert town.lead.get("/survivors").status_code == 403
+    assert town.lead.read("/nodes/n1")["survivors"] == []
+    for deed in ("stop", "forget"):
+        assert town.lead.post(f"/survivors/{part}/{deed}", {"reason": "x"}).status_code == 403
+        assert town.staff.post(f"/survivors/other/{deed}", {"reason": "x"}).status_code == 404
+    assert [one["part"] for one in town.staff.read("/survivors")["results"]] == [part]
+    assert town.staff.post(f"/survivors/{part}/stop", {}).status_code == 409
+    assert town.staff.post(f"/survivors/{part}/stop", {"reason": "old"}).json()["stopped_by"] == "old (root)"
+    assert town.staff.read("/nodes/n1")["survivors"][0]["ended"] is False

@@ -1,0 +1,98 @@
+"""Survivors: what runs on a node and the record does not know, because it was restored from a backup.
+
+Nobody is left who wants them or may say that they must end, so nothing is done to them unasked: they go on, their
+accelerators are given to nobody else, and people see them. A person stops one; what has ended stays listed, with its
+logs on the node, until a person has it forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from agents.protocol import Here, Phase, Wanted
+from controlplane.fleet.models import Device, Node
+from controlplane.fleet.service import Refusal
+
+MOST: Final = 500
+GRACE_S: Final = 30.0
+
+
+def note(node: Node, unknown: Iterable[Here], at: datetime) -> bool:
+    """Take down what a node has that the record does not know; True where that changed. The node is locked."""
+    found: dict[str, dict[str, Any]] = {}
+    for item in list(unknown)[:MOST]:
+        before = node.survivors.get(item.part, {})
+        found[item.part] = {
+            "attempt": item.attempt,
+            "epoch": item.epoch,
+            "phase": int(item.phase),
+            "pid": item.pid,
+            "devices": list(item.devices)[:64],
+            "since": before.get("since") or at.isoformat(),
+            "stopped_by": before.get("stopped_by", ""),
+            "forgotten_by": before.get("forgotten_by", ""),
+        }
+    if found == node.survivors:
+        return False
+    node.survivors = found
+    Node.objects.filter(id=node.id).update(survivors=found)
+    return True
+
+
+def orders(node: Node) -> tuple[list[Wanted], list[str]]:
+    """The stops that people have ordered, and which parts their node is to forget."""
+    stops = [
+        Wanted(
+            part=part, attempt=told["attempt"], epoch=told["epoch"], do="stop", why="CANCELLED", grace_s=GRACE_S,
+            save=True,
+        )
+        for part, told in node.survivors.items()
+        if told["stopped_by"] and told["phase"] < Phase.ENDED
+    ]  # fmt: skip
+    return stops, [part for part, told in node.survivors.items() if told["forgotten_by"]]
+
+
+def held(node: Node) -> dict[str, str]:
+    """By device, the survivor that holds it. Cores are shared, and nobody is kept from them."""
+    claimed = {uuid: part for part, told in node.survivors.items() if told["phase"] < Phase.ENDED
+               for uuid in told["devices"]}  # fmt: skip
+    if not claimed:
+        return {}
+    known = Device.objects.filter(node=node, uuid__in=claimed).exclude(kind="cpu").values_list("uuid", flat=True)
+    return {uuid: claimed[uuid] for uuid in known}
+
+
+def found(part: str) -> Node | None:
+    """The node that has this survivor."""
+    return Node.objects.filter(survivors__has_key=part).first()
+
+
+def stop(part: str, actor: str, reason: str) -> None:
+    """Have a survivor end, with time to save. Raises Refusal."""
+    if not reason.strip():
+        raise Refusal(_("a stop of a survivor needs a reason: others will ask"))
+    _mark(part, "stopped_by", f"{reason} ({actor})", must_live=True)
+
+
+def forget(part: str, actor: str, reason: str) -> None:
+    """Have an ended survivor forgotten by its node, and its folder with its logs removed there. Raises Refusal."""
+    _mark(part, "forgotten_by", actor, must_live=False)
+
+
+def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
+    with transaction.atomic():
+        node = Node.objects.select_for_update().filter(survivors__has_key=part).first()
+        told = node.survivors[part] if node is not None else None
+        if node is None or told is None:
+            raise Refusal(_("there is no such survivor any more"))
+        if (told["phase"] < Phase.ENDED) != must_live:
+            raise Refusal(
+                _("it has ended already; have it forgotten") if must_live else _("it still runs; stop it first")
+            )
+        told[field] = says[:200]
+        Node.objects.filter(id=node.id).update(survivors=node.survivors)
