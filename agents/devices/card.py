@@ -48,9 +48,9 @@ class Card:
 
     ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
     ``processes`` is None where nobody tells them, and empty where there are none. ``division`` is how it is divided,
-    where it can be. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by sources only whose cards are of
-    several sorts; else they follow from the vendor and the model. The peers of ``links`` are named by uuid, by
-    PCI address, or by their number after a ``#``.
+    where it can be. ``energy_j`` is what its hardware has counted since some moment of its own. ``kind``, ``vendor``,
+    ``features`` and ``simulated`` are told by sources only whose cards are of several sorts; else they follow from the
+    vendor and the model. The peers of ``links`` are named by uuid, by PCI address, or by their number after a ``#``.
     """
 
     index: int
@@ -62,6 +62,7 @@ class Card:
     memory_used_bytes: int | None = None
     utilisation: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None
     temperature_c: float | None = None
     clock_hz: float | None = None
     throttled: str = ""
@@ -123,3 +124,13 @@ def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
         return ()
     sentence = f"its PCIe link runs at x{width} of x{widest}: reseat the card or look at the riser"
     return (Condition("PCIE_WIDTH", "DEGRADED", sentence),)
+
+
+def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, ...]:
+    """The condition of a card whose PCIe link stays below the generation that card and slot have, although it works."""
+    if not generation or not highest or generation >= highest:
+        return ()
+    sentence = (
+        f"its PCIe link runs at generation {generation} of {highest} under load: reseat the card or look at the riser"
+    )
+    return (Condition("PCIE_GENERATION", "DEGRADED", sentence),)

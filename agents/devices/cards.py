@@ -317,6 +317,7 @@ def _sample(uuid: str, card: Card) -> DeviceSample:
         utilisation=card.utilisation,
         memory_used_bytes=card.memory_used_bytes,
         power_w=card.power_w,
+        energy_j=card.energy_j,
         temperature_c=card.temperature_c,
         clock_hz=card.clock_hz,
         throttled=card.throttled,

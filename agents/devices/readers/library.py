@@ -39,6 +39,11 @@ class VendorProcess:
         self.library = library
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, which may hold handles of the driver."""
+        return self._process is not None and self._process.poll() is None
+
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[3])
         return subprocess.Popen(
@@ -53,9 +58,10 @@ class VendorProcess:
 
     def ask(self, question: str, deadline_s: float) -> dict[str, Any]:
         """The reader's answer. Raises NoAnswer; never blocks longer than the deadline."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.is_running:
             self._process = self._start()
         process = self._process
+        assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         until = time.monotonic() + deadline_s
