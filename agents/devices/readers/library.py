@@ -31,6 +31,10 @@ class NoAnswer(Exception):
     """The reader did not answer in time, or ended; the text is a sentence."""
 
 
+class NothingToTell(NoAnswer):
+    """There is such a library and it knows of no card: another source may."""
+
+
 class VendorProcess:
     """One reader, started with the first question. Used by one thread at a time."""
 

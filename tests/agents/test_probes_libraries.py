@@ -1,0 +1,184 @@
+"""Vendors' libraries, asked through stand-ins that are built with the structures of the vendors' headers."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.devices import cards as agent_cards
+from agents.devices import visible
+from agents.devices.cards import CardProbe
+from agents.devices.readers import shared_object
+from agents.devices.vendors import Host, intel
+from agents.protocol import DeviceClaim
+
+GIB = 1 << 30
+State = Callable[..., None]
+
+
+@pytest.fixture(scope="session")
+def build(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Builds a stand-in as a library of this name; answers its folder."""
+    made: dict[str, Path] = {}
+
+    def answer(source: str, name: str) -> Path:
+        if name not in made:
+            folder = tmp_path_factory.mktemp("library")
+            path = Path(__file__).with_name(source)
+            subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", folder / name, path], check=True)
+            made[name] = folder
+        return made[name]
+
+    return answer
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host whose PCI bus, and nothing else, is below a folder."""
+    return Host("test", tmp_path / "root")
+
+
+def put_card(host: Host, vendor: str, address: str, **files: str) -> None:
+    folder = host.root / "sys/bus/pci/devices" / address
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in {"vendor": vendor, **files}.items():
+        (folder / name).write_text(f"{content}\n")
+
+
+def writer(path: Path, variable: str, monkeypatch: pytest.MonkeyPatch) -> State:
+    """Writes the state that a stand-in looks at."""
+    monkeypatch.setenv(variable, str(path))
+
+    def write(**lines: object) -> None:
+        draft = path.with_suffix(".draft")
+        facts = {name.lstrip("_").replace("_", "."): value for name, value in lines.items()}
+        draft.write_text("".join(f"{name} {value}\n" for name, value in facts.items()))
+        draft.rename(path)
+
+    return write
+
+
+def claim(vendor: str, index: int, uuid: str = "") -> DeviceClaim:
+    return DeviceClaim(uuid or f"{vendor}-{index}", "gpu", vendor, "card", index, 1000, 0)
+
+
+def test_a_library_is_found_where_its_vendor_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert shared_object.find(("libnobody.so",), ("/opt/nobody/lib",), tmp_path) is None
+    (tmp_path / "opt/nobody/lib").mkdir(parents=True)
+    (tmp_path / "opt/nobody/lib/libnobody.so").touch()
+    found = shared_object.find(("libother.so", "libnobody.so"), ("/opt/nobody/lib",), tmp_path)
+    assert found == str(tmp_path / "opt/nobody/lib/libnobody.so")
+
+
+def test_what_a_library_says_is_bounded() -> None:
+    assert shared_object.text(b"A\xff name\x07 of it\0rest") == "A\ufffd name of it"
+    assert len(shared_object.text(b"x" * 5000)) == 120
+    assert shared_object.finite(float("nan")) is None
+    assert shared_object.rate((100, 10), (300, 20)) == 20.0
+    assert [shared_object.rate(*pair) for pair in [(None, (1, 1)), ((9, 1), (1, 2)), ((1, 2), (2, 2))]] == [None] * 3
+
+
+# -- Intel: Level Zero
+
+
+@pytest.fixture
+def tiles(
+    build: Callable[[str, str], Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[CardProbe, State]]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build("levelzero_standin.c", "libze_loader.so.1")))
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    put_card(host, "0x8086", "0000:40:00.0", numa_node="1")
+    write = writer(tmp_path / "levelzero", "LEVELZERO_STANDIN", monkeypatch)
+    write(count=2)
+    probe = intel.probe(host)
+    yield probe, write
+    probe.close()
+
+
+def test_level_zero_tells_cards_in_full(tiles: tuple[CardProbe, State]) -> None:
+    probe, write = tiles
+    write(count=2, _0_energy=5_000_000, _0_at=1_000_000, _0_busy=1000, _0_throttle=9)
+    first, second = probe.discover()
+    assert probe.notes() == []
+    assert (first.model, first.index, first.pci, first.numa) == (
+        "Intel(R) Data Center GPU Max 1550",
+        0,
+        "0000:40:00.0",
+        1,
+    )
+    assert (first.memory_bytes, first.health) == (128 * GIB, "OK")
+    assert first.attributes == {"driver": "1.6.31294", "tiles": "2", "pcie": "gen5 x16", "pcie_max": "gen5 x16"}
+    assert first.uuid != second.uuid
+    assert first.uuid.startswith("intel-"), "its own uuid is the same on every host that is built alike"
+    write(count=2, _0_energy=255_000_000, _0_at=2_000_000, _0_busy=801_000, _0_heat=61.5, _0_throttle=9)
+    busy, silent = probe.sample([])
+    assert (busy.power_w, busy.energy_j, busy.utilisation) == (250.0, 255.0, 0.4), (
+        "one of two tiles works for 0.8 s of 1"
+    )
+    assert (busy.temperature_c, busy.clock_hz, busy.throttled) == (61.5, 1.55e9, "power cap, heat")
+    assert busy.memory_used_bytes == 8 * GIB
+    assert (silent.power_w, silent.energy_j, silent.utilisation) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "health", "code"),
+    [
+        ({"_0_width": 4}, "DEGRADED", "PCIE_WIDTH"),
+        ({"_0_width": -1}, "OK", None),
+        ({"_0_health": 2}, "DEGRADED", "MEMORY_HEALTH"),
+        ({"_0_health": 4}, "UNHEALTHY", "MEMORY_HEALTH"),
+        ({"_0_reset": 1}, "UNHEALTHY", "RESET_NEEDED"),
+        ({"_0_lost": 1}, "UNHEALTHY", "LEVEL_ZERO_ERROR"),
+    ],
+)
+def test_what_level_zero_finds_wrong_is_a_condition(
+    tiles: tuple[CardProbe, State], state: dict[str, object], health: str, code: str | None
+) -> None:
+    probe, write = tiles
+    probe.discover()
+    write(count=2, **state)
+    probe.sample([])
+    assert probe.news() == (code is not None)
+    first, second = probe.discover()
+    assert (first.health, first.attributes.get("conditions"), second.health) == (health, code, "OK")
+
+
+def test_graphics_in_a_cpu_are_left_to_others_without_a_word(tiles: tuple[CardProbe, State]) -> None:
+    probe, write = tiles
+    write(count=1, _0_integrated=1)
+    assert probe.discover() == []
+    assert probe.notes() == []
+
+
+def test_a_level_zero_that_does_not_start_is_a_note(tiles: tuple[CardProbe, State]) -> None:
+    probe, write = tiles
+    write(count=1, init=1)
+    assert probe.discover() == []
+    assert probe.notes() == ["Level Zero: its function zesInit answers 0x1"]
+
+
+def test_a_level_zero_that_hangs_is_given_up(tiles: tuple[CardProbe, State]) -> None:
+    probe, write = tiles
+    probe.deadline_s = 0.5
+    write(hang=600)
+    assert probe.discover() == []
+    assert "did not answer within 0.5 s" in probe.notes()[0]
+
+
+def test_a_host_without_intels_cards_starts_nothing(
+    tiles: tuple[CardProbe, State], host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, _ = tiles
+    put_card(host, "0x10de", "0000:40:00.0")
+    assert probe.prompt
+    assert probe.discover() == []
+
+
+def test_cards_with_two_tiles_are_counted_as_the_agent_counts_them() -> None:
+    told = visible.variables([claim("intel", 2), claim("intel", 5)])
+    assert (told["ZE_AFFINITY_MASK"], told["ZE_FLAT_DEVICE_HIERARCHY"]) == ("2,5", "COMPOSITE")
+    assert "ZE_FLAT_DEVICE_HIERARCHY" not in visible.variables([claim("amd", 0)])
