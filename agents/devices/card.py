@@ -134,3 +134,16 @@ def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, .
         f"its PCIe link runs at generation {generation} of {highest} under load: reseat the card or look at the riser"
     )
     return (Condition("PCIE_GENERATION", "DEGRADED", sentence),)
+
+
+def memory_errors(corrected: object, uncorrected: object) -> tuple[dict[str, str], tuple[Condition, ...]]:
+    """What the counters of memory errors become: an attribute, and a condition where some could not be corrected."""
+    counts = [positive(corrected), positive(uncorrected)]
+    # A counter whose bits are all set is one that is not there.
+    known = [int(one) if one is not None and one < 1 << 32 else None for one in counts]
+    told = [f"{name} {one}" for name, one in zip(("corrected", "uncorrected"), known, strict=True) if one is not None]
+    attributes = {"ecc_errors": ", ".join(told)} if told else {}
+    if not known[1]:
+        return attributes, ()
+    sentence = f"{known[1]} memory errors since the driver was loaded could not be corrected"
+    return attributes, (Condition("ECC_UNCORRECTED", "DEGRADED", sentence),)

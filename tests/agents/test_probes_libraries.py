@@ -12,7 +12,7 @@ from agents.devices import cards as agent_cards
 from agents.devices import visible
 from agents.devices.cards import CardProbe
 from agents.devices.readers import shared_object
-from agents.devices.vendors import Host, intel
+from agents.devices.vendors import Host, amd, intel
 from agents.protocol import DeviceClaim
 
 GIB = 1 << 30
@@ -20,15 +20,16 @@ State = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
-def build(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+def build(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Builds a stand-in as a library of this name; answers its folder."""
     made: dict[str, Path] = {}
 
-    def answer(source: str, name: str) -> Path:
+    def answer(source: str, name: str, *flags: str) -> Path:
         if name not in made:
             folder = tmp_path_factory.mktemp("library")
             path = Path(__file__).with_name(source)
-            subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", folder / name, path], check=True)
+            command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *flags, "-o", folder / name, path]
+            subprocess.run(command, check=True)
             made[name] = folder
         return made[name]
 
@@ -87,7 +88,7 @@ def test_what_a_library_says_is_bounded() -> None:
 
 @pytest.fixture
 def tiles(
-    build: Callable[[str, str], Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CardProbe, State]]:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build("levelzero_standin.c", "libze_loader.so.1")))
     monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
@@ -182,3 +183,104 @@ def test_cards_with_two_tiles_are_counted_as_the_agent_counts_them() -> None:
     told = visible.variables([claim("intel", 2), claim("intel", 5)])
     assert (told["ZE_AFFINITY_MASK"], told["ZE_FLAT_DEVICE_HIERARCHY"]) == ("2,5", "COMPOSITE")
     assert "ZE_FLAT_DEVICE_HIERARCHY" not in visible.variables([claim("amd", 0)])
+
+
+# -- AMD: AMD SMI and ROCm SMI
+
+INSTINCT = {"bdf": hex(0x1 << 32 | 0x1 << 28 | 0x25 << 8), "total": 192 * GIB, "used": 5 * GIB, "use": 73, "heat": 62}
+INSTINCT |= {"corrected": 4, "energy": 1_000_000}
+
+
+@pytest.fixture(params=["newer", "elder"])
+def instincts(
+    request: pytest.FixtureRequest,
+    build: Callable[..., Path],
+    host: Host,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[CardProbe, State]]:
+    names = {"newer": "libamd_smi.so.26", "elder": "librocm_smi64.so.7"}
+    flags = ["-DELDER"] if request.param == "elder" else []
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build("amdsmi_standin.c", names[request.param], *flags)))
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    put_card(host, "0x1002", "0001:25:00.0", unique_id="7d1a00c0ffee", numa_node="1")
+    probe = amd.probe(host)
+    yield probe, writer(tmp_path / "amdsmi", "AMDSMI_STANDIN", monkeypatch)
+    probe.close()
+
+
+def of(index: int, **facts: object) -> dict[str, object]:
+    return {f"_{index}_{name}": value for name, value in facts.items()}
+
+
+def test_amds_library_tells_cards_in_full(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(count=1, **of(0, **INSTINCT))
+    (card,) = probe.discover()
+    assert probe.notes() == []
+    assert (card.uuid, card.pci, card.numa) == ("GPU-00007d1a00c0ffee", "0001:25:00.0", 1)
+    assert card.model in ("AMD Instinct MI300X", "Instinct MI210")
+    assert (card.memory_bytes, card.health) == (192 * GIB, "OK")
+    assert card.attributes == {"ecc_errors": "corrected 4, uncorrected 0"}
+    (sample,) = probe.sample([])
+    assert (sample.memory_used_bytes, sample.utilisation, sample.temperature_c) == (5 * GIB, 0.73, 62.0)
+    assert sample.energy_j == pytest.approx(15.3)
+    assert sample.power_w == 0.0, "its counter stood still"
+
+
+def test_what_amds_library_does_not_tell_is_none(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(count=1, **of(0, bdf=0x2500, use=0xFFFFFFFF, energy=0xFFFFFFFFFFFFFFFF, heat=100_000_000))
+    probe.discover()
+    (sample,) = probe.sample([])
+    assert (sample.utilisation, sample.energy_j, sample.power_w, sample.temperature_c) == (None, None, None, None)
+    assert sample.memory_used_bytes is None
+
+
+def test_partitions_and_memory_errors_of_amds_cards_are_told(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(count=1, **of(0, **INSTINCT))
+    probe.discover()
+    write(count=1, **of(0, **INSTINCT, uncorrected=2, partition="CPX"))
+    probe.sample([])
+    assert probe.news()
+    (card,) = probe.discover()
+    assert (card.health, card.attributes["conditions"]) == ("DEGRADED", "ECC_UNCORRECTED")
+    assert card.attributes["partition"] == "CPX"
+
+
+def test_an_accelerator_of_amd_with_fewer_lanes_is_told(instincts: tuple[CardProbe, State], host: Host) -> None:
+    probe, write = instincts
+    put_card(host, "0x1002", "0001:25:00.0", current_link_width="8", max_link_width="16")
+    write(count=1, **of(0, **INSTINCT))
+    assert [card.attributes["conditions"] for card in probe.discover()] == ["PCIE_WIDTH"]
+
+
+def test_a_card_that_amds_library_cannot_place_is_ill(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(count=1, **of(0, **INSTINCT))
+    probe.discover()
+    write(count=1)
+    probe.sample([])
+    assert [error.code for error in probe.errors()] == ["AMD_SMI_ERROR"]
+
+
+def test_a_library_of_amd_that_does_not_start_is_a_note_and_sysfs_is_asked(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(init=8)
+    assert probe.discover() == []
+    assert "_init answers 0x8" in probe.notes()[0]
+
+
+def test_the_mean_power_of_older_cards_is_told(
+    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build("amdsmi_standin.c", "librocm_smi64.so.7", "-DELDER")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+    put_card(host, "0x1002", "0000:25:00.0")
+    writer(tmp_path / "amdsmi", "AMDSMI_STANDIN", monkeypatch)(count=1, **of(0, bdf=0x2500, microwatts=181_000_000))
+    probe = amd.probe(host)
+    (card,) = probe.discover()
+    assert card.uuid.startswith("amd-")
+    assert [sample.power_w for sample in probe.sample([])] == [181.0]
+    probe.close()

@@ -29,7 +29,7 @@ class LibrarySource:
         name: str,
         module: str,
         names: tuple[str, ...],
-        card: Callable[[dict[str, Any]], Card],
+        card: Callable[[dict[str, Any], Host], Card],
         *,
         pci_vendor: str,
         folders: tuple[str, ...] = (),
@@ -46,12 +46,12 @@ class LibrarySource:
         return self.pci_vendor in host.pci_vendors()
 
     def look(self, host: Host, deadline_s: float) -> list[Card]:
-        return self._cards("look", deadline_s)
+        return self._cards("look", host, deadline_s)
 
     def sample(self, host: Host, deadline_s: float) -> list[Card]:
-        return self._cards("sample", deadline_s)
+        return self._cards("sample", host, deadline_s)
 
-    def _cards(self, question: str, deadline_s: float) -> list[Card]:
+    def _cards(self, question: str, host: Host, deadline_s: float) -> list[Card]:
         told = self.reader.ask(question, deadline_s)
         if broken := told.get("broken"):
             self.reader.close()
@@ -63,7 +63,7 @@ class LibrarySource:
             raise NothingToTell(f"{self.name} knows of no card")
         if not isinstance(cards, list):
             raise Unreadable("its answer is no list of cards")
-        return [self._card(card) for card in cards]
+        return [self._card(card, host) for card in cards]
 
     def close(self) -> None:
         self.reader.close()

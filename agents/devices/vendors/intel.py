@@ -56,7 +56,7 @@ _MEMORY: dict[int, tuple[Health, str]] = {
 _DUMP = ("dump", "-d", "-1", "-m", "0,1,2,3,4,5,18", "-n", "1")
 
 
-def sysman_card(told: dict[str, Any]) -> Card:
+def sysman_card(told: dict[str, Any], host: Host) -> Card:
     """A card as the reader of Level Zero tells it."""
     if error := told.get("error"):
         broken = Condition("LEVEL_ZERO_ERROR", "UNHEALTHY", str(error)[:200])
