@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from agents.devices import cards as agent_cards
 from agents.devices import visible
 from agents.devices.cards import CardProbe
 from agents.devices.readers import shared_object
-from agents.devices.vendors import Host, amd, intel
+from agents.devices.vendors import Host, amd, ascend, intel
 from agents.protocol import DeviceClaim
+from agents.supervisor import procfs
+from tests.agents.tools import FIXTURES
 
 GIB = 1 << 30
 State = Callable[..., None]
@@ -284,3 +288,110 @@ def test_the_mean_power_of_older_cards_is_told(
     assert card.uuid.startswith("amd-")
     assert [sample.power_w for sample in probe.sample([])] == [181.0]
     probe.close()
+
+
+# -- Huawei: DCMI
+
+CHIP = {"logic": 0, "hbm": 32768, "used": 2791, "power": 863, "heat": 37, "use": 41}
+
+
+@pytest.fixture
+def ascends(
+    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[CardProbe, State]]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build("dcmi_standin.c", "libdcmi.so")))
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    put_card(host, "0x19e5", "0000:c1:00.0")
+    probe = ascend.probe(host)
+    write = writer(tmp_path / "dcmi", "DCMI_STANDIN", monkeypatch)
+    write(cards=2, **of(1, **CHIP), **of(2, **CHIP | {"logic": 1}))
+    yield probe, write
+    probe.close()
+
+
+def test_dcmi_tells_chips_in_full(ascends: tuple[CardProbe, State]) -> None:
+    probe, _ = ascends
+    first, second = probe.discover()
+    assert probe.notes() == []
+    assert (first.model, first.index, first.pci, first.memory_bytes) == (
+        "Ascend 910B4",
+        0,
+        "0000:c1:00.0",
+        32768 << 20,
+    )
+    assert first.features["bf16_tflops"] > 0, "the model is known by the name that the library gives"
+    assert (second.index, second.pci) == (1, "0000:c2:00.0")
+    told = {"npu": "1", "chip": "0", "driver": "24.1.rc2", "ecc_errors": "corrected 3, uncorrected 0"}
+    assert first.attributes == told
+    sample = probe.sample([])[0]
+    assert (sample.memory_used_bytes, sample.utilisation, sample.power_w) == (2791 << 20, 0.41, 86.3)
+    assert (sample.temperature_c, sample.clock_hz) == (37.0, 1.8e9)
+
+
+@pytest.mark.parametrize(
+    ("state", "health", "code"),
+    [
+        ({"health": 1}, "DEGRADED", "NPU_HEALTH"),
+        ({"health": 3}, "UNHEALTHY", "NPU_HEALTH"),
+        ({"health": 0xFFFFFFFF}, "UNHEALTHY", "NPU_HEALTH"),
+        ({"double": 2}, "DEGRADED", "ECC_UNCORRECTED"),
+    ],
+)
+def test_what_dcmi_finds_wrong_is_a_condition(
+    ascends: tuple[CardProbe, State], state: dict[str, object], health: str, code: str
+) -> None:
+    probe, write = ascends
+    probe.discover()
+    write(cards=2, **of(1, **CHIP, **state), **of(2, **CHIP | {"logic": 1}))
+    probe.sample([])
+    assert probe.news()
+    assert [(d.health, d.attributes.get("conditions")) for d in probe.discover()] == [(health, code), ("OK", None)]
+
+
+@pytest.mark.parametrize(
+    ("memory", "total", "used"),
+    [
+        ({"hbm": 65536, "used": 1024}, 64 * GIB, GIB),
+        ({"hbm": 65536 << 10, "used": 1024 << 10}, 64 * GIB, GIB),
+        ({"hbm": 0, "ddr": 21534, "ddruse": 50}, 21534 << 20, 10767 << 20),
+    ],
+    ids=["in MB", "in KB", "of DDR"],
+)
+def test_the_memory_of_a_chip_is_told_in_bytes_whatever_its_driver_counts_in(
+    ascends: tuple[CardProbe, State], memory: dict[str, object], total: int, used: int
+) -> None:
+    probe, write = ascends
+    write(cards=1, **of(1, **CHIP | memory))
+    assert [device.memory_bytes for device in probe.discover()] == [total]
+    assert [sample.memory_used_bytes for sample in probe.sample([])] == [used]
+
+
+def test_a_process_on_a_chip_that_no_stage_started_is_named(ascends: tuple[CardProbe, State]) -> None:
+    probe, write = ascends
+    quiet = {name: value for name, value in os.environ.items() if name != procfs.MARK}
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=quiet) as foreign:
+        write(cards=1, **of(1, **CHIP, pid=foreign.pid))
+        (device,) = probe.discover()
+        assert device.attributes["conditions"] == "FOREIGN_PROCESS"
+        foreign.stdin.close()  # type: ignore[union-attr]
+
+
+def test_npu_smi_tells_beside_dcmi_how_near_chips_stand(
+    ascends: tuple[CardProbe, State], host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe, _ = ascends
+    tool = host.root / "usr/local/sbin/npu-smi"
+    tool.parent.mkdir(parents=True)
+    topology = FIXTURES / "npu-smi_topo.txt"
+    tool.write_text(f'#!/bin/sh\n[ "$3" = topo ] && cat {topology} || echo none\n')
+    tool.chmod(0o755)
+    first, second = probe.discover()
+    assert [link.peer for link in first.links] == [second.uuid]
+
+
+def test_a_dcmi_that_refuses_is_a_note_and_the_tool_is_asked(ascends: tuple[CardProbe, State]) -> None:
+    probe, write = ascends
+    write(init=-8005)
+    assert probe.discover() == []
+    assert probe.notes() == ["DCMI: its function dcmi_init answers -8005"]

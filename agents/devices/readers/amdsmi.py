@@ -130,7 +130,7 @@ def _place(told: int | None) -> str | None:
 def _newer_card(library: SharedObject, index: int, gpu: c_void_p) -> dict[str, Any]:
     place = _number(library, "amdsmi_get_gpu_bdf_id", gpu)
     if place is None:
-        return {"index": index, "error": f"amdsmi_get_gpu_bdf_id answers {library.status:#x}"}
+        return {"index": index, "error": f"amdsmi_get_gpu_bdf_id {library.answered}"}
     facts = ctypes.create_string_buffer(_LARGE)
     named = library.call("amdsmi_get_gpu_asic_info", gpu, facts)
     use = _first(library, "amdsmi_get_gpu_activity", c_uint32, 1, gpu)
@@ -155,7 +155,7 @@ def _elder_card(library: SharedObject, index: int) -> dict[str, Any]:
     card = c_uint32(index)
     place = _number(library, "rsmi_dev_pci_id_get", card)
     if place is None:
-        return {"index": index, "error": f"rsmi_dev_pci_id_get answers {library.status:#x}"}
+        return {"index": index, "error": f"rsmi_dev_pci_id_get {library.answered}"}
     use, watts = c_uint32(), None
     has_use = library.call("rsmi_dev_busy_percent_get", card, ctypes.byref(use))
     kind, microwatts = c_uint32(), c_uint64()

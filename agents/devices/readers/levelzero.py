@@ -163,7 +163,7 @@ def _get(library: SharedObject, name: str, handle: c_void_p, kind: type[_Told]) 
 def _card(library: SharedObject, index: int, device: c_void_p) -> dict[str, Any] | None:
     facts = _get(library, "zesDeviceGetProperties", device, _Device)
     if facts is None:
-        return {"index": index, "error": f"zesDeviceGetProperties answers {library.status:#x}"}
+        return {"index": index, "error": f"zesDeviceGetProperties {library.answered}"}
     if facts.core.type != _GPU or facts.core.flags & _INTEGRATED:
         return None
     pci = _get(library, "zesDevicePciGetProperties", device, _Pci)

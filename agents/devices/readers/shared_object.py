@@ -15,6 +15,8 @@ from typing import Any
 # More devices, sensors or modules than this no library lists on one host.
 MOST_HANDLES = 256
 _MOST_CHARACTERS = 120
+# The status of a function that the library does not have.
+MISSING = -(1 << 40)
 _FOLDERS = (
     *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"),
     *("/usr/local/lib", "/usr/local/lib64"),
@@ -51,10 +53,10 @@ class SharedObject:
         self.status = 0
 
     def call(self, name: str, *arguments: Any) -> bool:
-        """Call a function that answers 0 where all is well; ``status`` is what it answered, -1 where there is none."""
+        """Call a function that answers 0 where all is well; ``status`` is what it answered."""
         function = getattr(self._library, name, None)
         if function is None:
-            self.status = -1
+            self.status = MISSING
             return False
         function.restype = ctypes.c_int
         self.status = int(function(*arguments))
@@ -63,8 +65,14 @@ class SharedObject:
     def start(self, name: str, *arguments: Any) -> None:
         """Call a function without which nothing works. Raises Refused."""
         if not self.call(name, *arguments):
-            why = "is not there: the library is too old" if self.status == -1 else f"answers {self.status:#x}"
-            raise Refused(f"its function {name} {why}")
+            raise Refused(f"its function {name} {self.answered}")
+
+    @property
+    def answered(self) -> str:
+        """What the last function answered, in words."""
+        if self.status == MISSING:
+            return "is not there: the library is too old"
+        return f"answers {self.status}" if -(1 << 16) < self.status < 0 else f"answers {self.status & 0xFFFFFFFF:#x}"
 
     def handles(self, name: str, *owner: Any) -> list[ctypes.c_void_p]:
         """What a function lists that is asked for a number first and for that many handles then."""
