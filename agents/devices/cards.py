@@ -166,9 +166,13 @@ class CardProbe:
             if times > 1:
                 self._notes.append(f"{times} cards of {self.maker.vendor} tell the same uuid {uuid}; place tells them")
         named: dict[str, Card] = {}
+        # Another source may have told the uuid of what stands there; a look that tells none keeps it.
+        there = {device.pci: uuid for uuid, device in self._devices.items() if device.pci}
         for card in cards:
             if card.uuid and count[card.uuid] == 1:
                 uuid = card.uuid
+            elif not card.uuid and card.pci in there and there[card.pci] not in named:
+                uuid = there[card.pci]
             elif not card.model and card.index in self._indices:
                 uuid = self._indices[card.index]
             elif not card.model and card.conditions:

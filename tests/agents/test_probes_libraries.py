@@ -14,7 +14,7 @@ from agents.devices import cards as agent_cards
 from agents.devices import visible
 from agents.devices.cards import CardProbe
 from agents.devices.readers import shared_object
-from agents.devices.vendors import Host, amd, ascend, intel
+from agents.devices.vendors import Host, amd, ascend, intel, mthreads
 from agents.protocol import DeviceClaim
 from agents.supervisor import procfs
 from tests.agents.tools import FIXTURES
@@ -395,3 +395,80 @@ def test_a_dcmi_that_refuses_is_a_note_and_the_tool_is_asked(ascends: tuple[Card
     write(init=-8005)
     assert probe.discover() == []
     assert probe.notes() == ["DCMI: its function dcmi_init answers -8005"]
+
+
+# -- Moore Threads: MTML
+
+MTT = {"sbdf": "00000000:41:00.0", "uuid": "f0D1a2b3-0000-4c5d-8e9f-001122334455", "power": 265_400, "use": 88}
+MTT |= {"heat": 63, "total": 48 * GIB, "used": GIB}
+
+
+@pytest.fixture
+def mtts(
+    build: Callable[..., Path], host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[CardProbe, State]]:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(build("mtml_standin.c", "libmtml.so")))
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    put_card(host, "0x1ed5", "0000:41:00.0", current_link_width="16", max_link_width="16")
+    probe = mthreads.probe(host)
+    yield probe, writer(tmp_path / "mtml", "MTML_STANDIN", monkeypatch)
+    probe.close()
+
+
+def test_mtml_tells_uuid_and_watts(mtts: tuple[CardProbe, State], host: Host) -> None:
+    probe, write = mtts
+    write(count=1, **of(0, **MTT))
+    (card,) = probe.discover()
+    assert probe.notes() == []
+    assert (card.uuid, card.model, card.pci) == (
+        "MTT-f0d1a2b3-0000-4c5d-8e9f-001122334455",
+        "MTT S4000",
+        "0000:41:00.0",
+    )
+    assert (card.memory_bytes, card.attributes, card.health) == (48 * GIB, {"driver": "3.1.0"}, "OK")
+    (sample,) = probe.sample([])
+    assert (sample.power_w, sample.utilisation, sample.temperature_c) == (265.4, 0.88, 63.0)
+    assert (sample.memory_used_bytes, sample.clock_hz) == (GIB, 1.75e9)
+    put_card(host, "0x1ed5", "0000:41:00.0", current_link_width="4")
+    assert [card.attributes["conditions"] for card in probe.discover()] == ["PCIE_WIDTH"]
+
+
+def test_a_card_keeps_its_uuid_while_only_the_tool_answers(mtts: tuple[CardProbe, State], host: Host) -> None:
+    probe, write = mtts
+    write(count=1, **of(0, **MTT))
+    (before,) = probe.discover()
+    tool = host.root / "usr/bin/mthreads-gmi"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\ncat {FIXTURES / 'mthreads-gmi.txt'}\n")
+    tool.chmod(0o755)
+    probe.sources[0].close()
+    write(init=1)
+    first, second = probe.discover()
+    assert first.uuid == before.uuid
+    assert second.uuid.startswith("mthreads-")
+    assert probe.notes() == ["MTML: its function mtmlLibraryInit answers 0x1"]
+
+
+def test_a_card_that_mtml_cannot_name_is_ill(mtts: tuple[CardProbe, State]) -> None:
+    probe, write = mtts
+    write(count=1, **of(0, **MTT))
+    probe.discover()
+    write(count=1, **of(0, sbdf=MTT["sbdf"]))
+    probe.sample([])
+    assert [error.code for error in probe.errors()] == ["MTML_ERROR"]
+
+
+# -- Google: a part of a host's chips
+
+
+@pytest.mark.parametrize(
+    ("claimed", "of_host", "box"), [(1, 4, "1,1,1"), (2, 4, "1,2,1"), (4, 8, "2,2,1"), (3, 4, None), (4, 4, None)]
+)
+def test_a_part_of_a_hosts_tpu_chips_is_told_as_a_box(
+    claimed: int, of_host: int, box: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(visible._counts, "google", of_host)
+    told = visible.variables([claim("google", index) for index in range(claimed)])
+    assert told["TPU_VISIBLE_CHIPS"] == ",".join(map(str, range(claimed)))
+    assert told.get("TPU_CHIPS_PER_PROCESS_BOUNDS") == box
+    assert told.get("TPU_PROCESS_BOUNDS") == ("1,1,1" if box else None)
