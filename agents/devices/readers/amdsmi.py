@@ -117,7 +117,8 @@ def _energy(library: SharedObject, name: str, index: int, card: Any) -> dict[str
     microjoules = int(count.value * step.value)
     now = (microjoules, time.monotonic_ns() // 1000)
     before, _before[index] = _before.get(index), now
-    return {"energy_j": microjoules / 1e6, "power_w": rate(before, now)}
+    # No card draws nothing: a counter that stands still is not counting.
+    return {"energy_j": microjoules / 1e6, "power_w": rate(before, now) or None}
 
 
 def _place(told: int | None) -> str | None:

@@ -205,8 +205,8 @@ def _energy(library: SharedObject, device: c_void_p, index: int) -> dict[str, An
         return {}
     if not library.call("zesPowerGetEnergyCounter", domain, ctypes.byref(told)):
         return {}
-    # Microjoules by microseconds are watts.
-    return {"power_w": _rate(f"{index} energy", told), "energy_j": told.count / 1e6}
+    # Microjoules by microseconds are watts. No card draws none: a counter that stands still is not counting.
+    return {"power_w": _rate(f"{index} energy", told) or None, "energy_j": told.count / 1e6}
 
 
 def _rate(name: str, told: _Counter) -> float | None:
