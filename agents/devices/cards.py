@@ -167,7 +167,8 @@ class CardProbe:
                 self._notes.append(f"{times} cards of {self.maker.vendor} tell the same uuid {uuid}; place tells them")
         named: dict[str, Card] = {}
         # Another source may have told the uuid of what stands there; a look that tells none keeps it.
-        there = {device.pci: uuid for uuid, device in self._devices.items() if device.pci}
+        places = Counter(device.pci for device in self._devices.values() if device.pci)
+        there = {pci: uuid for uuid, device in self._devices.items() if (pci := device.pci) and places[pci] == 1}
         for card in cards:
             if card.uuid and count[card.uuid] == 1:
                 uuid = card.uuid

@@ -260,6 +260,16 @@ def test_an_accelerator_of_amd_with_fewer_lanes_is_told(instincts: tuple[CardPro
     assert [card.attributes["conditions"] for card in probe.discover()] == ["PCIE_WIDTH"]
 
 
+def test_partitions_of_one_card_of_amd_are_told_apart(instincts: tuple[CardProbe, State]) -> None:
+    probe, write = instincts
+    write(count=2, **of(0, **INSTINCT, partition="CPX"), **of(1, **INSTINCT, partition="CPX"))
+    first = [(card.uuid, card.index) for card in probe.discover()]
+    assert [uuid for uuid, _ in first] == ["part-00007d1a00c0ffee-0", "part-00007d1a00c0ffee-1"]
+    assert visible.variables([claim("amd", 1, first[1][0])])["ROCR_VISIBLE_DEVICES"] == "1"
+    assert [(card.uuid, card.index) for card in probe.discover()] == first
+    assert probe.notes() == []
+
+
 def test_a_card_that_amds_library_cannot_place_is_ill(instincts: tuple[CardProbe, State]) -> None:
     probe, write = instincts
     write(count=1, **of(0, **INSTINCT))

@@ -34,7 +34,7 @@ def answer(question: str) -> dict[str, Any]:
         note = "an NVIDIA card is here, but pynvml is not installed: pip install nvidia-ml-py"
         return {"absent": True, "note": note if seen else ""}
     try:
-        count = _start(pynvml)
+        count = _start(pynvml, listens=not once)
         read = _look if question == "look" else partial(_sample, whole=question == "sample all")
         cards = [_card(pynvml, index, read, whole=question != "sample") for index in range(count)]
         if question == "look":
@@ -49,14 +49,14 @@ def answer(question: str) -> dict[str, Any]:
         return {"broken": f"NVIDIA's driver answers: {error}"}
 
 
-def _start(pynvml: Any) -> int:
-    """Load the library and ask to be told of faults, once; answers the number of cards."""
+def _start(pynvml: Any, *, listens: bool) -> int:
+    """Load the library and, where it ``listens``, ask to be told of faults, once; answers the number of cards."""
     global _started, _events
     if not _started:
         pynvml.nvmlInit()
         _started = True
     count = int(pynvml.nvmlDeviceGetCount())
-    if _events is None:
+    if _events is None and listens:
         _events = optional(pynvml, pynvml.nvmlEventSetCreate) or False
         for index in range(count if _events else 0):
             try:

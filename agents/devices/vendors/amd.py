@@ -60,13 +60,16 @@ def library_card(told: dict[str, Any], host: Host) -> Card:
     errors, conditions = memory_errors(*counts)
     names = ("partition", "memory_partition")
     model = str(told.get("name") or "AMD GPU")
-    link = {
-        name: host.text(f"sys/bus/pci/devices/{pci}/{name}_link_width") if pci else "" for name in ("current", "max")
-    }
+    place = f"sys/bus/pci/devices/{pci or 'none'}"
+    link = {name: host.text(f"{place}/{name}_link_width") for name in ("current", "max")}
+    uuid = _uuid(host.text(f"{place}/unique_id"))
+    if uuid and _known(told.get("partition")) not in ("", "SPX"):
+        # Partitions of one card share its number, by which the runtime could not tell them apart.
+        uuid = f"{uuid.replace('GPU', 'part')}-{int(told['index'])}"
     return Card(
         index=int(told["index"]),
         model=model,
-        uuid=_uuid(host.text(f"sys/bus/pci/devices/{pci}/unique_id")) if pci else "",
+        uuid=uuid,
         pci=pci,
         memory_bytes=scaled(told.get("memory_bytes"), 1),
         memory_used_bytes=scaled(told.get("memory_used_bytes"), 1),
