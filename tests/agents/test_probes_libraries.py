@@ -245,12 +245,12 @@ def test_partitions_and_memory_errors_of_amds_cards_are_told(instincts: tuple[Ca
     probe, write = instincts
     write(count=1, **of(0, **INSTINCT))
     probe.discover()
-    write(count=1, **of(0, **INSTINCT, uncorrected=2, partition="CPX"))
+    write(count=1, **of(0, **INSTINCT, uncorrected=2, partition="SPX"))
     probe.sample([])
     assert probe.news()
     (card,) = probe.discover()
     assert (card.health, card.attributes["conditions"]) == ("DEGRADED", "ECC_UNCORRECTED")
-    assert card.attributes["partition"] == "CPX"
+    assert card.attributes["partition"] == "SPX"
 
 
 def test_an_accelerator_of_amd_with_fewer_lanes_is_told(instincts: tuple[CardProbe, State], host: Host) -> None:
