@@ -581,6 +581,7 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """One measurement of one device, ``age_s`` before it was sent. ``None`` means that the vendor does not tell it.
 
     ``throttled`` says what holds the clock down, in words separated by commas; empty where nothing does or none tells.
+    ``energy_j`` is the hardware's own counter, which begins anew with its driver; agents use it and do not send it.
     """
 
     uuid: Name
@@ -591,6 +592,7 @@ class DeviceSample(msgspec.Struct, frozen=True, omit_defaults=True):
     temperature_c: Number | None = None
     clock_hz: Number | None = None
     throttled: Text = ""
+    energy_j: Number | None = None
 
 
 class PartSample(msgspec.Struct, frozen=True, omit_defaults=True):

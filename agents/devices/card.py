@@ -48,10 +48,10 @@ class Card:
 
     ``visible_as`` names the card in a variable of the vendor's runtime that takes neither uuid nor index.
     ``processes`` is None where nobody tells them, and empty where there are none; ``tells_memory`` says that they come
-    with the memory that each uses. ``division`` is how it is divided,
-    where it can be. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by sources only whose cards are of
-    several sorts; else they follow from the vendor and the model. The peers of ``links`` are named by uuid, by
-    PCI address, or by their number after a ``#``.
+    with the memory that each uses. ``division`` is how it is divided, where it can be. ``energy_j`` is what its
+    hardware has counted since some moment of its own. ``kind``, ``vendor``, ``features`` and ``simulated`` are told by
+    sources only whose cards are of several sorts; else they follow from the vendor and the model. The peers of
+    ``links`` are named by uuid, by PCI address, or by their number after a ``#``.
     """
 
     index: int
@@ -63,6 +63,7 @@ class Card:
     memory_used_bytes: int | None = None
     utilisation: float | None = None
     power_w: float | None = None
+    energy_j: float | None = None
     temperature_c: float | None = None
     clock_hz: float | None = None
     throttled: str = ""
@@ -125,3 +126,26 @@ def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:
         return ()
     sentence = f"its PCIe link runs at x{width} of x{widest}: reseat the card or look at the riser"
     return (Condition("PCIE_WIDTH", "DEGRADED", sentence),)
+
+
+def slow_link(generation: int | None, highest: int | None) -> tuple[Condition, ...]:
+    """The condition of a card whose PCIe link stays below the generation that card and slot have, although it works."""
+    if not generation or not highest or generation >= highest:
+        return ()
+    sentence = (
+        f"its PCIe link runs at generation {generation} of {highest} under load: reseat the card or look at the riser"
+    )
+    return (Condition("PCIE_GENERATION", "DEGRADED", sentence),)
+
+
+def memory_errors(corrected: object, uncorrected: object) -> tuple[dict[str, str], tuple[Condition, ...]]:
+    """What the counters of memory errors become: an attribute, and a condition where some could not be corrected."""
+    counts = [positive(corrected), positive(uncorrected)]
+    # A counter whose bits are all set is one that is not there.
+    known = [int(one) if one is not None and one < 1 << 32 else None for one in counts]
+    told = [f"{name} {one}" for name, one in zip(("corrected", "uncorrected"), known, strict=True) if one is not None]
+    attributes = {"ecc_errors": ", ".join(told)} if told else {}
+    if not known[1]:
+        return attributes, ()
+    sentence = f"{known[1]} memory errors since the driver was loaded could not be corrected"
+    return attributes, (Condition("ECC_UNCORRECTED", "DEGRADED", sentence),)

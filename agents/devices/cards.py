@@ -19,7 +19,7 @@ import msgspec
 from agents.devices import models, visible
 from agents.devices.card import WORSE, Card, Condition, Health, Unreadable
 from agents.devices.foreign import foreign_processes
-from agents.devices.readers.library import NoAnswer
+from agents.devices.readers.library import NoAnswer, NothingToTell
 from agents.devices.vendors import Host
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample, Link
 
@@ -50,7 +50,7 @@ class Source(Protocol):
         """Whether it is worth asking on this host; cheap."""
 
     def look(self, host: Host, deadline_s: float) -> list[Card]:
-        """All that it tells of every card. Raises NoAnswer or Unreadable."""
+        """All that it tells of every card. Raises NoAnswer or Unreadable, or NothingToTell where another may know."""
 
     def sample(self, host: Host, deadline_s: float) -> list[Card]:
         """What changes from second to second of every card; raises as above."""
@@ -103,10 +103,12 @@ class CardProbe:
     def discover(self) -> list[Device]:
         self._notes, self._news = [], False
         present = [source for source in self.sources if source.present(self.host)]
-        worst: Health = "LOST" if not present else "OK"
+        worst: Health = "OK"
         for source in present:
             try:
                 cards = self._ask(source, "look")
+            except NothingToTell:
+                continue
             except NoAnswer as error:
                 self._notes.append(str(error))
                 worst = "UNHEALTHY"
@@ -117,6 +119,7 @@ class CardProbe:
                 self.source = source
                 self._take(cards)
                 return self._listed()
+        worst = worst if self._notes else "LOST"
         self._mark_all(worst, self._notes[0] if self._notes else "nothing on this host tells of it any more")
         return self._listed()
 
@@ -151,6 +154,8 @@ class CardProbe:
                 reason = "; ".join(condition.sentence for condition in conditions)
                 self._mark(uuid, _worst(conditions).health, reason, conditions)
         self._indices = {card.index: uuid for uuid, card in named.items()}
+        if self.maker.vendor:
+            visible.count_devices(self.maker.vendor, len(named))
         for uuid in self._devices.keys() - named.keys():
             self._mark(uuid, "LOST", UNLISTED)
             self._errors[uuid] = DeviceError(uuid=uuid, code="DEVICE_LOST", detail=UNLISTED)
@@ -162,9 +167,14 @@ class CardProbe:
             if times > 1:
                 self._notes.append(f"{times} cards of {self.maker.vendor} tell the same uuid {uuid}; place tells them")
         named: dict[str, Card] = {}
+        # Another source may have told the uuid of what stands there; a look that tells none keeps it.
+        places = Counter(device.pci for device in self._devices.values() if device.pci)
+        there = {pci: uuid for uuid, device in self._devices.items() if (pci := device.pci) and places[pci] == 1}
         for card in cards:
             if card.uuid and count[card.uuid] == 1:
                 uuid = card.uuid
+            elif not card.uuid and card.pci in there and there[card.pci] not in named:
+                uuid = there[card.pci]
             elif not card.model and card.index in self._indices:
                 uuid = self._indices[card.index]
             elif not card.model and card.conditions:
@@ -327,6 +337,7 @@ def _sample(uuid: str, card: Card) -> DeviceSample:
         utilisation=card.utilisation,
         memory_used_bytes=card.memory_used_bytes,
         power_w=card.power_w,
+        energy_j=card.energy_j,
         temperature_c=card.temperature_c,
         clock_hz=card.clock_hz,
         throttled=card.throttled,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agents.protocol import DeviceClaim
@@ -18,6 +19,8 @@ class Visible:
     ``none`` is what hides every device, or what does by variable; None where the vendor documents no such value.
     ``within`` are variables that count only what the others leave: they list 0, 1, … of a claim. ``spares`` are another
     vendor's variables that this runtime reads too: they are not set to hide that vendor's devices from a claim here.
+    ``along`` are variables that a claim sets, so that the others mean what the agent counted; ``shape`` answers those
+    that follow from how many devices are claimed, and how many the host has.
     """
 
     names: tuple[str, ...]
@@ -26,6 +29,8 @@ class Visible:
     none: str | dict[str, str] | None = None
     within: tuple[str, ...] = ()
     spares: tuple[str, ...] = ()
+    along: dict[str, str] = field(default_factory=dict)
+    shape: Callable[[int, int], dict[str, str]] | None = None
 
     def nothing(self, name: str) -> str | None:
         """What hides every device in one variable."""
@@ -43,6 +48,7 @@ class Visible:
 
 _declared: dict[str, Visible] = {}
 _own_words: dict[str, dict[str, str]] = {}
+_counts: dict[str, int] = {}
 
 
 def declare(vendor: str, visible: Visible) -> None:
@@ -54,6 +60,11 @@ def name_device(uuid: str, words: dict[str, str]) -> None:
     """Note what a device is called in a variable that takes neither its uuid nor its index."""
     if words:
         _own_words[uuid] = words
+
+
+def count_devices(vendor: str, count: int) -> None:
+    """Note how many devices of a vendor this host has."""
+    _counts[vendor] = count
 
 
 def declared() -> dict[str, Visible]:
@@ -80,6 +91,9 @@ def variables(claims: list[DeviceClaim]) -> dict[str, str]:
         if mine:
             spared.update(visible.spares)
             claimed.update(dict.fromkeys(visible.within, ",".join(map(str, range(len(mine))))))
+            claimed.update(visible.along)
+            if visible.shape is not None:
+                claimed.update(visible.shape(len(mine), _counts.get(vendor, 0)))
         for name in visible.names:
             if mine:
                 claimed[name] = ",".join(visible.word(name, claim) for claim in mine)

@@ -1,35 +1,49 @@
-"""What the devices of a part drew while it held them: their watts over time, by the share that it held.
+"""What the devices of a part drew while it held them, by the share that it held.
 
-A kind of device whose watts nobody tells is absent from the answer: unknown is not 0.
+Where the hardware counts its energy, the difference of two readings is what was drawn between them, however far they
+lie apart; else it is watts over time. A kind of device of which nobody tells either is absent from the answer: unknown
+is not 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from agents.decode import number
 from agents.protocol import Device, DeviceClaim, DeviceSample
 from agents.supervisor.record import read_whole, write_whole
 
-# Over a longer silence nobody knows what was drawn; it is left out, and the measured span tells so.
+# Over a longer silence nobody knows what was drawn unless it was counted; it is left out, and the span tells so.
 LONGEST_GAP_S = 10.0
 SAVE_EVERY_S = 10.0
+# No device draws more. A counter that says so was set anew, by its driver or because it is full.
+MOST_WATTS = 20_000.0
+
+
+class _Reading(NamedTuple):
+    """What one device told at a time: its watts, and its counter where it has one."""
+
+    at: float
+    power_w: float | None
+    energy_j: float | None = None
 
 
 @dataclass
 class _Account:
-    """One part: joules by kind so far, and when each of its devices was last known to draw what."""
+    """One part: joules by kind so far, and the last reading of each of its devices."""
 
     file: str
     joules: dict[str, float] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     measured_s: float = 0.0
-    seen: dict[str, tuple[float, float]] = field(default_factory=dict)
+    seen: dict[str, _Reading] = field(default_factory=dict)
     saved_at: float = 0.0
 
 
 class EnergyMeter:
-    """Integrates the samples of one node. Not thread-safe: one loop calls it."""
+    """Adds up the samples of one node. Not thread-safe: one loop calls it."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
@@ -42,34 +56,43 @@ class EnergyMeter:
         now: float,
     ) -> None:
         """Add what was drawn until now. ``parts`` maps each live part to its run folder and its claims."""
-        watts = {sample.uuid: (sample.power_w, now - sample.age_s) for sample in samples}
+        told = {sample.uuid: _Reading(now - sample.age_s, sample.power_w, sample.energy_j) for sample in samples}
         for part, (folder, claims) in parts.items():
             account = self._account(part, folder)
-            before = max((at for at, _ in account.seen.values()), default=None)
+            last = dict(account.seen)
+            before = max((reading.at for reading in last.values()), default=None)
+            is_known = True
             for claim in claims:
-                self._add(account, claim, devices.get(claim.uuid), watts.get(claim.uuid))
-            after = max((at for at, _ in account.seen.values()), default=None)
-            if before is not None and after is not None and after - before <= LONGEST_GAP_S:
-                account.measured_s += after - before
+                if not self._add(account, claim, devices.get(claim.uuid), last, told.get(claim.uuid)):
+                    is_known = False
+            after = max((reading.at for reading in account.seen.values()), default=None)
+            if before is not None and after is not None and is_known:
+                account.measured_s += max(0.0, after - before)
             if now - account.saved_at >= SAVE_EVERY_S:
                 self._save(account, now)
 
     @staticmethod
     def _add(
-        account: _Account, claim: DeviceClaim, device: Device | None, told: tuple[float | None, float] | None
-    ) -> None:
-        if told is None:
-            return
-        power_w, at = told
-        if power_w is None or device is None:
+        account: _Account,
+        claim: DeviceClaim,
+        device: Device | None,
+        last: Mapping[str, _Reading],
+        now: _Reading | None,
+    ) -> bool:
+        """Add what one device drew since the ``last`` readings; false where that is not known."""
+        if now is None:
+            return True
+        if device is None or (now.power_w is None and now.energy_j is None):
             account.unknown.add(claim.kind)
-            return
-        share = claim.milli / max(1, device.capacity_milli)
-        since = account.seen.get(claim.uuid)
-        account.seen[claim.uuid] = (at, power_w)
+            return True
+        account.seen[claim.uuid] = now
         account.joules.setdefault(claim.kind, 0.0)
-        if since is not None and 0 < at - since[0] <= LONGEST_GAP_S:
-            account.joules[claim.kind] += (power_w + since[1]) / 2 * (at - since[0]) * share
+        since = last.get(claim.uuid)
+        if since is None or now.at <= since.at:
+            return not last or since is not None
+        drawn = _drawn(since, now)
+        account.joules[claim.kind] += (drawn or 0.0) * claim.milli / max(1, device.capacity_milli)
+        return drawn is not None
 
     def _account(self, part: str, folder: str) -> _Account:
         """The part's account; after a restart of the agent it goes on from what was saved."""
@@ -79,12 +102,21 @@ class EnergyMeter:
             account.joules = {str(kind): float(joules) for kind, joules in saved.get("joules", {}).items()}
             account.unknown = set(saved.get("unknown", []))
             account.measured_s = float(saved.get("measured_s", 0.0))
+            account.seen = dict(_counters(saved.get("counters")))
             self._accounts[part] = account
         return self._accounts[part]
 
     def _save(self, account: _Account, now: float) -> None:
         account.saved_at = now
-        content = {"joules": account.joules, "unknown": sorted(account.unknown), "measured_s": account.measured_s}
+        content = {
+            "joules": account.joules,
+            "unknown": sorted(account.unknown),
+            "measured_s": account.measured_s,
+            # The clock is the machine's and goes on while no agent runs; so does the counter.
+            "counters": {
+                uuid: [one.at, one.energy_j] for uuid, one in account.seen.items() if one.energy_j is not None
+            },
+        }
         try:
             write_whole(account.file, content)
         except OSError:
@@ -106,3 +138,24 @@ class EnergyMeter:
         """Drop the accounts of parts that are no more."""
         kept = set(live)
         self._accounts = {part: account for part, account in self._accounts.items() if part in kept}
+
+
+def _drawn(since: _Reading, now: _Reading) -> float | None:
+    """The joules between two readings; None where nobody knows."""
+    span_s = now.at - since.at
+    if since.energy_j is not None and now.energy_j is not None:
+        counted = now.energy_j - since.energy_j
+        if 0 <= counted <= MOST_WATTS * span_s:
+            return counted
+    if since.power_w is None or now.power_w is None or span_s > LONGEST_GAP_S:
+        return None
+    return (since.power_w + now.power_w) / 2 * span_s
+
+
+def _counters(saved: Any) -> Iterable[tuple[str, _Reading]]:
+    """The readings that an account was saved with; what does not fit is left out."""
+    for uuid, pair in saved.items() if isinstance(saved, dict) else ():
+        if isinstance(uuid, str) and isinstance(pair, list) and len(pair) == 2:
+            at, energy_j = number(pair[0]), number(pair[1])
+            if at is not None and energy_j is not None:
+                yield uuid, _Reading(float(at), None, float(energy_j))

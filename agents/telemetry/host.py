@@ -71,17 +71,21 @@ class Watched:
         self._worker: Worker | None = None
         self._sampled_at = 0.0
         self._samples_at = 0.0
+        self._claimed: frozenset[str] = frozenset()
 
     def look(self) -> None:
         """Begin to discover, unless it is still busy."""
         self._begin(lambda: ("devices", self.probe.discover()))
 
     def sample(self, claims: list[DeviceClaim], at_once: bool = False) -> None:
-        """Begin to sample, where there is something and it is time, or somebody waits for it."""
+        """Begin to sample, where there is something and it is time, somebody waits for it, or a device is held anew."""
         now = time.monotonic()
+        claimed = frozenset(claim.uuid for claim in claims) & {device.uuid for device in self.devices}
+        at_once = at_once or not claimed <= self._claimed
         due = self.devices and (at_once or now - self._sampled_at >= self.probe.period_s * 0.9)
         if due and self._begin(lambda: ("samples", self.probe.sample(claims))):
-            self._sampled_at = now
+            self._sampled_at, self._claimed = now, claimed
+        self._claimed &= claimed
 
     def _begin(self, work: Callable[[], tuple[str, Any]]) -> bool:
         if self._worker is None:

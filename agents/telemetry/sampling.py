@@ -252,7 +252,9 @@ class Meter:
             devices = list({sample.uuid: (at, sample) for at, sample in devices}.values())
         self._batches += 1
         batch = TelemetryBatch(
-            devices=[msgspec.structs.replace(s, age_s=round(now - at + s.age_s, 3)) for at, s in devices],
+            devices=[
+                msgspec.structs.replace(s, age_s=round(now - at + s.age_s, 3), energy_j=None) for at, s in devices
+            ],
             parts=[msgspec.structs.replace(s, age_s=round(now - at, 3)) for at, s in parts],
             host=host,
             fetched=self.node.staging.fetcher.told() if self.node.staging is not None else [],

@@ -1,10 +1,13 @@
 /* A stand-in for libnvidia-ml.so.1 that the real pynvml loads. Every call looks at the file that NVML_STANDIN names,
  * so a test changes a card while an agent looks at it. Lines are "key value": count, init, hang (seconds), and for card N
  * "N.uuid", "N.name", "N.memory", "N.used", "N.util", "N.power", "N.temp", "N.clock", "N.throttle", "N.lost", "N.bus",
- * "N.peer", "N.width" (PCIe lanes now), "N.pid" (a process on it), "N.ecc", "N.pending" and "N.failed" (row remapping),
+ * "N.peer", "N.width" (PCIe lanes now), "N.generation" (of PCIe now), "N.pid" (a process on it), "N.ecc" (uncorrected since
+ * the driver was loaded; "N.ecc0" corrected, "N.ever" uncorrected in its life), "N.retiring", "N.energy" (mJ),
+ * "N.recovery" (an action asked for), "N.persistence", "N.pending" and "N.failed" (row remapping),
  * "N.mig" (enabled) and "N.made", its instances: profile, first slot, slots and pid of a process, as "3g.40gb 0 4 0" with
  * commas between. Where they lie is told to root only: never with "user". "stuck" lets none be removed. "xid" (a number)
- * and "xidcard" are an event, told once per "xidturn".
+ * and "xidcard" are an event, told once per "xidturn". "holders" is a file into which is written how often the library is
+ * open now.
  * With -DOLD_DRIVER the library lacks what old drivers lack. */
 #include <stdint.h>
 #include <stdio.h>
@@ -98,8 +101,21 @@ static int value(card_t *card, const char *name, unsigned *out) {
     return SUCCESS;
 }
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; return number("init", SUCCESS); }
-int nvmlShutdown(void) { return SUCCESS; }
+/* Who holds the library open: what a reset of the card would have to wait for. */
+static int holders;
+static int hold(int change) {
+    const char *path = text("holders", "");
+    holders += change;
+    FILE *file = *path ? fopen(path, "w") : NULL;
+    if (file) fprintf(file, "%d\n", holders), fclose(file);
+    return SUCCESS;
+}
+int nvmlInitWithFlags(unsigned flags) {
+    int state = number("init", SUCCESS);
+    (void)flags;
+    return state ? state : hold(1);
+}
+int nvmlShutdown(void) { return hold(-1); }
 const char *nvmlErrorString(int code) {
     return code == GPU_IS_LOST ? "GPU is lost" : code == 18 ? "Driver/library version mismatch" : "Unknown Error";
 }
@@ -149,7 +165,10 @@ int nvmlDeviceGetPowerUsage(card_t *card, unsigned *out) { return value(card, "p
 int nvmlDeviceGetTemperature(card_t *card, int sensor, unsigned *out) { (void)sensor; return value(card, "temp", out); }
 int nvmlDeviceGetMaxPcieLinkGeneration(card_t *card, unsigned *out) { *out = 5; return enter(card); }
 int nvmlDeviceGetMaxPcieLinkWidth(card_t *card, unsigned *out) { *out = 16; return enter(card); }
-int nvmlDeviceGetCurrPcieLinkGeneration(card_t *card, unsigned *out) { *out = 1; return enter(card); }
+int nvmlDeviceGetCurrPcieLinkGeneration(card_t *card, unsigned *out) {
+    *out = number(field(card, "generation"), 5);
+    return enter(card);
+}
 int nvmlDeviceGetCurrPcieLinkWidth(card_t *card, unsigned *out) { *out = number(field(card, "width"), 16); return enter(card); }
 int nvmlDeviceGetClockInfo(card_t *card, int domain, unsigned *out) { (void)domain; return value(card, "clock", out); }
 int nvmlDeviceGetCurrentClocksThrottleReasons(card_t *card, unsigned long long *out) {
@@ -160,12 +179,28 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(card_t *card, unsigned long long *
 }
 int nvmlDeviceGetTotalEccErrors(card_t *card, int kind, int counter, unsigned long long *out) {
     unsigned found = 0;
-    int state = value(card, "ecc", &found);
-    (void)kind, (void)counter;
+    int state = value(card, counter ? "ever" : kind ? "ecc" : "ecc0", &found);
     *out = found;
     return state;
 }
 #ifndef OLD_DRIVER
+int nvmlDeviceGetGpuMaxPcieLinkGeneration(card_t *card, unsigned *out) { *out = 5; return enter(card); }
+int nvmlDeviceGetPersistenceMode(card_t *card, unsigned *out) { return value(card, "persistence", out); }
+int nvmlDeviceGetRetiredPagesPendingStatus(card_t *card, unsigned *out) { return value(card, "retiring", out); }
+int nvmlDeviceGetTotalEnergyConsumption(card_t *card, unsigned long long *out) {
+    long found = number(field(card, "energy"), -1);
+    *out = found;
+    return found < 0 ? NOT_SUPPORTED : enter(card);
+}
+/* nvmlFieldValue_t of nvml.h: 230 is NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, told as an unsigned int (type 1). */
+typedef struct { unsigned id, scope; long long at, took; int type, state; union { unsigned value; long long wide; } is; } field_t;
+int nvmlDeviceGetFieldValues(card_t *card, int count, field_t *out) {
+    for (int at = 0; at < count; at++) {
+        out[at].type = 1, out[at].state = NOT_SUPPORTED, out[at].is.wide = -1;
+        if (out[at].id == 230) out[at].state = value(card, "recovery", &out[at].is.value);
+    }
+    return enter(card);
+}
 int nvmlDeviceGetMigMode(card_t *card, unsigned *now, unsigned *later) {
     *now = *later = number(field(card, "mig"), 0);
     return enter(card);
@@ -311,6 +346,7 @@ int nvmlGpuInstanceDestroy(card_t *card) {
 }
 typedef struct { card_t *card; unsigned long long type, what; unsigned instance, compute; } event_t;
 static char events;
+int nvmlEventSetFree(void *set) { (void)set; return SUCCESS; }
 int nvmlEventSetCreate(void **out) { *out = &events; return SUCCESS; }
 int nvmlDeviceRegisterEvents(card_t *card, unsigned long long types, void *set) { (void)types, (void)set; return enter(card); }
 int nvmlEventSetWait_v2(void *set, event_t *out, unsigned wait_ms) {

@@ -22,8 +22,8 @@ def claim(device: Device, milli: int = 1000) -> DeviceClaim:
     return DeviceClaim(device.uuid, device.kind, device.vendor, device.model, device.index, milli, 0)
 
 
-def drawn(uuid: str, watts: float | None, age_s: float = 0.0) -> DeviceSample:
-    return DeviceSample(uuid, age_s, power_w=watts)
+def drawn(uuid: str, watts: float | None, age_s: float = 0.0, joules: float | None = None) -> DeviceSample:
+    return DeviceSample(uuid, age_s, power_w=watts, energy_j=joules)
 
 
 def test_a_whole_device_and_a_share_of_cores_draw_by_their_share(tmp_path: Path) -> None:
@@ -83,3 +83,52 @@ def test_a_broken_account_on_disk_stops_nobody(tmp_path: Path, broken: str) -> N
     meter = EnergyMeter()
     meter.note([drawn("GPU-a", 10.0)], KNOWN, {"p": (str(tmp_path), [claim(GPU)])}, 1.0)
     assert set(meter.joules("p")) == {"gpu"}
+
+
+def test_what_the_hardware_counted_wins_over_watts_and_bridges_a_silence(tmp_path: Path) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU, 500)])}
+    meter.note([drawn("GPU-a", 100.0, joules=1000.0)], KNOWN, parts, 0.0)
+    meter.note([drawn("GPU-a", 100.0, joules=1500.0)], KNOWN, parts, 1.0)
+    assert meter.joules("p") == {"gpu": 250.0}
+    meter.note([drawn("GPU-a", None, joules=2500.0)], KNOWN, parts, 5.0 + LONGEST_GAP_S)
+    assert meter.joules("p") == {"gpu": 750.0}
+    assert meter.measured_s("p") == 5.0 + LONGEST_GAP_S
+
+
+@pytest.mark.parametrize("after", [5.0, 1e12], ids=["begun anew", "beyond all reason"])
+def test_a_counter_that_was_set_anew_counts_for_nothing_and_watts_stand_in(tmp_path: Path, after: float) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU)])}
+    meter.note([drawn("GPU-a", 100.0, joules=9000.0)], KNOWN, parts, 0.0)
+    meter.note([drawn("GPU-a", 100.0, joules=after)], KNOWN, parts, 1.0)
+    assert meter.joules("p") == {"gpu": 100.0}
+    meter.note([drawn("GPU-a", 100.0, joules=after + 70.0)], KNOWN, parts, 2.0)
+    assert meter.joules("p") == {"gpu": 170.0}
+    assert meter.measured_s("p") == 2.0
+
+
+def test_two_claims_on_one_device_both_draw(tmp_path: Path) -> None:
+    meter = EnergyMeter()
+    parts = {"p": (str(tmp_path), [claim(GPU, 300), claim(GPU, 200)])}
+    for second, joules in enumerate((0.0, 1000.0)):
+        meter.note([drawn("GPU-a", None, joules=joules)], KNOWN, parts, float(second))
+    assert meter.joules("p") == {"gpu": 500.0}
+
+
+def test_what_was_counted_while_no_agent_ran_is_not_lost(tmp_path: Path) -> None:
+    parts = {"p": (str(tmp_path), [claim(GPU)])}
+    first = EnergyMeter()
+    first.note([drawn("GPU-a", None, joules=1000.0)], KNOWN, parts, 100.0)
+    again = EnergyMeter()
+    again.note([drawn("GPU-a", None, joules=4000.0)], KNOWN, parts, 160.0)
+    assert again.joules("p") == {"gpu": 3000.0}
+    assert again.measured_s("p") == 60.0
+
+
+@pytest.mark.parametrize("counters", ["5", "[]", '{"GPU-a": 5}', '{"GPU-a": [1, true]}', '{"GPU-a": ["x", 1]}'])
+def test_broken_counters_on_disk_are_left_out(tmp_path: Path, counters: str) -> None:
+    (tmp_path / "energy.json").write_text(f'{{"joules": {{"gpu": 5.0}}, "counters": {counters}}}')
+    meter = EnergyMeter()
+    meter.note([drawn("GPU-a", None, joules=10.0)], KNOWN, {"p": (str(tmp_path), [claim(GPU)])}, 1.0)
+    assert meter.joules("p") == {"gpu": 5.0}

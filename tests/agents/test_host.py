@@ -137,3 +137,22 @@ def test_the_inventory_has_another_hash_only_when_it_differs(stubs: tuple[Stub, 
     assert view.look(5.0)
     assert view.hash != before
     view.close()
+
+
+def test_a_device_that_is_held_anew_is_measured_at_once(stubs: tuple[Stub, Stub]) -> None:
+    for stub in stubs:
+        stub.period_s = 600.0
+    view = view_of(stubs)
+    view.look()
+    held = DeviceClaim("one", "gpu", "test", "T", 0, 1000, 0)
+
+    def measured(claims: list[DeviceClaim]) -> list[str]:
+        return sorted(sample.uuid for sample in view.sample(claims, 10.0))
+
+    assert measured([]) == ["one", "other"]
+    assert measured([]) == []
+    assert measured([held]) == ["one"]
+    assert measured([held]) == []
+    assert measured([]) == []
+    assert measured([held]) == ["one"], "another stage holds it"
+    view.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -181,7 +182,8 @@ def test_cards_are_told_in_full(cards: Cards, gpus: CardProbe) -> None:
     assert (first.uuid, first.model, first.memory_bytes) == ("GPU-a", "NVIDIA H100 80GB HBM3", 80 << 30)
     assert (first.pci, first.health) == ("0000:10:00.0", "OK")
     assert first.features["bf16_tflops"] == 989.0
-    assert first.attributes == {"driver": "570.0", "mig": "off", "pcie": "gen1 x16", "pcie_max": "gen5 x16"}
+    pcie = {"pcie": "gen5 x16", "pcie_max": "gen5 x16"}
+    assert first.attributes == {"driver": "570.0", "mig": "off", **pcie, "remapped_rows": "corrected 0, uncorrected 0"}
     assert [(link.peer, link.type, link.gbps) for link in first.links] == [
         ("GPU-b", "NVLINK", 200.0),
         ("host", "PCIE", 63.01),
@@ -273,6 +275,13 @@ def test_a_broken_driver_is_a_note_not_an_error(cards: Cards) -> None:
         ({"0_mig": 1}, "UNHEALTHY", "MIG_EMPTY", "no instance"),
         ({"xidturn": 1, "xid": 79}, "UNHEALTHY", "XID_79", "fell off the bus"),
         ({"xidturn": 1, "xid": 94}, "DEGRADED", "XID_94", "contained memory error"),
+        ({"xidturn": 1, "xid": 140}, "UNHEALTHY", "XID_140", "reset the GPU"),
+        ({"xidturn": 1, "xid": 149}, "UNHEALTHY", "XID_149", "NVLink error"),
+        ({"xidturn": 1, "xid": 154}, "DEGRADED", "XID_154", "asks for an action"),
+        ({"xidturn": 1, "xid": 154, "0_recovery": 2}, "UNHEALTHY", "RECOVERY_NODE_REBOOT", "a reboot of the host"),
+        ({"0_recovery": 1}, "UNHEALTHY", "RECOVERY_GPU_RESET", "a reset of the GPU"),
+        ({"0_recovery": 9}, "UNHEALTHY", "RECOVERY_UNKNOWN", "asks for an action"),
+        ({"0_retiring": 1}, "DEGRADED", "PAGE_RETIREMENT_PENDING", "reset the GPU"),
     ],
 )
 def test_a_condition_has_a_code_a_sentence_and_its_weight(
@@ -286,6 +295,110 @@ def test_a_condition_has_a_code_a_sentence_and_its_weight(
     assert [error.code for error in gpus.errors()] == ([code] if health == "UNHEALTHY" else [])
     gpus.sample([])
     assert not gpus.news()
+
+
+def test_a_recovery_action_that_is_done_leaves_the_card_whole(cards: Cards, gpus: CardProbe) -> None:
+    gpus.discover()
+    cards(xidturn=1, xid=154, **{"0_recovery": 4})
+    gpus.sample([])
+    assert gpus.news()
+    assert [error.code for error in gpus.errors()] == ["RECOVERY_DRAIN_AND_RESET"]
+    cards(xidturn=2, xid=154, **{"0_recovery": 0})
+    gpus.sample([])
+    assert gpus.news()
+    assert [device.health for device in gpus.discover()] == ["OK", "OK"]
+
+
+@pytest.mark.parametrize("mig", [{}, {"0_mig": 1, "0_made": "3g.40gb 0 4 0"}], ids=["whole", "divided"])
+def test_memory_errors_are_seen_by_a_sample(cards: Cards, gpus: CardProbe, mig: dict[str, object]) -> None:
+    cards(**mig)
+    gpus.discover()
+    cards(**mig, **{"0_ecc": 2, "0_ecc0": 70, "0_ever": 5})
+    gpus.sample([])
+    assert gpus.news()
+    first = gpus.discover()[0]
+    assert first.attributes["conditions"] == "ECC_UNCORRECTED"
+    assert first.attributes["ecc_errors"] == "corrected 70, uncorrected 2, uncorrected ever 5"
+    assert first.attributes["remapped_rows"] == "corrected 0, uncorrected 0"
+
+
+def test_a_link_that_stays_slow_under_load_is_told_and_one_that_rests_is_not(cards: Cards, gpus: CardProbe) -> None:
+    cards(**{"0_generation": 1, "0_util": 0})
+    gpus.discover()
+    gpus.sample([])
+    assert not gpus.news()
+    cards(**{"0_generation": 3, "0_util": 90})
+    gpus.sample([])
+    assert not gpus.news(), "one look may have come while it was speeding up"
+    gpus.sample([])
+    assert gpus.news()
+    cards(**{"0_generation": 1, "0_util": 0})
+    slow = gpus.discover()[0]
+    assert (slow.health, slow.attributes["conditions"]) == ("DEGRADED", "PCIE_GENERATION")
+    assert "generation 3 of 5" in slow.health_reason
+    cards(**{"0_generation": 5, "0_util": 90})
+    gpus.sample([])
+    assert gpus.news()
+    assert gpus.discover()[0].health == "OK"
+
+
+def test_a_card_tells_its_counter_of_energy_where_it_has_one(cards: Cards, gpus: CardProbe) -> None:
+    cards(**{"0_energy": 5_000_000_123})
+    gpus.discover()
+    assert [sample.energy_j for sample in gpus.sample([])] == [5_000_000.123, None]
+
+
+def test_cards_that_nobody_holds_are_let_go_of_between_two_questions(
+    cards: Cards, gpus: CardProbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders, steady = tmp_path / "holders", {"0_persistence": 1, "1_persistence": 1}
+    cards(holders=holders, **steady)
+    (first, _) = gpus.discover()
+    assert (holders.read_text(), gpus.period_s) == ("1\n", 1.0)
+    monkeypatch.setattr(nvidia, "IDLE_AFTER_S", 0.0)
+    assert len(gpus.sample([])) == 2
+    assert (holders.read_text(), gpus.period_s) == ("0\n", nvidia.IDLE_PERIOD_S)
+    assert len(gpus.sample([])) == 2, "the next question opens it again"
+    assert holders.read_text() == "0\n"
+    assert [device.health for device in gpus.discover()] == ["OK", "OK"]
+    monkeypatch.setattr(nvidia, "IDLE_AFTER_S", 60.0)
+    assert len(gpus.sample([claim(first)])) == 2
+    assert (holders.read_text(), gpus.period_s) == ("1\n", 1.0)
+
+
+def test_cards_that_take_long_to_open_are_let_go_of_only_for_a_reset(
+    cards: Cards, gpus: CardProbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvidia, "IDLE_AFTER_S", 0.0)
+    holders = tmp_path / "holders"
+    cards(holders=holders, **{"0_persistence": 0, "1_persistence": 0})
+    gpus.discover()
+    gpus.sample([])
+    assert holders.read_text() == "1\n"
+    cards(holders=holders, **{"0_persistence": 0, "1_persistence": 0, "0_recovery": 1})
+    gpus.sample([])
+    gpus.sample([])
+    assert holders.read_text() == "0\n"
+
+
+def test_an_operator_has_the_driver_to_himself_for_a_while(
+    cards: Cards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_cards, "WEDGED_PAUSE_S", 0.0)
+    cards()
+    probe = nvidia.probe(Host("test", tmp_path))
+    assert [device.health for device in probe.discover()] == ["OK", "OK"]
+    asked = tmp_path / nvidia.RELEASE_FILE
+    asked.parent.mkdir(parents=True)
+    asked.touch()
+    assert probe.sample([]) == []
+    assert probe.nvml.reader.is_running is False
+    assert {device.health for device in probe.discover()} == {"UNHEALTHY"}
+    assert "let go of as" in probe.notes()[0]
+    old = time.time() - nvidia.RELEASE_S - 1
+    os.utime(asked, (old, old))
+    assert [device.health for device in probe.discover()] == ["OK", "OK"]
+    probe.close()
 
 
 def test_a_fault_is_seen_by_the_next_sample_and_holds(cards: Cards, gpus: CardProbe) -> None:

@@ -41,6 +41,7 @@ def test_the_least_that_a_device_must_say() -> None:
         (told(memory_bytes=-1), "devices[0].memory_bytes: expected `int` >= 0"),
         (told(utilisation=97), "devices[0].utilisation: expected `float` <= 1.0"),
         (told(power_w=-3.0), "devices[0].power_w: expected `float` >= 0.0"),
+        (told(energy_j=-1.0), "devices[0].energy_j: expected `float` >= 0.0"),
         (told(health="SO-SO"), "devices[0].health: invalid enum value 'SO-SO'"),
         (told(features={"watts": "many"}), "devices[0].features[...]: expected `float`, got `str`"),
         (told(colour="red"), "devices[0]: object contains unknown field `colour`"),

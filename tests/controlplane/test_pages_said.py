@@ -342,6 +342,13 @@ def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
             town.staff, f"/nodes/{agent.node.name}", f"Xid {number}：", "40 % 的时间所有任务都在等待 memory", "剩余不足"
         )
     check(town.staff, "/", f"XID_{number} Xid {number}：")
+    for action in range(1, 9):
+        wanted = xid.recovery(action)
+        assert wanted is not None
+        agent.report(
+            conditions=Conditions(device_errors=[DeviceError("GPU-n1-0", wanted.code, wanted.sentence)], notes=notes)
+        )
+        check(town.staff, f"/nodes/{agent.node.name}", "其驱动要求")
     check(town.staff, "/nodes")
 
 

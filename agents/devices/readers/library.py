@@ -31,6 +31,10 @@ class NoAnswer(Exception):
     """The reader did not answer in time, or ended; the text is a sentence."""
 
 
+class NothingToTell(NoAnswer):
+    """There is such a library and it knows of no card: another source may."""
+
+
 class VendorProcess:
     """One reader, started with the first question. Used by one thread at a time."""
 
@@ -38,6 +42,11 @@ class VendorProcess:
         self.module = module
         self.library = library
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is there, which may hold handles of the driver."""
+        return self._process is not None and self._process.poll() is None
 
     def _start(self) -> subprocess.Popen[bytes]:
         root = str(Path(__file__).resolve().parents[3])
@@ -53,9 +62,10 @@ class VendorProcess:
 
     def ask(self, question: str, deadline_s: float) -> dict[str, Any]:
         """The reader's answer. Raises NoAnswer; never blocks longer than the deadline."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.is_running:
             self._process = self._start()
         process = self._process
+        assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         until = time.monotonic() + deadline_s

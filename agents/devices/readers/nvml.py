@@ -21,10 +21,12 @@ _events: Any = None
 
 
 def answer(question: str) -> dict[str, Any]:
-    """``look`` -> what the cards are, ``sample`` -> what they do, ``sample all`` -> and what changes seldom.
+    """``look`` -> what the cards are, ``sample`` -> what they do, ``sample all`` -> and what changes seldom. With
+    ``once`` after it, nothing of the driver is held when it is answered: a held handle is in the way of a reset.
 
     A card that fails is listed with its error. ``xids`` are the faults that the driver told since the last question.
     """
+    question, once, _ = question.partition(" once")
     try:
         import pynvml
     except ImportError:
@@ -32,26 +34,29 @@ def answer(question: str) -> dict[str, Any]:
         note = "an NVIDIA card is here, but pynvml is not installed: pip install nvidia-ml-py"
         return {"absent": True, "note": note if seen else ""}
     try:
-        count = _start(pynvml)
+        count = _start(pynvml, listens=not once)
         read = _look if question == "look" else partial(_sample, whole=question == "sample all")
         cards = [_card(pynvml, index, read, whole=question != "sample") for index in range(count)]
         if question == "look":
             _relate(pynvml, cards)
-        return {"cards": cards, "xids": list(_xids(pynvml))}
+        told = {"cards": cards, "xids": list(_xids(pynvml))}
+        if once:
+            _release(pynvml)
+        return told
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return {"absent": True, "note": ""}
         return {"broken": f"NVIDIA's driver answers: {error}"}
 
 
-def _start(pynvml: Any) -> int:
-    """Load the library and ask to be told of faults, once; answers the number of cards."""
+def _start(pynvml: Any, *, listens: bool) -> int:
+    """Load the library and, where it ``listens``, ask to be told of faults, once; answers the number of cards."""
     global _started, _events
     if not _started:
         pynvml.nvmlInit()
         _started = True
     count = int(pynvml.nvmlDeviceGetCount())
-    if _events is None:
+    if _events is None and listens:
         _events = optional(pynvml, pynvml.nvmlEventSetCreate) or False
         for index in range(count if _events else 0):
             try:
@@ -60,6 +65,15 @@ def _start(pynvml: Any) -> int:
             except pynvml.NVMLError:
                 continue  # an old card, a lost one, or a virtual one: it tells no faults
     return count
+
+
+def _release(pynvml: Any) -> None:
+    """Close every handle of the driver; the next question opens them anew. Faults are not told meanwhile."""
+    global _started, _events
+    if _events:
+        optional(pynvml, lambda: pynvml.nvmlEventSetFree(_events))
+    _events, _started = None, False
+    pynvml.nvmlShutdown()
 
 
 def _xids(pynvml: Any) -> Iterator[dict[str, Any]]:
@@ -82,6 +96,7 @@ def _card(pynvml: Any, index: int, read: Callable[[Any, Any], dict[str, Any]], w
         if whole:
             mode = optional(pynvml, lambda: pynvml.nvmlDeviceGetMigMode(handle))
             card["mig_mode"] = None if mode is None else bool(mode[0])
+            card.update(_state(pynvml, handle))
             card["mig"] = _mig(pynvml, handle, card) if card["mig_mode"] else None
     except pynvml.NVMLError as error:
         card["error"] = str(error)
@@ -171,8 +186,10 @@ def optional(pynvml: Any, call: Callable[[], Any]) -> Any:
 
 
 def _ask(pynvml: Any, handle: Any, name: str, *rest: Any) -> Any:
-    """What the library's function of this name answers for a card; see ``optional``."""
-    return optional(pynvml, lambda: getattr(pynvml, name)(handle, *rest))
+    """What the library's function of this name answers for a card; see ``optional``. None too where this release of
+    ``pynvml`` has no such function."""
+    function = getattr(pynvml, name, None)
+    return None if function is None else optional(pynvml, lambda: function(handle, *rest))
 
 
 def _look(pynvml: Any, handle: Any) -> dict[str, Any]:
@@ -185,14 +202,38 @@ def _look(pynvml: Any, handle: Any) -> dict[str, Any]:
         "pci": pci.busId if pci is not None else None,
         "nvlinks": _nvlinks(pynvml, handle),
         "pcie_generation_max": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "pcie_generation_card": ask("nvmlDeviceGetGpuMaxPcieLinkGeneration"),
         "pcie_width_max": ask("nvmlDeviceGetMaxPcieLinkWidth"),
-        "pcie_generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
         "driver": optional(pynvml, pynvml.nvmlSystemGetDriverVersion),
-        "ecc_uncorrected": ask(
-            "nvmlDeviceGetTotalEccErrors", pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-        ),
         **_sample(pynvml, handle, whole=True),
     }
+
+
+def _state(pynvml: Any, handle: Any) -> dict[str, Any]:
+    """How a card is: what changes seldom, and each call costs. A card in MIG mode tells it as a whole."""
+    ask = partial(_ask, pynvml, handle)
+    errors = partial(ask, "nvmlDeviceGetTotalEccErrors")
+    corrected, uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    return {
+        "remap": ask("nvmlDeviceGetRemappedRows"),
+        "retirement_pending": ask("nvmlDeviceGetRetiredPagesPendingStatus"),
+        "ecc_corrected": errors(corrected, pynvml.NVML_VOLATILE_ECC),
+        "ecc_uncorrected": errors(uncorrected, pynvml.NVML_VOLATILE_ECC),
+        "ecc_uncorrected_ever": errors(uncorrected, pynvml.NVML_AGGREGATE_ECC),
+        "pcie_generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+        "pcie_width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
+        "persistence": ask("nvmlDeviceGetPersistenceMode"),
+        "recovery": _recovery(pynvml, handle),
+    }
+
+
+def _recovery(pynvml: Any, handle: Any) -> int | None:
+    """The number of what the driver asks to be done to the card (drivers from 565 on)."""
+    wanted = getattr(pynvml, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
+    values = None if wanted is None else _ask(pynvml, handle, "nvmlDeviceGetFieldValues", [wanted])
+    if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal) if values[0].valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT else None
 
 
 def _nvlinks(pynvml: Any, handle: Any) -> list[dict[str, Any]]:
@@ -232,6 +273,7 @@ def _sample(pynvml: Any, handle: Any, whole: bool = False) -> dict[str, Any]:
     rates = ask("nvmlDeviceGetUtilizationRates")
     memory = ask("nvmlDeviceGetMemoryInfo")
     watts = ask("nvmlDeviceGetPowerUsage")
+    millijoules = ask("nvmlDeviceGetTotalEnergyConsumption")
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
     if reasons is None:
         reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons")  # drivers before 535 know the older name
@@ -239,6 +281,7 @@ def _sample(pynvml: Any, handle: Any, whole: bool = False) -> dict[str, Any]:
         "utilisation": rates.gpu / 100 if rates is not None else None,
         "memory_used_bytes": memory.used if memory is not None else None,
         "power_w": watts / 1000 if watts is not None else None,
+        "energy_j": millijoules / 1000 if millijoules is not None else None,
         "temperature_c": ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
         "clock_mhz": ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
         "throttle": reasons,
@@ -247,8 +290,5 @@ def _sample(pynvml: Any, handle: Any, whole: bool = False) -> dict[str, Any]:
         running = ask("nvmlDeviceGetComputeRunningProcesses_v3")
         if running is None:
             running = ask("nvmlDeviceGetComputeRunningProcesses_v2")  # drivers before 510
-        # These change seldom, and each call costs.
-        told["remap"] = ask("nvmlDeviceGetRemappedRows")
-        told["pcie_width"] = ask("nvmlDeviceGetCurrPcieLinkWidth")
         told["processes"] = None if running is None else [[each.pid, each.usedGpuMemory] for each in running]
     return told

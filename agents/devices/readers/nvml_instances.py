@@ -27,15 +27,19 @@ def answer(question: str) -> dict[str, Any]:
     gone: list[str] = []
     try:
         import pynvml
-
-        pynvml.nvmlInit()
-        word, card, profile, start, *own = question.split()
-        if word != "make":
-            raise Refused(f"{word!r} is no question")
-        handle = pynvml.nvmlDeviceGetHandleByUUID(card)
-        return {**_make(pynvml, handle, profile, int(start), set(own), gone), "gone": gone}
     except ImportError:
         return {"error": "pynvml is not installed", "gone": gone}
+    try:
+        pynvml.nvmlInit()
+        try:
+            word, card, profile, start, *own = question.split()
+            if word != "make":
+                raise Refused(f"{word!r} is no question")
+            handle = pynvml.nvmlDeviceGetHandleByUUID(card)
+            return {**_make(pynvml, handle, profile, int(start), set(own), gone), "gone": gone}
+        finally:
+            # A handle that is held is in the way of a reset, and of whoever changes the mode of a card.
+            pynvml.nvmlShutdown()
     except Refused as error:
         return {"error": str(error), "gone": gone}
     except pynvml.NVMLError as error:

@@ -1,4 +1,5 @@
-"""Finds AMD GPUs: asks ``amd-smi`` for JSON, else ``rocm-smi``, else reads what the kernel's driver shows in sysfs.
+"""Finds AMD GPUs: asks the library of AMD SMI or its elder of ROCm SMI, else ``amd-smi`` for JSON, else ``rocm-smi``,
+else reads what the kernel's driver shows in sysfs.
 
 Formats: ROCm/amdsmi, amdsmi_cli/README.md; ROCm/rocm_smi_lib, python_smi_tools; Linux, Documentation/gpu/amdgpu.
 """
@@ -10,16 +11,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.devices.card import MIB, Card, Unreadable, narrow_link, number, pci_address, positive, ratio, scaled
+from agents.devices.card import (
+    MIB,
+    Card,
+    Condition,
+    Unreadable,
+    memory_errors,
+    narrow_link,
+    number,
+    pci_address,
+    positive,
+    ratio,
+    scaled,
+)
 from agents.devices.cards import CardProbe, Maker
-from agents.devices.readers import kfd, rocm
+from agents.devices.readers import amdsmi, kfd, rocm
 from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Host
 from agents.devices.visible import Visible
 
 VENDOR = "amd"
+PCI_VENDOR = "0x1002"
+LIBRARY = "AMD's management library"
 # Variables: ROCm documentation, "GPU isolation techniques"; uuids and numbers may stand side by side. HIP counts within
 # what ROCR leaves; unless it is told so, it reads CUDA's variable, which is empty here.
 VISIBLE = Visible(("ROCR_VISIBLE_DEVICES",), by="uuid", uuid_prefix="GPU-", none="", within=("HIP_VISIBLE_DEVICES",))
@@ -30,6 +46,53 @@ _ROCM_SMI = (
     *("--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram", "--showuse", "--showpower"),
     *("--showtemp", "--showclocks", "--showdriverversion", "--showtoponuma", "--json"),
 )
+
+
+def library_card(told: dict[str, Any], host: Host) -> Card:
+    """A card as the reader of the library tells it; the number that names it is the kernel's to tell."""
+    if error := told.get("error"):
+        broken = Condition("AMD_SMI_ERROR", "UNHEALTHY", str(error)[:200])
+        return Card(index=int(told["index"]), conditions=(broken,))
+    pci = pci_address(told.get("pci"))
+    clock, heat = positive(told.get("clock_mhz")), number(told.get("temperature_c"))
+    counts = told.get("ecc")
+    counts = counts if isinstance(counts, list) and len(counts) == 2 else [None, None]
+    errors, conditions = memory_errors(*counts)
+    names = ("partition", "memory_partition")
+    model = str(told.get("name") or "AMD GPU")
+    place = f"sys/bus/pci/devices/{pci or 'none'}"
+    link = {name: host.text(f"{place}/{name}_link_width") for name in ("current", "max")}
+    uuid = _uuid(host.text(f"{place}/unique_id"))
+    if uuid and _known(told.get("partition")) not in ("", "SPX"):
+        # Partitions of one card share its number, by which the runtime could not tell them apart.
+        uuid = f"{uuid.replace('GPU', 'part')}-{int(told['index'])}"
+    return Card(
+        index=int(told["index"]),
+        model=model,
+        uuid=uuid,
+        pci=pci,
+        memory_bytes=scaled(told.get("memory_bytes"), 1),
+        memory_used_bytes=scaled(told.get("memory_used_bytes"), 1),
+        utilisation=ratio(told.get("use_percent")),
+        power_w=positive(told.get("power_w")),
+        energy_j=positive(told.get("energy_j")),
+        temperature_c=heat if heat is not None and -60 < heat < 250 else None,
+        clock_hz=clock * 1e6 if clock is not None and clock < 60_000 else None,
+        conditions=conditions + _narrow(model, link["current"], link["max"]),
+        attributes={**{name: _known(told[name]) for name in names if _known(told.get(name))}, **errors},
+    )
+
+
+def _narrow(model: str, width: object, widest: object) -> tuple[Condition, ...]:
+    """Graphics cards narrow an idle link to save power; accelerators of the Instinct line never do."""
+    widths = (positive(width), positive(widest))
+    steady = "instinct" in model.lower() or re.search(r"\bMI\d", model)
+    return narrow_link(int(widths[0]), int(widths[1])) if steady and widths[0] and widths[1] else ()
+
+
+def _uuid(unique: str) -> str:
+    """The runtime's own spelling of the number that the kernel shows."""
+    return f"GPU-{unique.lower():0>16}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", unique) else ""
 
 
 def read_static(text: str) -> list[Card]:
@@ -54,10 +117,7 @@ def join(answers: list[str]) -> list[Card]:
 
 
 def _merge(card: Card, now: Card) -> Card:
-    # Graphics cards narrow an idle link to save power; accelerators of the Instinct line never do.
-    widths = (positive(now.attributes.get("pcie_width")), positive(card.attributes.get("pcie_width_max")))
-    steady = "instinct" in card.model.lower() or re.search(r"\bMI\d", card.model)
-    narrow = narrow_link(int(widths[0]), int(widths[1])) if steady and widths[0] and widths[1] else ()
+    narrow = _narrow(card.model, now.attributes.get("pcie_width"), card.attributes.get("pcie_width_max"))
     return replace(
         card,
         memory_bytes=card.memory_bytes or now.memory_bytes,
@@ -66,7 +126,7 @@ def _merge(card: Card, now: Card) -> Card:
         power_w=now.power_w,
         temperature_c=now.temperature_c,
         clock_hz=now.clock_hz,
-        conditions=card.conditions + narrow,
+        conditions=card.conditions + now.conditions + narrow,
         attributes={**card.attributes, **now.attributes},
     )
 
@@ -151,6 +211,9 @@ def _metric_card(entry: dict[str, Any]) -> Card:
     clock = positive(_at(entry, "clock", "gfx_0", "clk"))
     width = _known(_at(entry, "pcie", "width"))
     heat = (number(_known(_at(entry, "temperature", name))) for name in ("hotspot", "edge"))
+    errors, ill = memory_errors(
+        *(_at(entry, "ecc", f"total_{kind}_count") for kind in ("correctable", "uncorrectable"))
+    )
     return Card(
         index=int(positive(entry["gpu"]) or 0),
         memory_bytes=scaled(_at(entry, "mem_usage", "total_vram"), MIB),
@@ -159,7 +222,8 @@ def _metric_card(entry: dict[str, Any]) -> Card:
         power_w=positive(_at(entry, "power", "socket_power")),
         temperature_c=next((degrees for degrees in heat if degrees is not None), None),
         clock_hz=clock * 1e6 if clock is not None else None,
-        attributes={"pcie_width": width} if width else {},
+        conditions=ill,
+        attributes={**({"pcie_width": width} if width else {}), **errors},
     )
 
 
@@ -202,12 +266,12 @@ def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
         return positive(host.text(sensors / name))
 
     power, heat = sensor("power1_average") or sensor("power1_input"), sensor("temp1_input")
-    unique = text("unique_id")
     numa = text("numa_node")
+    partitions = {"partition": "current_compute_partition", "memory_partition": "current_memory_partition"}
     return Card(
         index=index,
         model=text("product_name") or f"AMD GPU {text('device')}".strip(),
-        uuid=f"GPU-{unique.lower():0>16}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", unique) else "",
+        uuid=_uuid(text("unique_id")),
         pci=pci_address(folder.resolve().name),
         numa=int(numa) if numa.isdigit() else None,
         memory_bytes=scaled(text("mem_info_vram_total"), 1),
@@ -216,12 +280,21 @@ def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
         power_w=power / 1e6 if power is not None else None,
         temperature_c=heat / 1000 if heat is not None else None,
         clock_hz=sensor("freq1_input"),
+        attributes={name: word for name, file in partitions.items() if (word := _known(text(file)))},
     )
 
 
 def probe(host: Host) -> CardProbe:
+    library = LibrarySource(
+        LIBRARY,
+        "agents.devices.readers.amdsmi",
+        amdsmi.NAMES + amdsmi.ELDER_NAMES,
+        library_card,
+        pci_vendor=PCI_VENDOR,
+        folders=amdsmi.FOLDERS,
+    )
     amd_smi = ToolSource(
         Tool("amd-smi", _ROCM), (_STATIC, _METRIC), join, (_METRIC,), lambda answers: read_metric(answers[0])
     )
     rocm_smi = ToolSource(Tool("rocm-smi", _ROCM), (_ROCM_SMI,), lambda answers: rocm.cards(answers[0]))
-    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (amd_smi, rocm_smi, Sysfs()))
+    return CardProbe(host, Maker(VENDOR, "gpu", kfd.links), (library, amd_smi, rocm_smi, Sysfs()))

@@ -1,4 +1,5 @@
-"""Finds Huawei Ascend NPUs through ``npu-smi info``, whose columns differ between chips and releases.
+"""Finds Huawei Ascend NPUs through the library DCMI, else through ``npu-smi info``, whose columns differ between chips
+and releases. How a chip is divided and how near the chips stand, the tool tells in both cases.
 
 Format: Huawei, "npu-smi command reference" (info; info -t info-vnpu; info -t topo). The number by which the runtime
 knows a chip is its place in the table: ids of NPUs need not begin at 0, and a board may carry two chips. A chip that
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agents.devices.card import (
     MIB,
@@ -18,6 +20,7 @@ from agents.devices.card import (
     Health,
     Process,
     Unreadable,
+    memory_errors,
     number,
     pci_address,
     positive,
@@ -25,8 +28,10 @@ from agents.devices.card import (
     scaled,
 )
 from agents.devices.cards import CardProbe, Maker
+from agents.devices.readers import dcmi
 from agents.devices.readers.library import NoAnswer
 from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import Row, devices, header
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Host
@@ -34,6 +39,8 @@ from agents.devices.visible import Visible
 from agents.protocol import Division, Link, Partition
 
 VENDOR = "huawei"
+PCI_VENDOR = "0x19e5"
+LIBRARY = "DCMI"
 # Variables: CANN "environment variable reference" (ASCEND_RT_VISIBLE_DEVICES); Ascend Docker Runtime (the other).
 VISIBLE = Visible(("ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"))
 _PROCESS = re.compile(r"\|\s*(\d+)\s+(\d+)\s*\|\s*(\d+)\s*\|[^|]*\|\s*(\d+)\s*\|")
@@ -129,11 +136,17 @@ class NpuSmi(ToolSource):
 
     def look(self, host: Host, deadline_s: float) -> list[Card]:
         until = time.monotonic() + deadline_s
-        cards = super().look(host, deadline_s)
+        return self.completed(super().look(host, deadline_s), host, until)
+
+    def completed(self, cards: list[Card], host: Host, until: float) -> list[Card]:
+        """The cards with how they are divided and how near they stand, as far as the time allows."""
         cards = [replace(card, division=self._division(card, host, until)) for card in cards]
         # Asked last: where time runs out, links are missing and nothing else.
         links = self._links(host, until) if len(cards) > 1 else []
-        return [replace(card, links=links[card.index]) for card in cards] if len(links) == len(cards) else cards
+        # A row stands for each number: where numbers are left out, nobody knows whose row it is.
+        if len(links) != len(cards) or any(card.index >= len(links) for card in cards):
+            return cards
+        return [replace(card, links=links[card.index]) for card in cards]
 
     def _links(self, host: Host, until: float) -> list[tuple[Link, ...]]:
         try:
@@ -150,7 +163,58 @@ class NpuSmi(ToolSource):
             return None  # many releases and chips know no vNPU
 
 
+class Dcmi(LibrarySource):
+    """The library, and of ``npu-smi`` what the library does not tell."""
+
+    def __init__(self, npu_smi: NpuSmi) -> None:
+        module = "agents.devices.readers.dcmi"
+        super().__init__(LIBRARY, module, dcmi.NAMES, library_card, pci_vendor=PCI_VENDOR, folders=dcmi.FOLDERS)
+        self.npu_smi = npu_smi
+
+    def look(self, host: Host, deadline_s: float) -> list[Card]:
+        until = time.monotonic() + deadline_s
+        cards = super().look(host, deadline_s)
+        return self.npu_smi.completed(cards, host, until) if self.npu_smi.present(host) else cards
+
+
+def library_card(told: dict[str, Any], host: Host) -> Card:
+    """A chip as the reader of DCMI tells it."""
+    attributes = {"npu": str(int(told["card"])), "chip": str(int(told["chip"]))}
+    if error := told.get("error"):
+        broken = Condition("DCMI_ERROR", "UNHEALTHY", str(error)[:200])
+        return Card(index=int(told["index"]), conditions=(broken,), attributes=attributes)
+    counts = told.get("ecc")
+    errors, ill = memory_errors(*(counts if isinstance(counts, list) and len(counts) == 2 else (None, None)))
+    clock, heat = positive(told.get("clock_mhz")), number(told.get("temperature_c"))
+    processes = told.get("processes")
+    driver = {"driver": str(told["driver"])} if told.get("driver") else {}
+    return Card(
+        index=int(told["index"]),
+        model=f"Ascend {str(told.get('name') or '').removeprefix('Ascend').strip() or 'NPU'}",
+        pci=pci_address(told.get("pci")),
+        memory_bytes=scaled(told.get("memory_bytes"), 1),
+        memory_used_bytes=scaled(told.get("memory_used_bytes"), 1),
+        utilisation=ratio(told.get("use_percent")),
+        power_w=positive(told.get("power_w")),
+        temperature_c=heat if heat is not None and -60 < heat < 250 else None,
+        clock_hz=clock * 1e6 if clock is not None and clock < 60_000 else None,
+        conditions=_alarm(told.get("health")) + ill,
+        processes=None if processes is None else tuple(Process(int(pid), int(used)) for pid, used in processes),
+        tells_memory=processes is not None,
+        attributes={**attributes, **driver, **errors},
+    )
+
+
+def _alarm(health: object) -> tuple[Condition, ...]:
+    """What a health makes of a chip: 0 is well, 1 to 3 are alarms of growing weight, all else a chip that is not up."""
+    level = number(health)
+    if level is None or level == 0:
+        return ()
+    word = {1: "Warning", 2: "Alarm", 3: "Critical"}.get(int(level), "unknown")
+    return (Condition("NPU_HEALTH", "DEGRADED" if level == 1 else "UNHEALTHY", f"DCMI calls its health {word}"),)
+
+
 def probe(host: Host) -> CardProbe:
     tool = Tool("npu-smi", ("/usr/local/Ascend/driver/tools", "/usr/local/sbin", "/usr/local/bin"))
     source = NpuSmi(tool, (("info",),), lambda answers: parse(answers[0]))
-    return CardProbe(host, Maker(VENDOR, "npu"), (source,))
+    return CardProbe(host, Maker(VENDOR, "npu"), (Dcmi(source), source))

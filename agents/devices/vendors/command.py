@@ -57,6 +57,7 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     utilisation: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     memory_used_bytes: Whole | None = None
     power_w: Amount | None = None
+    energy_j: Annotated[float, msgspec.Meta(ge=0, le=1e15)] | None = None
     temperature_c: float | None = None
     clock_hz: Amount | None = None
     processes: Annotated[list[Using], msgspec.Meta(max_length=4096)] | None = None
@@ -154,6 +155,7 @@ def _card(device: Listed) -> Card:
         memory_used_bytes=device.memory_used_bytes,
         utilisation=device.utilisation,
         power_w=device.power_w,
+        energy_j=device.energy_j,
         temperature_c=device.temperature_c,
         clock_hz=device.clock_hz,
         processes=None if told is None else tuple(Process(one.pid, one.memory_bytes) for one in told),

@@ -1,4 +1,5 @@
-"""Finds Intel GPUs: asks ``xpu-smi`` for its list and one line of its dump each, else reads sysfs.
+"""Finds Intel GPUs: asks Level Zero's system management, else ``xpu-smi`` for its list and one line of its dump each,
+else reads sysfs.
 
 Formats: Intel XPU Manager, "xpu-smi discovery -j" and "dump" (columns are known by their header); Linux i915 sysfs.
 """
@@ -10,10 +11,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.devices.card import MIB, Card, Unreadable, number, pci_address, positive, ratio, scaled
+from agents.devices.card import (
+    MIB,
+    Card,
+    Condition,
+    Health,
+    Unreadable,
+    narrow_link,
+    number,
+    pci_address,
+    positive,
+    ratio,
+    scaled,
+)
 from agents.devices.cards import CardProbe, Maker
-from agents.devices.readers import rocm
+from agents.devices.readers import levelzero, rocm
 from agents.devices.readers.smi import ToolSource
+from agents.devices.readers.source import LibrarySource
 from agents.devices.readers.table import whole
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Host
@@ -21,10 +35,71 @@ from agents.devices.visible import Visible
 
 VENDOR = "intel"
 PCI_VENDOR = "0x8086"
-# Variable: oneAPI Level Zero specification, "environment variables".
-VISIBLE = Visible(("ZE_AFFINITY_MASK",))
+# Variables: oneAPI Level Zero specification, "environment variables". Cards are counted here, of which some have two
+# tiles; with the hierarchy FLAT, which is the runtime's usual one, the mask would count tiles.
+VISIBLE = Visible(("ZE_AFFINITY_MASK",), along={"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+LIBRARY = "Level Zero"
+# zes_freq_throttle_reason_flag_t, zes_mem_health_t
+_THROTTLES = (
+    (0x01, "power cap"),
+    (0x02, "power cap (burst)"),
+    (0x04, "current limit"),
+    (0x08, "heat"),
+    (0x10, "supply"),
+)
+_MEMORY: dict[int, tuple[Health, str]] = {
+    2: ("DEGRADED", "degraded"),
+    3: ("UNHEALTHY", "critical"),
+    4: ("UNHEALTHY", "to be replaced"),
+}
 # Utilisation, power, frequency, core and memory temperature, memory in per cent and in MiB; all devices, once.
 _DUMP = ("dump", "-d", "-1", "-m", "0,1,2,3,4,5,18", "-n", "1")
+
+
+def sysman_card(told: dict[str, Any], host: Host) -> Card:
+    """A card as the reader of Level Zero tells it."""
+    if error := told.get("error"):
+        broken = Condition("LEVEL_ZERO_ERROR", "UNHEALTHY", str(error)[:200])
+        return Card(index=int(told["index"]), conditions=(broken,))
+    now, most = _lanes(told.get("pcie")), _lanes(told.get("pcie_max"))
+    clock = positive(told.get("clock_mhz"))
+    use = positive(told.get("utilisation"))
+    attributes = {
+        "driver": str(told.get("driver") or ""),
+        "tiles": str(told["tiles"]) if (told.get("tiles") or 0) > 1 else "",
+        "pcie": f"gen{now[0]} x{now[1]}" if now else "",
+        "pcie_max": f"gen{most[0]} x{most[1]}" if most else "",
+    }
+    return Card(
+        index=int(told["index"]),
+        model=str(told.get("name") or ""),
+        pci=pci_address(told.get("pci")),
+        memory_bytes=scaled(told.get("memory_bytes"), 1),
+        memory_used_bytes=scaled(told.get("memory_used_bytes"), 1),
+        utilisation=round(min(use, 1.0), 4) if use is not None else None,
+        power_w=positive(told.get("power_w")),
+        energy_j=positive(told.get("energy_j")),
+        temperature_c=number(told.get("temperature_c")),
+        clock_hz=clock * 1e6 if clock is not None else None,
+        throttled=", ".join(name for bit, name in _THROTTLES if int(told.get("throttle") or 0) & bit),
+        conditions=_conditions(told) + (narrow_link(now[1], most[1]) if now and most else ()),
+        attributes={name: value for name, value in attributes.items() if value},
+    )
+
+
+def _lanes(pair: Any) -> tuple[int, int] | None:
+    """Generation and lanes of a link; None where either is not known, which the library tells as -1."""
+    known = isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) and 0 < one < 65 for one in pair)
+    return (pair[0], pair[1]) if known else None
+
+
+def _conditions(told: dict[str, Any]) -> tuple[Condition, ...]:
+    found: list[Condition] = []
+    if told.get("reset"):
+        found.append(Condition("RESET_NEEDED", "UNHEALTHY", "its driver says that it has to be reset"))
+    if ill := _MEMORY.get(int(told.get("memory_health") or 0)):
+        found.append(Condition("MEMORY_HEALTH", ill[0], f"its driver calls its memory {ill[1]}"))
+    return tuple(found)
 
 
 def parse_discovery(text: str) -> list[Card]:
@@ -156,4 +231,7 @@ def probe(host: Host) -> CardProbe:
     xpu_smi = ToolSource(
         Tool("xpu-smi"), questions, join, (_DUMP,), lambda answers: parse_dump(answers[0]), pci_vendor=PCI_VENDOR
     )
-    return CardProbe(host, Maker(VENDOR, "gpu"), (xpu_smi, Sysfs()))
+    sysman = LibrarySource(
+        LIBRARY, "agents.devices.readers.levelzero", levelzero.NAMES, sysman_card, pci_vendor=PCI_VENDOR
+    )
+    return CardProbe(host, Maker(VENDOR, "gpu"), (sysman, xpu_smi, Sysfs()))

@@ -6,13 +6,13 @@ import time
 from contextlib import nullcontext
 from typing import Any
 
-from agents.devices.card import Card, Condition, Process, narrow_link, pci_address
+from agents.devices.card import Card, Condition, Process, narrow_link, pci_address, slow_link
 from agents.devices.cards import DEADLINE_S, CardProbe, Maker
 from agents.devices.readers.library import NoAnswer, VendorProcess
 from agents.devices.vendors import Host
 from agents.devices.visible import Visible
-from agents.devices.xid import HOLD_S, condition
-from agents.protocol import Division, Link, Partition
+from agents.devices.xid import HOLD_S, RECOVERY_CHANGED, condition, recovery
+from agents.protocol import DeviceClaim, DeviceSample, Division, Link, Partition
 
 VENDOR = "nvidia"
 # Variables: CUDA C++ programming guide; NVIDIA container toolkit ("void" shows a container no device).
@@ -24,6 +24,14 @@ VISIBLE = Visible(
 LIBRARY = "NVIDIA's management library"
 ABSENT_PAUSE_S = 600.0
 WHOLE_EVERY_S = 5.0
+# Cards that no stage has held for so long are asked seldom, and nothing of their driver is held between two questions.
+IDLE_AFTER_S = 60.0
+IDLE_PERIOD_S = 15.0
+# While this file is younger than ten minutes nothing of the driver is held and nobody is asked.
+RELEASE_FILE = "run/switchyard/release-devices"
+RELEASE_S = 600.0
+# So busy a card has its link at full speed; an idle one slows it down to save power.
+BUSY = 0.5
 # GB/s of one NVLink by version, both directions together; of one PCIe lane by generation, one direction.
 _NVLINK_GBPS = {1: 40.0, 2: 50.0, 3: 50.0, 4: 50.0, 5: 100.0}
 _PCIE_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
@@ -39,7 +47,10 @@ _THROTTLES = (
 # How far apart two cards are on the PCIe tree, in nvidia-smi's words.
 _NEAR = {10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 # What not every answer repeats.
-_SELDOM = ("remap", "ecc_uncorrected", "pcie_width", "pcie_width_max", "mig")
+_SELDOM = (
+    *("remap", "retirement_pending", "ecc_uncorrected", "recovery", "persistence", "mig"),
+    *("pcie_width", "pcie_width_max", "pcie_generation_max"),
+)
 
 
 class NvmlSource:
@@ -48,7 +59,6 @@ class NvmlSource:
 
     name = LIBRARY
     thorough = True
-    period_s = 1.0
 
     def __init__(self) -> None:
         self.reader = VendorProcess("agents.devices.readers.nvml", LIBRARY)
@@ -57,6 +67,25 @@ class NvmlSource:
         self._processes: dict[str, tuple[Process, ...] | None] = {}
         self._whole_at = 0.0
         self._kept: dict[str, dict[str, Any]] = {}
+        self._slow: dict[str, list[int]] = {}
+        self._used_at = time.monotonic()
+
+    @property
+    def period_s(self) -> float:
+        return IDLE_PERIOD_S if self.lets_go else 1.0
+
+    @property
+    def lets_go(self) -> bool:
+        """Whether the driver's handles are closed after each question: the cards idle, and opening them anew is cheap
+        (persistence mode), or one of them waits for a reset that a held handle would be in the way of."""
+        if time.monotonic() - self._used_at < IDLE_AFTER_S or not self._kept:
+            return False
+        kept = self._kept.values()
+        return all(one.get("persistence") for one in kept) or any(one.get("recovery") for one in kept)
+
+    def use(self) -> None:
+        """Note that a stage holds a card."""
+        self._used_at = time.monotonic()
 
     def present(self, host: Host) -> bool:
         return time.monotonic() >= self._absent_until
@@ -70,13 +99,18 @@ class NvmlSource:
 
     def _cards(self, question: str, host: Host, deadline_s: float) -> list[Card]:
         with host.instances.lock if host.instances is not None else nullcontext():
-            cards = self._ask(question, deadline_s)
+            cards = self._ask(question, host, deadline_s)
             own = host.instances.own if host.instances is not None else None
         by_pci = {(pci_address(card["pci"]) or ""): card["uuid"] for card in cards if card.get("pci")}
         return [self._card(card, by_pci, own) for card in cards]
 
-    def _ask(self, question: str, deadline_s: float) -> list[dict[str, Any]]:
-        told = self.reader.ask(question, deadline_s)
+    def _ask(self, question: str, host: Host, deadline_s: float) -> list[dict[str, Any]]:
+        if _is_released(host):
+            self.reader.close()
+            raise NoAnswer(
+                f"let go of as /{RELEASE_FILE} asks; it is asked again ten minutes after, or without the file"
+            )
+        told = self.reader.ask(f"{question} once" if self.lets_go else question, deadline_s)
         if told.get("absent"):
             self.reader.close()
             self._absent_until = time.monotonic() + ABSENT_PAUSE_S
@@ -87,6 +121,8 @@ class NvmlSource:
             self._whole_at = now
         for fault in told.get("xids", []):
             self._xids.setdefault(fault["uuid"], {})[fault["xid"]] = now
+            if fault["xid"] == RECOVERY_CHANGED:
+                self._whole_at = 0.0
         return list(told.get("cards", []))
 
     def _card(self, card: dict[str, Any], by_pci: dict[str, str], own: frozenset[str] | None) -> Card:
@@ -95,6 +131,7 @@ class NvmlSource:
             told = card["processes"]
             self._processes[uuid] = None if told is None else tuple(Process(pid, used) for pid, used in told)
         self._kept.setdefault(uuid, {}).update({name: card[name] for name in _SELDOM if name in card})
+        self._note_speed(uuid, card)
         clock = card.get("clock_mhz")
         return Card(
             index=card["index"],
@@ -105,6 +142,7 @@ class NvmlSource:
             memory_used_bytes=card.get("memory_used_bytes"),
             utilisation=card.get("utilisation"),
             power_w=card.get("power_w"),
+            energy_j=card.get("energy_j"),
             temperature_c=card.get("temperature_c"),
             clock_hz=clock * 1e6 if clock is not None else None,
             throttled=", ".join(name for bit, name in _THROTTLES if (card.get("throttle") or 0) & bit),
@@ -116,6 +154,12 @@ class NvmlSource:
             division=_division(self._kept[uuid].get("mig"), own),
         )
 
+    def _note_speed(self, uuid: str, card: dict[str, Any]) -> None:
+        """Keep the generations in a row at which a busy card's link was found below the one that it could have."""
+        now, highest = card.get("pcie_generation"), self._kept[uuid].get("pcie_generation_max")
+        if now and highest and (card.get("utilisation") or 0.0) >= BUSY:
+            self._slow[uuid] = [*self._slow.get(uuid, [])[-1:], now] if now < highest else []
+
     def _conditions(self, uuid: str, card: dict[str, Any], *, is_divided: bool) -> tuple[Condition, ...]:
         found: list[Condition] = []
         if "error" in card:
@@ -125,8 +169,13 @@ class NvmlSource:
                 else Condition("NVML_ERROR", "UNHEALTHY", card["error"])
             )
         since, told = time.monotonic() - HOLD_S, self._xids.get(uuid, {})
-        found += [known for xid, at in sorted(told.items()) if at > since and (known := condition(xid))]
         kept = self._kept.get(uuid, {})
+        asked = kept.get("recovery")
+        # Where the library tells what the driver asks for, the fault that only says that it asks tells nothing more.
+        lately = [xid for xid, at in sorted(told.items()) if at > since and (xid != RECOVERY_CHANGED or asked is None)]
+        found += [known for xid in lately if (known := condition(xid))]
+        if asked is not None and (wanted := recovery(asked)):
+            found.append(wanted)
         if kept.get("remap"):
             _, _, pending, failed = kept["remap"]
             if failed:
@@ -134,12 +183,17 @@ class NvmlSource:
             if pending:
                 sentence = "a memory row waits to be remapped: reset the GPU when it is free"
                 found.append(Condition("ROW_REMAP_PENDING", "DEGRADED", sentence))
+        if kept.get("retirement_pending"):
+            sentence = "a memory page waits to be retired: reset the GPU when it is free"
+            found.append(Condition("PAGE_RETIREMENT_PENDING", "DEGRADED", sentence))
         if errors := kept.get("ecc_uncorrected"):
             sentence = f"{errors} memory errors since the driver was loaded could not be corrected"
             found.append(Condition("ECC_UNCORRECTED", "DEGRADED", sentence))
         mig = kept.get("mig")
         if mig is not None and not mig["made"] and not is_divided:
             found.append(Condition("MIG_EMPTY", "UNHEALTHY", "MIG is enabled and has no instance: nothing can run"))
+        if len(seen := self._slow.get(uuid, [])) > 1:
+            found += slow_link(seen[-1], kept.get("pcie_generation_max"))
         return (*found, *narrow_link(kept.get("pcie_width"), kept.get("pcie_width_max")))
 
     def close(self) -> None:
@@ -152,6 +206,14 @@ def _attributes(card: dict[str, Any]) -> dict[str, str]:
         attributes["pcie"] = f"gen{card['pcie_generation']} x{card['pcie_width']}"
     if card.get("pcie_generation_max") and card.get("pcie_width_max"):
         attributes["pcie_max"] = f"gen{card['pcie_generation_max']} x{card['pcie_width_max']}"
+    if (card.get("pcie_generation_card") or 0) > (card.get("pcie_generation_max") or 99):
+        attributes["pcie_card_max"] = f"gen{card['pcie_generation_card']}"
+    told = [(name, card.get(f"ecc_{name}")) for name in ("corrected", "uncorrected", "uncorrected_ever")]
+    if errors := [f"{name.replace('_', ' ')} {count}" for name, count in told if count is not None]:
+        attributes["ecc_errors"] = ", ".join(errors)
+    if card.get("remap") is not None:
+        corrected, uncorrected, _, _ = card["remap"]
+        attributes["remapped_rows"] = f"corrected {corrected}, uncorrected {uncorrected}"
     if card.get("mig_mode") is not None:
         attributes["mig"] = "on" if card["mig_mode"] else "off"
     if card.get("mig") and card["mig"]["split"]:
@@ -182,5 +244,27 @@ def _links(card: dict[str, Any], by_pci: dict[str, str]) -> tuple[Link, ...]:
     return tuple(found)
 
 
-def probe(host: Host, deadline_s: float = DEADLINE_S) -> CardProbe:
-    return CardProbe(host, Maker(VENDOR, "gpu"), (NvmlSource(),), deadline_s)
+def _is_released(host: Host) -> bool:
+    """Whether the operator asked for the driver's handles, a short while ago."""
+    try:
+        age_s = time.time() - (host.root / RELEASE_FILE).stat().st_mtime
+    except OSError:
+        return False
+    return -RELEASE_S < age_s < RELEASE_S
+
+
+class NvidiaProbe(CardProbe):
+    """A probe that tells its source whether a stage holds a card."""
+
+    def __init__(self, host: Host, source: NvmlSource, deadline_s: float) -> None:
+        super().__init__(host, Maker(VENDOR, "gpu"), (source,), deadline_s)
+        self.nvml = source
+
+    def sample(self, claims: list[DeviceClaim]) -> list[DeviceSample]:
+        if any(claim.vendor == VENDOR and claim.kind != "cpu" and not claim.simulated for claim in claims):
+            self.nvml.use()
+        return super().sample(claims)
+
+
+def probe(host: Host, deadline_s: float = DEADLINE_S) -> NvidiaProbe:
+    return NvidiaProbe(host, NvmlSource(), deadline_s)

@@ -19,8 +19,20 @@ from agents.devices.visible import Visible
 
 VENDOR = "google"
 PCI_VENDOR = "0x1ae0"
-# Variable: Cloud TPU documentation, "run several processes on one host".
-VISIBLE = Visible(("TPU_VISIBLE_CHIPS",))
+# Boxes of chips, by how many are in them: a part of a host has to be one to libtpu.
+_BOXES = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
+
+
+def bounds(claimed: int, of_host: int) -> dict[str, str]:
+    """What tells libtpu that a process has a part of its host's chips and no neighbours; nothing where it has them all,
+    for then the host may be one of several, and nothing of a number of chips that are no box."""
+    if claimed >= of_host or claimed not in _BOXES:
+        return {}
+    return {"TPU_CHIPS_PER_PROCESS_BOUNDS": _BOXES[claimed], "TPU_PROCESS_BOUNDS": "1,1,1"}
+
+
+# Variables: Cloud TPU documentation, "run several processes on one host"; boxes as in JAX's multiprocess tests.
+VISIBLE = Visible(("TPU_VISIBLE_CHIPS",), shape=bounds)
 _USED = re.compile(r"([\d.]+)\s*GiB\s*/\s*([\d.]+)\s*GiB")
 
 

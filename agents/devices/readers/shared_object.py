@@ -1,0 +1,104 @@
+"""A vendor's C library by its name: where it lies, how its functions are called, and what of their answers is kept.
+
+Everything a library says is bounded here: counts, texts, and which numbers are told on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+# More devices, sensors or modules than this no library lists on one host.
+MOST_HANDLES = 256
+_MOST_CHARACTERS = 120
+# The status of a function that the library does not have.
+MISSING = -(1 << 40)
+_FOLDERS = (
+    *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"),
+    *("/usr/local/lib", "/usr/local/lib64"),
+)
+
+
+class Absent(Exception):
+    """The library is not on this host."""
+
+
+class Refused(Exception):
+    """The library is here and does not work; the text is a clause that says why."""
+
+
+def find(names: Iterable[str], folders: Iterable[str] = (), root: Path = Path("/")) -> str | None:
+    """Where the first of these libraries lies: in LD_LIBRARY_PATH, its vendor's folders, or where systems keep them."""
+    own = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
+    places = [*map(Path, own), *(root / folder.lstrip("/") for folder in (*folders, *_FOLDERS))]
+    return next((str(place / name) for name in names for place in places if (place / name).is_file()), None)
+
+
+class SharedObject:
+    """One library. A function that it lacks, or that answers with another status than 0, tells nothing."""
+
+    def __init__(self, names: Iterable[str], folders: Iterable[str] = ()) -> None:
+        """Raises Absent or Refused."""
+        path = find(names, folders)
+        if path is None:
+            raise Absent
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            raise Refused(f"{Path(path).name} cannot be loaded: {str(error)[:200]}") from error
+        self.status = 0
+
+    def call(self, name: str, *arguments: Any) -> bool:
+        """Call a function that answers 0 where all is well; ``status`` is what it answered."""
+        function = getattr(self._library, name, None)
+        if function is None:
+            self.status = MISSING
+            return False
+        function.restype = ctypes.c_int
+        self.status = int(function(*arguments))
+        return self.status == 0
+
+    def start(self, name: str, *arguments: Any) -> None:
+        """Call a function without which nothing works. Raises Refused."""
+        if not self.call(name, *arguments):
+            raise Refused(f"its function {name} {self.answered}")
+
+    @property
+    def answered(self) -> str:
+        """What the last function answered, in words."""
+        if self.status == MISSING:
+            return "is not there: the library is too old"
+        return f"answers {self.status}" if -(1 << 16) < self.status < 0 else f"answers {self.status & 0xFFFFFFFF:#x}"
+
+    def handles(self, name: str, *owner: Any) -> list[ctypes.c_void_p]:
+        """What a function lists that is asked for a number first and for that many handles then."""
+        count = ctypes.c_uint32(0)
+        if not self.call(name, *owner, ctypes.byref(count), None):
+            return []
+        found = (ctypes.c_void_p * max(1, min(count.value, MOST_HANDLES)))()
+        room = ctypes.c_uint32(min(count.value, MOST_HANDLES))
+        if not room.value or not self.call(name, *owner, ctypes.byref(room), found):
+            return []
+        return [ctypes.c_void_p(handle) for handle in found[: min(room.value, len(found))] if handle]
+
+
+def text(told: bytes) -> str:
+    """What stands in a field of characters, up to the first NUL, as text that can be sent on."""
+    clean = told.split(b"\0", 1)[0][:_MOST_CHARACTERS].decode(errors="replace")
+    return "".join(character for character in clean if character.isprintable()).strip()
+
+
+def finite(value: float) -> float | None:
+    """A number as it can be told on; None for infinities and what is none."""
+    return value if math.isfinite(value) else None
+
+
+def rate(before: tuple[int, int] | None, now: tuple[int, int]) -> float | None:
+    """How fast a counter grew between two readings of it and of time; None where it was set anew or no time passed."""
+    if before is None or now[1] <= before[1] or now[0] < before[0]:
+        return None
+    return (now[0] - before[0]) / (now[1] - before[1])
