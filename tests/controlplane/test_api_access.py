@@ -277,5 +277,5 @@ def test_survivors_are_staffs(town: Town) -> None:
         assert town.staff.post(f"/survivors/other/{deed}", {"reason": "x"}).status_code == 404
     assert [one["part"] for one in town.staff.read("/survivors")["results"]] == [part]
     assert town.staff.post(f"/survivors/{part}/stop", {}).status_code == 409
-    assert town.staff.post(f"/survivors/{part}/stop", {"reason": "old"}).json()["stopped_by"] == "old (root)"
+    assert town.staff.post(f"/survivors/{part}/stop", {"reason": "old"}).json()["stopped_by"] == "old (ada)"
     assert town.staff.read("/nodes/n1")["survivors"][0]["ended"] is False
