@@ -161,7 +161,13 @@ def listen(bell: Path, ring: Callable[[str], None]) -> None:
     asyncio.get_running_loop().add_reader(pipe, read)
 
 
-async def serve(member: Member, server: Server, options: argparse.Namespace, fork_client: ForkClient) -> Node:
+async def serve(
+    member: Member,
+    server: Server,
+    credentials: enrol.Credentials,
+    options: argparse.Namespace,
+    fork_client: ForkClient,
+) -> Node:
     """Bring one node up and start its loops; answers the node."""
     state = member.state
     runs = state / "parts"
@@ -223,7 +229,7 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node.open()
     lease = Renewal(ground.lease, boot)
     node.lease_until = lease.until
-    link = Link(node, view, server, lease)
+    link = Link(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
     node.keep("look at its parts", node.tick)
@@ -307,8 +313,9 @@ async def run(options: argparse.Namespace, state: Path) -> None:
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)
             enrolled = await asyncio.to_thread(join, member, stranger, token)
-            server = replace(stranger, identity=f"{enrolled.node}:{enrolled.credential}")
-            nodes.append(await serve(member, server, options, fork_client))
+            credentials = enrol.Credentials(member.state, enrolled)
+            server = replace(stranger, identity=credentials.identity)
+            nodes.append(await serve(member, server, credentials, options, fork_client))
         log.info("%d node(s) up, version %s", len(nodes), VERSION)
         told_of = asyncio.create_task(systemd.run(lambda: status(nodes)))
         await stopping.wait()

@@ -529,6 +529,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     that. Absence from ``wanted`` is not a stop. ``prefetch`` is what stages planned for the node will read. ``faults``
     are sentences about what of the report was refused, for the agent's log. ``answers_seq`` is the report that this
     answers, 0 for none; only an answer renews leases. None is a server of before, whose every message does.
+    ``credential`` is a new secret of the node's, which takes the place of the one that it has once it is used.
     """
 
     generation: int
@@ -545,6 +546,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     answers_seq: int | None = None
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
+    credential: str = ""
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -676,11 +678,15 @@ class Enrol(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """The answer: who the node is now, and the secret that proves it. The secret is never sent again."""
+    """The answer: who the node is now, and the secret that proves it. The secret is never sent again.
+
+    An agent also remembers the ``former`` one here: a control plane that was restored from a backup knows no newer.
+    """
 
     node: str
     name: str
     credential: str
+    former: str = ""
 
 
 # Paths under the server's address.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -211,6 +212,9 @@ ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 # Timers of the link in seconds (see agents.protocol.Timers); tests and small clusters may shorten them:
 # YARD_TIMERS="report_s=1,suspect_s=3,lost_s=6,lease_s=8".
 LINK_TIMERS = {name: float(value) for name, _, value in (item.partition("=") for item in _list("YARD_TIMERS"))}
+
+# Nodes get a new credential through their own link when theirs is so old.
+NODE_CREDENTIAL_LIFE = timedelta(days=int(os.environ.get("YARD_NODE_CREDENTIAL_DAYS", "30")))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [

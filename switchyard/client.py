@@ -396,6 +396,10 @@ class Nodes:
     def resume(self, node: str, reason: str = "") -> dict[str, Any]:
         return self._act(node, "resume", reason)
 
+    def rotate(self, node: str, reason: str = "") -> dict[str, Any]:
+        """Has its agent get a new credential."""
+        return self._act(node, "rotate", reason)
+
     def survivors(self) -> Iterator[dict[str, Any]]:
         """What runs on nodes and the record does not know, for it was restored from a backup."""
         yield from self._wire.get("/survivors")["results"]

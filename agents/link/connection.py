@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from agents import VERSION
 from agents.decode import sendable
-from agents.link.enrol import machine_id
+from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.patience import within
@@ -57,11 +57,12 @@ _decoder = msgspec.json.Decoder(Desired)
 class Link:
     """One node's line to the control plane. ``lease`` is what answers to its reports renew."""
 
-    def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal) -> None:
+    def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal, credentials: Credentials) -> None:
         self.node = node
         self.view = view
         self.server = server
         self.lease = lease
+        self.credentials = credentials
         self.seq = 0
         self._is_told = False
         self._full = True
@@ -73,15 +74,24 @@ class Link:
         pause = 0.2
         while True:
             began = boottime()
+            dialled_as = self.server.identity.text
             reason = await self._talk()
+            if self.server.identity.text != dialled_as:
+                pause, reason = 0.2, "lost"
+            elif reason == "unknown" and self.credentials.fall_back():
+                log.warning("the credential was refused; the former one is tried")
+                reason = "lost"
             if boottime() - began > 30:
                 pause = 0.2
-            wait = REFUSED_REDIAL_S if reason == "refused" else pause
+            wait = pause if reason == "lost" else REFUSED_REDIAL_S
             pause = min(pause * 2, REDIAL_MAX_S)
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
 
     async def _talk(self) -> str:
-        """One connection, from dialling to its end; answers ``refused`` when dialling again at once is pointless."""
+        """One connection, from dialling to its end; answers why it ended.
+
+        Dialling again at once is pointless where it was ``refused``, or where the credential is ``unknown``.
+        """
         url = self.server.socket_url(LINK_PATH)
         try:
             async with connect(
@@ -119,7 +129,7 @@ class Link:
             return "lost"
         why = f" ({error.rcvd.reason})" if error.rcvd and error.rcvd.reason else ""
         log.error("the control plane %s%s", told, why)
-        return "refused"
+        return "unknown" if code == CLOSE_UNAUTHENTICATED else "refused"
 
     async def _exchange(self, socket: ClientConnection) -> None:
         reader = asyncio.create_task(self._read(socket))
@@ -197,6 +207,16 @@ class Link:
             if desired.want_inventory:
                 self.inventory_changed()
             self.node.apply(self._leased(desired))
+            if desired.credential and await self._take_credential(desired.credential):
+                return
+
+    async def _take_credential(self, credential: str) -> bool:
+        """Go over to a new secret; true where the link is to be dialled again with it."""
+        try:
+            return await asyncio.to_thread(self.credentials.take, credential)
+        except OSError as error:
+            log.warning("a new credential could not be kept (%s); the old one serves on", error.strerror)
+            return False
 
     def _leased(self, desired: Desired) -> Desired:
         """Renew the lease where this answers a report; while it is over, parts that need one are not begun.

@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
-from agents.link.server import Channel, Server, ServerRefused
+from agents.link.server import Channel, Identity, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
 from agents.supervisor.small_file import content
+
+_USABLE = re.compile(r"[A-Za-z0-9_-]{20,200}")
 
 
 def read_token(source: str) -> str:
@@ -58,6 +61,12 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
     finally:
         channel.close()
     enrolled = msgspec.json.decode(answer, type=Enrolled)
+    remember(state, enrolled)
+    return enrolled
+
+
+def remember(state: Path, enrolled: Enrolled) -> None:
+    """Keep it: it is on disk, readable by this user alone, when this returns. Raises OSError; then the old one is."""
     draft = state / "node.json.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -65,4 +74,38 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
         file.flush()
         os.fsync(descriptor)
     draft.rename(state / "node.json")
-    return enrolled
+    folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+class Credentials:
+    """The secrets of one node: the one in use, and the one before it. Whoever speaks for the node uses ``identity``."""
+
+    def __init__(self, state: Path, enrolled: Enrolled) -> None:
+        self.state = state
+        self.enrolled = enrolled
+        self.identity = Identity(f"{enrolled.node}:{enrolled.credential}")
+
+    def take(self, credential: str) -> bool:
+        """Go over to a new one, once it is on disk; false where it is the one in use. Raises OSError."""
+        if not _USABLE.fullmatch(credential) or credential == self.enrolled.credential:
+            return False
+        new = msgspec.structs.replace(self.enrolled, credential=credential, former=self.enrolled.credential)
+        remember(self.state, new)
+        self._use(new)
+        return True
+
+    def fall_back(self) -> bool:
+        """After a refusal, try the other one: a control plane that was restored knows only the former."""
+        if not self.enrolled.former:
+            return False
+        one = self.enrolled
+        self._use(msgspec.structs.replace(one, credential=one.former, former=one.credential))
+        return True
+
+    def _use(self, enrolled: Enrolled) -> None:
+        self.enrolled = enrolled
+        self.identity.text = f"{enrolled.node}:{enrolled.credential}"

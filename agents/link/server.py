@@ -12,7 +12,7 @@ import ipaddress
 import ssl
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from agents.link.skew import skew_s
@@ -35,15 +35,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+class Identity:
+    """Who a node is to the control plane: ``text`` is ``<node-id>:<credential>``, empty before enrolment. All that
+    speaks for the node shares it, so a new credential holds for all at once."""
+
+    def __init__(self, text: str = "") -> None:
+        self.text = text
+
+
 @dataclass(frozen=True)
 class Server:
-    """Where the control plane is. ``identity`` is ``<node-id>:<credential>``, empty before enrolment.
+    """Where the control plane is, and who we are to it.
 
     ``plain_http`` says that the operator trusts whoever is on the way: without it plain HTTP is for loopback only.
     """
 
     url: str
-    identity: str = ""
+    identity: Identity = field(default_factory=Identity)
     plain_http: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +73,7 @@ class Server:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Node {self.identity}"} if self.identity else {}
+        return {"Authorization": f"Node {self.identity.text}"} if self.identity.text else {}
 
     def socket_url(self, path: str) -> str:
         parts = urlsplit(self.url)

@@ -205,6 +205,16 @@ NodeLost = staff_action(
     found=found,
     shown=shown,
 )
+NodeRotate = staff_action(
+    "node",
+    "rotate",
+    Node,
+    "Has the node's agent get a new credential through its link. The old one serves until the new one is used.",
+    deed=gettext_noop("give a node a new credential"),
+    act=service.rotate,
+    found=found,
+    shown=shown,
+)
 NodeResume = staff_action(
     "node",
     "resume",

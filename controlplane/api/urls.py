@@ -76,6 +76,7 @@ urlpatterns = [
     path("nodes/<str:name>", nodes.OneNode.as_view()),
     path("nodes/<str:name>/drain", nodes.NodeDrain.as_view()),
     path("nodes/<str:name>/lost", nodes.NodeLost.as_view()),
+    path("nodes/<str:name>/rotate", nodes.NodeRotate.as_view()),
     path("nodes/<str:name>/resume", nodes.NodeResume.as_view()),
     path("survivors", survivors.Survivors.as_view()),
     path("survivors/<str:name>/stop", survivors.SurvivorStop.as_view()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -32,7 +33,7 @@ class NodeAdmin(admin.ModelAdmin):
         "created_at",
     ]  # fmt: skip
     readonly_fields = [str(name) for name in fields if name not in ("pools", "labels")]
-    actions = ["drain", "resume", "make_return_token", "revoke"]
+    actions = ["drain", "resume", "make_return_token", "rotate", "revoke"]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -63,6 +64,12 @@ class NodeAdmin(admin.ModelAdmin):
             self.log_change(request, node, "join token made")
             said = _("The join token of %(node)s, shown this once: %(secret)s")
             self.message_user(request, said % {"node": node.name, "secret": secret}, messages.WARNING)
+
+    @admin.action(description=_("Give its agent a new credential through its link"), permissions=["change"])
+    def rotate(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
+        """Has the agents of the chosen nodes get new credentials."""
+        for node in chosen:
+            self._do(request, node, partial(service.rotate, node, request.user.get_username()))
 
     @admin.action(description=_("Revoke the credential: refuse its agent from now on"), permissions=["change"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:

@@ -37,6 +37,9 @@ class Node(models.Model):
     state_at = models.DateTimeField(auto_now_add=True)
     reason = models.CharField(max_length=300, blank=True)
     credential_digest = models.CharField(max_length=64, unique=True, editable=False)
+    # New secrets that were sent to the agent and not used yet; whichever is used takes the place of the old one.
+    offered_digests = models.JSONField(default=list, editable=False)
+    credential_at = models.DateTimeField(null=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
     simulated = models.BooleanField(default=False, editable=False)
     address = models.CharField(max_length=255, blank=True, editable=False)

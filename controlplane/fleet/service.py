@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models import F, Q
@@ -44,6 +45,11 @@ HEARTBEAT = [
     "state_at",
     "reason",
 ]
+
+
+CREDENTIAL: Final = ("credential_digest", "credential_at", "offered_digests")
+# More are not kept: an agent that never uses one of so many never will.
+MOST_OFFERED: Final = 4
 
 
 class Refusal(Exception):
@@ -90,7 +96,7 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
         if join.node_id is not None and (node is None or node.id != join.node_id):
             raise Refusal(_("this join token was made for another node than {name}").format(name=name))
         if node is None:
-            node = Node.objects.create(name=name, credential_digest=digest(credential))
+            node = Node.objects.create(name=name, credential_digest=digest(credential), credential_at=timezone.now())
         elif join.node_id is None:
             raise Refusal(
                 _(
@@ -99,11 +105,12 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
                 ).format(name=name, state=node.state, command=f"manage.py join_token --node {name}")
             )
         else:
-            node.credential_digest = digest(credential)
+            node.credential_digest, node.credential_at = digest(credential), timezone.now()
+            node.offered_digests = []
             # Whoever joins again is the node, on whatever machine: it is told apart from now on.
             node.start_seq = node.seq = 0
             node.incarnation = node.machine_id = ""
-            node.save(update_fields=["credential_digest", "start_seq", "seq", "incarnation", "machine_id"])
+            node.save(update_fields=[*CREDENTIAL, "start_seq", "seq", "incarnation", "machine_id"])
             alarms.raised(alarms.IDENTITY, {}, about=node.name)
             _credential_changed(node)
         if join.pool is not None:
@@ -115,9 +122,44 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
 def revoke(node: Node) -> None:
     """Takes the node's credential away: its agent is refused from now on and its open connection is closed. What runs
     there goes on until the node is lost; it joins again with a token made for it."""
-    Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}")
+    Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
     JoinToken.objects.filter(node=node).delete()
     _credential_changed(node)
+
+
+def rotate(node: Node, actor: str, reason: str = "") -> Node:
+    """Have the node's agent get a new credential through its link, now. The old one serves until the new one is used.
+    Raises Refusal where it has none, for it was revoked."""
+    if node.credential_digest.startswith("revoked "):
+        raise Refusal(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
+    Node.objects.filter(id=node.id).update(credential_at=None)
+    _credential_changed(node)
+    return node
+
+
+def next_credential(node_id: uuid.UUID) -> str:
+    """A new secret for a node, whose agent may or may not come to have it: the one that it has serves until a new one
+    is used. Empty where it was revoked."""
+    with transaction.atomic():
+        node = Node.objects.select_for_update().get(id=node_id)
+        if node.credential_digest.startswith("revoked "):
+            return ""
+        secret = secrets.token_urlsafe(32)
+        offered = [*node.offered_digests, digest(secret)][-MOST_OFFERED:]
+        Node.objects.filter(id=node.id).update(offered_digests=offered)
+    return secret
+
+
+def _first_used(node_id: uuid.UUID, given: str) -> Node | None:
+    """The node, where this is a secret that was offered to it; from now on it is the only one."""
+    with transaction.atomic():
+        node = Node.objects.select_for_update().filter(id=node_id).first()
+        if node is None or given not in node.offered_digests:
+            return None
+        node.credential_digest, node.credential_at, node.offered_digests = given, timezone.now(), []
+        node.save(update_fields=CREDENTIAL)
+        _credential_changed(node)
+    return node
 
 
 def _credential_changed(node: Node) -> None:
@@ -131,11 +173,19 @@ class Standing:
     credential: str
     incarnation: str
     generation: int
+    credential_at: datetime | None
+
+    @property
+    def is_rotation_due(self) -> bool:
+        """Whether the node's agent is to get a new credential."""
+        return self.credential_at is None or timezone.now() - self.credential_at > settings.NODE_CREDENTIAL_LIFE
 
 
 def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
     """What the connections of these nodes rest on now, in one query."""
-    rows = Node.objects.filter(id__in=nodes).values_list("id", "credential_digest", "incarnation", "generation")
+    rows = Node.objects.filter(id__in=nodes).values_list(
+        "id", "credential_digest", "incarnation", "generation", "credential_at"
+    )
     return {row[0]: Standing(*row[1:]) for row in rows}
 
 
@@ -150,9 +200,9 @@ def authenticate(header: str) -> Node | None:
         given = digest(credential)
     except ValueError:
         return None
-    if node is None or not hmac.compare_digest(node.credential_digest, given):
-        return None
-    return node
+    if node is None or hmac.compare_digest(node.credential_digest, given):
+        return node
+    return _first_used(node.id, given) if given in node.offered_digests else None
 
 
 def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news: bool = False) -> bool:

@@ -65,6 +65,8 @@ class AgentLink(AsyncWebsocketConsumer):
         self.caller = Caller(opened_at=await _in_thread(fleet.now_in_database))
         self.incarnation = ""
         self.generation = 0
+        # Whether a new credential is due, and was sent on this connection.
+        self._rotation_due = self._rotated = False
         # Orders are for who speaks for the node: nobody does before a report of its was taken.
         self._heard = False
         self.known: dict[str, int] = {}
@@ -84,6 +86,7 @@ class AgentLink(AsyncWebsocketConsumer):
     def _check(self, now: fleet.Standing | None) -> None:
         if self.closing is not None:
             return
+        self._rotation_due = now is not None and now.is_rotation_due
         if now is None or now.credential != self.credential:
             log.warning("the credential of node %s was revoked or made anew; its connection is closed", self.node_id)
             self.closing = asyncio.create_task(self.close(protocol.CLOSE_UNAUTHENTICATED))
@@ -163,6 +166,9 @@ class AgentLink(AsyncWebsocketConsumer):
             faults=[*faults, *([refused] if refused else [])],
         )
         self._note_forgotten(message)
+        if self._rotation_due and not self._rotated:
+            self._rotated = True
+            message = msgspec.structs.replace(message, credential=fleet.next_credential(self.node_id))
         return answer, message
 
     def _note_forgotten(self, message: Desired) -> None:

@@ -33,6 +33,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",
         "resume": "give a drained node work again",
+        "rotate": "give a node's agent a new credential",
         "survivors": "list, stop and forget what a restored record does not know",
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",

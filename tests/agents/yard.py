@@ -71,6 +71,8 @@ class Yard:
         self.lock = threading.RLock()
         self.sides: dict[str, Side] = {}
         self.credentials: dict[str, str] = {}
+        # By node, what takes the place of its credential once it is used.
+        self.offered: dict[str, str] = {}
         self.logs: dict[tuple[str, int, str], bytearray] = defaultdict(bytearray)
         self.bundles: dict[str, bytes] = {}
         self.is_deaf = False
@@ -127,6 +129,7 @@ class Yard:
             lineage="l",
             want_inventory=side.inventory is None,
             answers_seq=answers_seq if self.says_what_it_answers else None,
+            credential=next((self.offered.get(node, "") for node, each in self.sides.items() if each is side), ""),
         )
         return msgspec.json.encode(message).decode()
 
@@ -171,6 +174,8 @@ class Yard:
         given = dict(scope["headers"]).get(b"authorization", b"").decode()
         node, _, credential = given.removeprefix("Node ").partition(":")
         with self.lock:
+            if credential and self.offered.get(node) == credential:
+                self.credentials[node] = self.offered.pop(node)
             return self.sides.get(node) if credential and self.credentials.get(node) == credential else None
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -37,7 +37,7 @@ READS = [
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
+          "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers
@@ -15,7 +17,7 @@ from django.db import connections
 from django.test import Client
 from django.urls import reverse
 
-from agents.protocol import CLOSE_UNAUTHENTICATED
+from agents.protocol import CLOSE_UNAUTHENTICATED, Desired, InventoryRef, Report
 from controlplane.access.models import User
 from controlplane.asgi import application
 from controlplane.fleet import service as fleet
@@ -151,3 +153,52 @@ def test_the_administration_revokes_and_lets_in_again(pool: Pool) -> None:
     assert fleet.enrol(token, "a")[0] == node
     assert JoinToken.objects.get(node=node).uses_left == 0
     assert root.get(reverse("admin:fleet_jointoken_changelist")).status_code == 200
+
+
+def test_a_new_credential_takes_over_when_it_is_used_and_not_before(pool: Pool) -> None:
+    node, old = fleet.enrol(fleet.make_join_token(pool), "a")
+    assert not fleet.standing({node.id})[node.id].is_rotation_due
+    fleet.rotate(node, "ada")
+    assert fleet.standing({node.id})[node.id].is_rotation_due
+    # Each may have been lost on its way, and any of them may be what the agent has kept.
+    lost, kept = fleet.next_credential(node.id), fleet.next_credential(node.id)
+    assert fleet.authenticate(f"Node {node.id}:{old}") == node, "nothing was used yet"
+    assert fleet.authenticate(f"Node {node.id}:{kept}") == node
+    assert fleet.authenticate(f"Node {node.id}:{kept}") == node
+    for dead in (old, lost, "", "x"):
+        assert fleet.authenticate(f"Node {node.id}:{dead}") is None
+    assert not fleet.standing({node.id})[node.id].is_rotation_due
+
+
+def test_what_was_offered_is_bounded_and_dies_with_a_revocation(pool: Pool) -> None:
+    node, _ = fleet.enrol(fleet.make_join_token(pool), "a")
+    offered = [fleet.next_credential(node.id) for _ in range(3 * fleet.MOST_OFFERED)]
+    assert len(Node.objects.get().offered_digests) == fleet.MOST_OFFERED
+    assert fleet.authenticate(f"Node {node.id}:{offered[0]}") is None
+    fleet.revoke(node)
+    for secret in offered:
+        assert fleet.authenticate(f"Node {node.id}:{secret}") is None
+    assert fleet.next_credential(node.id) == ""
+    with pytest.raises(fleet.Refusal, match="revoked"):
+        fleet.rotate(Node.objects.get(), "ada")
+
+
+async def test_an_agent_is_sent_one_with_its_report_and_its_old_link_ends_once_it_is_used(pool: Pool) -> None:
+    node, old = await rows(fleet.enrol, await rows(fleet.make_join_token, pool), "a")
+    await rows(fleet.rotate, node, "ada")
+    report = Report(
+        proto=1, agent="1.0.0", boot_id="b", start_seq=1, seq=1, seen_generation=0, inventory=InventoryRef(hash="h")
+    )
+    async with link(node, old) as own:
+        assert (await own.receive_output(WAIT_S))["type"] == "websocket.accept"
+        sent = ""
+        for seq in range(1, 200):
+            message = msgspec.json.encode(msgspec.structs.replace(report, seq=seq)).decode()
+            await own.send_input({"type": "websocket.receive", "text": message})
+            answer = msgspec.json.decode((await own.receive_output(WAIT_S))["text"], type=Desired)
+            if sent := answer.credential:
+                break
+            await asyncio.sleep(0.1)
+        assert sent, "it is due, and a report was answered"
+        assert await rows(fleet.authenticate, f"Node {node.id}:{sent}") == node
+        assert await closes(own) == CLOSE_UNAUTHENTICATED
