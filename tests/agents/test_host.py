@@ -40,6 +40,9 @@ class Stub:
     def notes(self) -> list[str]:
         return []
 
+    def memory_by_process(self) -> dict[str, dict[int, int]]:
+        return {}
+
     def news(self) -> bool:
         return self.restless
 

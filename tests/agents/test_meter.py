@@ -88,8 +88,8 @@ async def test_a_fault_that_the_look_does_not_confirm_leaves_no_mark_behind(play
 async def test_a_broken_device_is_blamed_only_for_ends_that_it_may_have_caused(
     played: Stage, end: Exit, cause: str
 ) -> None:
-    held = SimpleNamespace(intent=SimpleNamespace(devices=[SimpleNamespace(uuid="card")]))
-    other = SimpleNamespace(intent=SimpleNamespace(devices=[SimpleNamespace(uuid="another")]))
+    held = SimpleNamespace(intent=SimpleNamespace(folder="/nowhere", devices=[SimpleNamespace(uuid="card")]))
+    other = SimpleNamespace(intent=SimpleNamespace(folder="/nowhere", devices=[SimpleNamespace(uuid="another")]))
     played.node.parts = {"p": held, "q": other}
     played.probe.fault = DeviceError("card", "XID_79", "Xid 79: the card fell off the bus")
     await played.sample()
