@@ -15,6 +15,7 @@ from agents.decode import sendable
 from agents.link.enrol import machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
+from agents.link.sessions import Sessions
 from agents.patience import within
 from agents.protocol import (
     CLOSE_PROTOCOL,
@@ -62,6 +63,7 @@ class Link:
         self.view = view
         self.server = server
         self.lease = lease
+        self.sessions = Sessions(node, server)
         self.seq = 0
         self._is_told = False
         self._full = True
@@ -166,6 +168,7 @@ class Link:
                 kept=staging.kept(whole) if staging is not None else None,
                 incarnation=self.node.incarnation,
                 machine_id=machine_id(),
+                sessions=True,
             )
         )
 
@@ -195,6 +198,7 @@ class Link:
             if desired.want_inventory:
                 self.inventory_changed()
             self.node.apply(self._leased(desired))
+            self.sessions.begin(desired.sessions)
 
     def _leased(self, desired: Desired) -> Desired:
         """Renew the lease where this answers a report; while it is over, parts that need one are not begun.

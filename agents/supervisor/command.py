@@ -65,8 +65,18 @@ def _be_nice(nice: int) -> None:
         pass
 
 
-def run_command(order: dict, lease_until: float, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+def run_command(
+    order: dict,  # type: ignore[type-arg]
+    lease_until: float,
+    out: int,
+    err: int,
+    word: int,
+    shim: int,
+    given: int | None = None,
+) -> None:
     """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
+
+    ``given`` is its input, and its terminal where it is one; without it there is none.
 
     It makes the job's folders first, and looks for the command last: either may wait long for a disk, so whether the
     lease is over by then is looked at when nothing is left to do but exec.
@@ -79,6 +89,13 @@ def run_command(order: dict, lease_until: float, out: int, err: int, word: int, 
         os.umask(0o022)
         os.dup2(out, 1)
         os.dup2(err, 2)
+        if given is not None:
+            os.dup2(given, 0)
+            if os.isatty(0):
+                import fcntl
+                import termios
+
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if order.get("cpus"):
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
