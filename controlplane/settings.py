@@ -212,6 +212,11 @@ ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 # YARD_TIMERS="report_s=1,suspect_s=3,lost_s=6,lease_s=8".
 LINK_TIMERS = {name: float(value) for name, _, value in (item.partition("=") for item in _list("YARD_TIMERS"))}
 
+# Of sessions inside running stages: how long nothing may move in one (0: for ever), and how many may be open at once.
+SESSION_IDLE_S = float(os.environ.get("YARD_SESSION_IDLE_S", "1800"))
+SESSIONS_PER_USER = int(os.environ.get("YARD_SESSIONS_PER_USER", "8"))
+SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
+
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
