@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -36,7 +37,8 @@ class Entry:
     """
 
     def __init__(self, wire: Wire, path: str, ask: Mapping[str, Any]) -> None:
-        self._line = wire.socket(path)
+        self._opened = ExitStack()
+        self._line = self._opened.enter_context(wire.socket(path))
         self._room = threading.Condition()
         self._left = WINDOW_BYTES
         self._is_over = False
@@ -62,7 +64,7 @@ class Entry:
         with self._room:
             self._is_over = True
             self._room.notify_all()
-        self._line.close()
+        self._opened.close()
 
     @property
     def code(self) -> int:

@@ -103,6 +103,10 @@ class Sessions:
                 log.info("session %s enters part %s", name, asked.part)
                 end = await self._run(line, name, asked)
                 await line.send(_encode(SessionWord(end=end)), text=True)
+                # Who hangs up first may cut off what is still on its way: the other side does when it has all.
+                async with asyncio.timeout(LET_IN_S):
+                    async for _ in line:
+                        pass
         except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError, Broken, msgspec.MsgspecError) as error:
             log.info("session %s is over: %s", name, str(error) or type(error).__name__)
         finally:

@@ -146,7 +146,7 @@ class _Side(AsyncWebsocketConsumer):
             content = event["content"]
             self.to_come += len(content) - 1
             self.moved_at = time.monotonic()
-            await self.send(bytes_data=content)
+            await self.tell(content)
 
     async def session_word(self, event: dict[str, Any]) -> None:
         if await self._is_next(event):
@@ -156,7 +156,14 @@ class _Side(AsyncWebsocketConsumer):
 
     async def heard_of(self, word: SessionWord) -> None:
         """The other socket said something else."""
-        await self.send(text_data=_encode(word).decode())
+        await self.tell(_encode(word).decode())
+
+    async def tell(self, what: str | bytes) -> None:
+        """Sends something to this socket. Where it went away meanwhile, what it said before that still counts."""
+        try:
+            await (self.send(text_data=what) if isinstance(what, str) else self.send(bytes_data=what))
+        except Exception:
+            log.debug("session %s: a socket went away", self.session_id, exc_info=True)
 
     async def session_cut(self, event: dict[str, Any]) -> None:
         if not self.is_over:
@@ -274,7 +281,7 @@ class CallerDoor(_Side):
             "rank": part.rank,
             "node": part.node.name,
         }
-        await self.send(text_data=_encode({"opened": opened}).decode())
+        await self.tell(_encode({"opened": opened}).decode())
 
     async def said(self, word: SessionWord) -> None:
         await self.pass_on("word", word=_encode(msgspec.structs.replace(word, end=None)))
@@ -357,9 +364,11 @@ class AgentDoor(_Side):
         await self.channel_layer.send(self.peer, {"type": "session.joined", "agent": self.channel_name})
 
     async def said(self, word: SessionWord) -> None:
-        # What the command's end is, is the last word.
-        self.is_over = word.end is not None
         await self.pass_on("word", word=_encode(word))
+        if word.end is not None and not self.is_over:
+            # The agent waits for this: it has said all.
+            self.is_over = True
+            await self.close()
 
     async def cut(self, why: str) -> None:
         if self.is_over:

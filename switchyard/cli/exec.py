@@ -124,7 +124,8 @@ def _raw() -> Iterator[None]:
 
     keyboard = sys.stdin.fileno()
     before = termios.tcgetattr(keyboard)
-    tty.setraw(keyboard)
+    # What was typed ahead is the command's too.
+    tty.setraw(keyboard, termios.TCSADRAIN)
     try:
         yield
     finally:

@@ -196,3 +196,20 @@ def test_no_secret_of_the_order_is_left_in_a_file_or_in_the_agents_log(shared: H
 
 def read(path: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
+
+
+def test_what_goes_in_comes_out_both_ways_at_once(shared: Hands, part: Names) -> None:
+    name = part()
+    running(shared, name)
+    guest = shared.yard.enter(shared.name, name, "cat", stdin=True)
+    shared.yard.wait(lambda: guest.is_open)
+    whole = bytes(range(256)) * 8_000
+    sent = 0
+    while sent < len(whole):
+        shared.yard.wait(lambda: sent - guest.taken <= WINDOW_BYTES - 16_384)
+        guest.type(whole[sent : sent + 16_384])
+        sent += 16_384
+    guest.type(b"")
+    assert ended(shared, guest) == SessionEnd(code=0)
+    assert guest.out == whole
+    finish(shared, name)

@@ -290,7 +290,9 @@ class Yard:
                     else:
                         word = msgspec.json.decode(message["text"], type=SessionWord)
                         guest.taken += word.taken
-                        guest.end = word.end or guest.end
+                        if word.end is not None:
+                            guest.end = word.end
+                            outbox.put_nowait(None)
         finally:
             guest.is_over = True
             task.cancel()

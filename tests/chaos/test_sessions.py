@@ -38,7 +38,7 @@ def yard() -> Iterator[Yard]:
 def job(yard: Yard) -> Iterator[JobRecord]:
     """A job that runs."""
     made = yard.client.jobs.submit({"name": "entered", "run": "sleep 600", "env": {"COLOUR": "blue"}})
-    assert eventually(lambda: made.refresh().state == "RUNNING")
+    assert eventually(lambda: made.refresh().stages[0]["state"] == "RUNNING")
     yield made
     if not made.refresh().is_final:
         yard.client.jobs.cancel(made)
