@@ -204,11 +204,9 @@ def test_what_goes_in_comes_out_both_ways_at_once(shared: Hands, part: Names) ->
     guest = shared.yard.enter(shared.name, name, "cat", stdin=True)
     shared.yard.wait(lambda: guest.is_open)
     whole = bytes(range(256)) * 8_000
-    sent = 0
-    while sent < len(whole):
-        shared.yard.wait(lambda: sent - guest.taken <= WINDOW_BYTES - 16_384)
-        guest.type(whole[sent : sent + 16_384])
-        sent += 16_384
+    for at in range(0, len(whole), 16_384):
+        shared.yard.wait(lambda at=at: at - guest.taken <= WINDOW_BYTES - 16_384)  # type: ignore[misc]
+        guest.type(whole[at : at + 16_384])
     guest.type(b"")
     assert ended(shared, guest) == SessionEnd(code=0)
     assert guest.out == whole
