@@ -16,7 +16,7 @@ import struct
 import sys
 import termios
 
-from agents.ends import say
+from agents.ends import clause, say
 from agents.isolation.prctl import CHILD_SUBREAPER, DUMPABLE, PDEATHSIG, prctl
 from agents.supervisor import procfs
 from agents.supervisor.command import refused, run_command
@@ -81,8 +81,11 @@ class Session:
         self.terminal, theirs = os.openpty()
         self.resize(self.order.get("rows", 24), self.order.get("columns", 80))
         if self.order.get("uid") is not None:
-            # Programs open the terminal again by its name.
-            os.fchown(theirs, self.order["uid"], -1)
+            # Programs open the terminal again by its name; an agent without the right to say so has none that can.
+            try:
+                os.fchown(theirs, self.order["uid"], -1)
+            except PermissionError:
+                pass
         os.fchmod(theirs, 0o620)
         self.sources[self.terminal] = STDOUT
         self.input = os.dup(self.terminal)
@@ -315,7 +318,11 @@ def run(folder: str, name: str, shim: int) -> int:
         return 1
     session = Session(link, loads(_received(link, length)))
     link.setblocking(False)
-    if why := session.begin():
+    try:
+        why = session.begin()
+    except OSError as error:
+        why = say((clause("HostFull", error=error.strerror or str(error)),))
+    if why:
         session.status = 0
         session.send(END, dumps({"error": why}).encode())
         session.is_alone = True

@@ -20,6 +20,7 @@ import msgspec
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import DatabaseError
+from django.utils.translation import gettext as _
 
 from agents.protocol import (
     CLOSE_NO_SESSION,
@@ -224,7 +225,7 @@ class CallerDoor(_Side):
             return
         except DatabaseError as error:
             log.warning("a session could not be opened: %s", error)
-            await self._refuse(503, "unavailable", "the control plane's database does not answer; try again")
+            await self._refuse(503, "unavailable", _("the database of the control plane does not answer; try again"))
             return
         self.opened = session
         self.watch(session.id)
@@ -239,12 +240,13 @@ class CallerDoor(_Side):
     def _begin(self, text: str) -> Session:
         token = self._token()
         if sessions.SCOPE not in token.scopes:
-            detail = f"this access token covers {', '.join(token.scopes)}; this needs the scope {sessions.SCOPE}"
-            raise Refused(403, "scope_missing", detail)
+            detail = _("this access token covers {scopes}; this needs the scope {needed}")
+            scopes = ", ".join(token.scopes) or _("nothing")
+            raise Refused(403, "scope_missing", detail.format(scopes=scopes, needed=sessions.SCOPE))
         try:
             ask = _ask(text.encode()[:LONGEST_MESSAGE])
         except UNREADABLE as error:
-            raise Refused(400, "invalid", f"this is no question: {error}") from None
+            raise Refused(400, "invalid", _("this opens no session: {fault}").format(fault=error)) from None
         for word in (*ask.command, ask.stage, ask.reason):
             if fault := fault_in(word):
                 raise Refused(400, "invalid", fault)
@@ -254,10 +256,10 @@ class CallerDoor(_Side):
 
     def _token(self) -> Token:
         header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        scheme, _, secret = header.partition(" ")
+        scheme, _space, secret = header.partition(" ")
         token = access.token_of(secret.strip()) if scheme.lower() == "bearer" else None
         if token is None:
-            raise Refused(401, "not_authenticated", "this access token is unknown, revoked or expired")
+            raise Refused(401, "not_authenticated", _("this access token is unknown, revoked or expired"))
         access.touch(token)
         return token
 
