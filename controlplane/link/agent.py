@@ -101,7 +101,12 @@ class AgentLink(AsyncWebsocketConsumer):
             await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestOld"})
             return
         async with self._busy:
-            message = await _in_thread(desired.compose, self.node_id, self.known)
+            try:
+                message = await _in_thread(desired.compose, self.node_id, self.known)
+            except Exception as error:  # noqa: BLE001  nobody's line to their node ends for it
+                log.warning("a session on node %s could not be asked for: %s", self.name, error)
+                await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestSilent"})
+                return
             order = protocol.SessionOrder(id=event["session"], part=event["part"])
             await self._send(msgspec.structs.replace(message, sessions=[order]))
 

@@ -50,7 +50,9 @@ log = logging.getLogger(__name__)
 ASK_S: Final = 15.0
 JOIN_S: Final = 20.0
 LONGEST_MESSAGE: Final = 131_072
-CLOSE_ORIGIN: Final = 4403
+# What one socket may say ahead of the other: a piece may have one byte only, and costs far more to keep.
+MOST_PIECES: Final = 16_384
+WORDS_PER_S: Final = 2_000
 _STDIN, _STDOUT, _STDERR = range(3)
 _encode = msgspec.json.Encoder().encode
 _word = msgspec.json.Decoder(SessionWord).decode
@@ -87,7 +89,8 @@ class _Side(AsyncWebsocketConsumer):
         self.is_over = False
         self.sent = self.heard = 0
         # Bytes on their way from this socket, and to it.
-        self.on_their_way = self.to_come = 0
+        self.on_their_way = self.to_come = self.pieces = 0
+        self.words, self.counted_at = 0.0, time.monotonic()
         self.moved_at = time.monotonic()
         self.ending: asyncio.Task[None] | None = None
 
@@ -124,7 +127,9 @@ class _Side(AsyncWebsocketConsumer):
         if bytes_data:
             size = len(bytes_data) - 1
             self.on_their_way += size
-            if bytes_data[0] not in self.streams or size > PIECE_BYTES or self.on_their_way > WINDOW_BYTES:
+            self.pieces += 1
+            is_much = self.on_their_way > WINDOW_BYTES or self.pieces > MOST_PIECES
+            if bytes_data[0] not in self.streams or size > PIECE_BYTES or is_much:
                 await self.cut("GuestBroken")
                 return
             self.moved_at = time.monotonic()
@@ -136,7 +141,16 @@ class _Side(AsyncWebsocketConsumer):
             await self.cut("GuestBroken")
             return
         self.to_come = max(0, self.to_come - word.taken)
+        await self._slow_down()
         await self.said(word)
+
+    async def _slow_down(self) -> None:
+        """Hears no more words of a socket in a second than any command needs; what is not heard waits over there."""
+        now = time.monotonic()
+        self.words = max(0.0, self.words - (now - self.counted_at) * WORDS_PER_S) + 1
+        self.counted_at = now
+        if self.words > WORDS_PER_S:
+            await asyncio.sleep((self.words - WORDS_PER_S) / WORDS_PER_S)
 
     async def said(self, word: SessionWord) -> None:
         """This socket said something else."""
@@ -153,6 +167,7 @@ class _Side(AsyncWebsocketConsumer):
         if await self._is_next(event):
             word = _word(event["word"])
             self.on_their_way = max(0, self.on_their_way - word.taken)
+            self.pieces = self.pieces if self.on_their_way else 0
             await self.heard_of(word)
 
     async def heard_of(self, word: SessionWord) -> None:
