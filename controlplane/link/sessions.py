@@ -40,6 +40,7 @@ from controlplane.jobs import sessions
 from controlplane.jobs.clauses import Told, clause, in_words, told
 from controlplane.jobs.models import Session
 from controlplane.link.agent import _in_thread
+from controlplane.link.agent import _standing as _of_nodes
 from controlplane.link.door import UNREADABLE
 from controlplane.link.standing import Standing
 from controlplane.sentences import title
@@ -376,9 +377,15 @@ class AgentDoor(_Side):
             term=session.term,
         )
         await self.send(text_data=_encode(opened).decode())
-        self.peer = session.channel
+        self.peer, self.credential = session.channel, node.credential_digest
         self.watch(session.id)
+        _of_nodes.enter(self, node.id, self._check)
         await self.channel_layer.send(self.peer, {"type": "session.joined", "agent": self.channel_name})
+
+    def _check(self, now: fleet.Standing | None) -> None:
+        """Whoever dialled is the node's agent for as long as the credential is the node's."""
+        if self.ending is None and (now is None or now.credential != self.credential):
+            self.ending = asyncio.create_task(self.cut("GuestLink"))
 
     async def said(self, word: SessionWord) -> None:
         await self.pass_on("word", word=_encode(word))
@@ -401,4 +408,5 @@ class AgentDoor(_Side):
             self.is_over = True
             with contextlib.suppress(Exception):
                 await self.channel_layer.send(self.peer, {"type": "session.cut", "why": "GuestLink"})
+        await _of_nodes.leave(self)
         await super().disconnect(code)

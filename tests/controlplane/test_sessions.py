@@ -29,6 +29,7 @@ from agents.protocol import (
 from controlplane.access import service as access
 from controlplane.access.models import Member, Token, User
 from controlplane.asgi import application
+from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.fleet.service import digest
 from controlplane.jobs import sessions
@@ -244,6 +245,18 @@ async def test_a_right_that_is_taken_away_ends_the_session(scene: Scene, act: An
             assert (await own.hear())["end"]["cut"] == "GuestRight"
             assert await agent.hear() == 1000
     assert "was taken away" in await ended(scene)
+
+
+async def test_a_credential_that_is_revoked_ends_what_it_dialled(scene: Scene) -> None:
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["id"])
+        async with agent_socket(session, scene.node) as agent:
+            await agent.communicator.receive_output(WAIT_S)
+            assert (await agent.hear())["argv"] == ["id"]
+            assert "opened" in await own.hear()
+            await rows(fleet.revoke, scene.node)
+            assert await agent.hear() == 1000
+            assert (await own.hear())["end"]["cut"] == "GuestLink"
 
 
 async def test_it_ends_when_nothing_moves(scene: Scene, settings: Any) -> None:
