@@ -71,6 +71,11 @@ ENDS = {
     "InputNotFetched": _('input "{name}" could not be fetched: {error}'),
     "OutputNotKept": _('output "{name}" could not be kept: {error}'),
     "OutputNotRead": _('output "{name}" could not be read: {error}'),
+    # Nobody could enter it.
+    "NotEntered": _("nothing of it runs here that could be entered"),
+    "NotEnteredBy": _("{engine} cannot run another command in a container; take podman or docker"),
+    "NotEnteredYet": _("its supervisor did not let anybody in; it may be of an agent that knew no sessions"),
+    "NotEnteredMany": _("{most} sessions are open on this node; it opens no more"),
     # Nor could its container.
     "NoContainerEngine": _("this node runs no containers: {error}"),
     "ImageUnnamed": _('"{image}" names no container image; write it as registry.local/pytorch:2.9'),

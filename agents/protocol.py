@@ -41,6 +41,7 @@ IMAGE: Final = (
 CLOSE_UNAUTHENTICATED: Final = 4001
 CLOSE_PROTOCOL: Final = 4002
 CLOSE_SECOND_INCARNATION: Final = 4009
+CLOSE_NO_SESSION: Final = 4404
 
 
 # The ranges of what goes up.
@@ -363,6 +364,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     kept: Kept | None = None
     incarnation: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
     machine_id: Annotated[str, Meta(max_length=64, pattern=_CLEAN)] = ""
+    sessions: bool = False
 
 
 class DeviceClaim(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -521,6 +523,64 @@ class Timers(msgspec.Struct, frozen=True, omit_defaults=True):
     telemetry_s: float = 1.0
 
 
+class SessionOrder(msgspec.Struct, frozen=True):
+    """Somebody wants to enter a part: the agent is to dial :data:`SESSION_PATH`, where it is told with what."""
+
+    id: Annotated[str, Meta(max_length=64, pattern=r"\A[0-9A-Za-z-]+\Z")]
+    part: Name
+
+
+class OpenSession(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first message to the agent on a session's own socket: the command, for :data:`SHELL` where there is none.
+
+    Bytes follow as binary messages of at most ``PIECE_BYTES`` after one byte that names their stream: 0 for the
+    command's input (without more its end), 1 for its output, 2 for its errors. All else is a :class:`SessionWord`.
+    """
+
+    part: Name
+    epoch: Count
+    argv: Annotated[list[Annotated[str, Meta(max_length=32_768, pattern=_CLEAN)]], Meta(max_length=1_024)]
+    tty: bool = False
+    stdin: bool = False
+    rows: Annotated[int, Meta(ge=1, le=10_000)] = 24
+    columns: Annotated[int, Meta(ge=1, le=10_000)] = 80
+    term: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._+-]{0,64}\Z")] = ""
+
+
+class SessionEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a session ended: the command's exit code, the signal that ended it, or ``cut`` and ``error`` without either.
+
+    ``cut`` is for programs: ``part`` where the part ended or never ran, ``refused`` where the command could not begin.
+    """
+
+    code: Code | None = None
+    signal: Count | None = None
+    cut: Name = ""
+    error: Text = ""
+
+
+class SessionWord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What else is said on a session, either way. Each field stands for itself.
+
+    ``taken`` tells how many bytes more of the other side's have been taken out of the way: nobody sends more than
+    ``WINDOW_BYTES`` that are not. So a slow reader slows the writer, and nothing in between keeps more than that.
+    """
+
+    rows: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    columns: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    signal: Literal["", "SIGINT", "SIGTERM", "SIGQUIT", "SIGHUP"] = ""
+    taken: Count = 0
+    end: SessionEnd | None = None
+
+
+# Of a session: how many bytes one message has, and how many may be on their way.
+PIECE_BYTES: Final = 16_384
+WINDOW_BYTES: Final = 262_144
+# A message with its head; a word of JSON is shorter.
+SESSION_MESSAGE_BYTES: Final = 131_072
+SHELL: Final = ("sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh")
+
+
 class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     """Server to agent: everything that is wanted on the node, as of ``generation``. Older generations are ignored.
 
@@ -530,6 +590,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     are sentences about what of the report was refused, for the agent's log. ``answers_seq`` is the report that this
     answers, 0 for none; only an answer renews leases. None is a server of before, whose every message does.
     ``credential`` is a new secret of the node's, which takes the place of the one that it has once it is used.
+    ``sessions`` are to be opened now: each stands in one message only, and who waits for a lost one asks again.
     """
 
     generation: int
@@ -547,6 +608,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
     credential: str = ""
+    sessions: list[SessionOrder] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):
@@ -696,3 +758,4 @@ LOGS_PATH: Final = "/agent/v1/logs"
 TELEMETRY_PATH: Final = "/agent/v1/telemetry"
 SOURCES_PATH: Final = "/agent/v1/sources"
 BUNDLE_PATH: Final = "/agent/v1/bundles/{sha256}"
+SESSION_PATH: Final = "/agent/v1/sessions/{session}"

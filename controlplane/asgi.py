@@ -1,6 +1,7 @@
-"""The ASGI entry point: HTTP to Django, and the two WebSocket doors, one for agents and one for browsers."""
+"""The ASGI entry point: HTTP to Django, and the WebSocket doors for agents, browsers and sessions inside jobs."""
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
@@ -17,10 +18,26 @@ from controlplane.api.body import LARGEST_BATCH, LARGEST_FILE  # noqa: E402
 from controlplane.body_limit import BodyLimit  # noqa: E402
 from controlplane.link.agent import AgentLink  # noqa: E402
 from controlplane.link.feed import BrowserFeed  # noqa: E402
+from controlplane.link.sessions import AgentDoor, CallerDoor  # noqa: E402
 from controlplane.link.uploads import BATCH_LIMIT  # noqa: E402
 
 # Agents prove themselves by their credential and carry no cookie; only the browsers' door checks the Origin.
 browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))
+
+
+def unless_foreign(door: Any) -> Any:
+    """The door, shut for pages of other sites. Who names no origin is no page."""
+    checked = AllowedHostsOriginValidator(door)
+
+    async def enter(scope: Any, receive: Any, send: Any) -> None:
+        has_origin = any(name == b"origin" for name, _ in scope["headers"])
+        await (checked if has_origin else door)(scope, receive, send)
+
+    return enter
+
+
+# It asks for an access token, which no browser sends by itself; pages are kept out all the same.
+caller = unless_foreign(CallerDoor.as_asgi())
 
 application = ProtocolTypeRouter(
     {
@@ -35,6 +52,13 @@ application = ProtocolTypeRouter(
                 "/agent/v1/": BATCH_LIMIT + 2**20,
             },
         ),
-        "websocket": URLRouter([path("agent/v1/link", AgentLink.as_asgi()), path("ws/v1", browser)]),
+        "websocket": URLRouter(
+            [
+                path("agent/v1/link", AgentLink.as_asgi()),
+                path("agent/v1/sessions/<uuid:session>", AgentDoor.as_asgi()),
+                path("api/v1/jobs/<str:name>/exec", caller),
+                path("ws/v1", browser),
+            ]
+        ),
     }
 )

@@ -215,6 +215,10 @@ LINK_TIMERS = {name: float(value) for name, _, value in (item.partition("=") for
 
 # Nodes get a new credential through their own link when theirs is so old.
 NODE_CREDENTIAL_LIFE = timedelta(days=int(os.environ.get("YARD_NODE_CREDENTIAL_DAYS", "30")))
+# Of sessions inside running stages: how long nothing may move in one (0: for ever), and how many may be open at once.
+SESSION_IDLE_S = float(os.environ.get("YARD_SESSION_IDLE_S", "1800"))
+SESSIONS_PER_USER = int(os.environ.get("YARD_SESSIONS_PER_USER", "8"))
+SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from switchyard import address, logs
 from switchyard.bundle import Bundle, pack
+from switchyard.entry import Entry
 from switchyard.job import Job
 from switchyard.logs import FINAL, Chunk, Wanted
 from switchyard.problem import ApiProblem, SpecError, SwitchyardError, Unreachable, WaitTimeout
@@ -181,6 +182,12 @@ class Jobs:
             if limit is not None and at >= limit:
                 return
             yield JobRecord(self, record)
+
+    def enter(self, job: Ref, command: Sequence[str] = (), **ask: Any) -> Entry:
+        """Runs a command inside a stage that runs; without one, a shell. ``ask`` are ``stage``, ``rank``, ``reason``,
+        ``stdin``, and ``tty`` with ``rows``, ``columns`` and ``term``. Close what this returns, or use it in ``with``.
+        """
+        return Entry(self._wire, f"{self._path(job)}/exec", {"command": list(command), **ask})
 
     def wait(
         self,

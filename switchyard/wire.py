@@ -6,7 +6,8 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from switchyard.problem import PASSING, ApiProblem, Unreachable
 
 if TYPE_CHECKING:
     import httpx
+    from websockets.sync.client import ClientConnection
 
 LONGEST_PAUSE_S = 5.0
 
@@ -114,6 +116,33 @@ class Wire:
                 pause_s = min(LONGEST_PAUSE_S, _retry_after_s(answer) or pause_s)
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
+
+    @contextmanager
+    def socket(self, path: str) -> Iterator[ClientConnection]:
+        """A WebSocket below ``/api/v1``. Raises :class:`ApiProblem` for a refusal and :class:`Unreachable` for none."""
+        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.sync.client import connect
+
+        with ExitStack() as opened:
+            try:
+                dialled = connect(
+                    f"ws{self.url.removeprefix('http')}/api/v1{path}",
+                    additional_headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
+                    user_agent_header=f"yard/{__version__}",
+                    compression=None,
+                    open_timeout=self._timeout_s,
+                    close_timeout=1,
+                    # A proxy from the environment cannot reach this machine's own loopback.
+                    **({"proxy": None} if self._loopback else {}),
+                )
+                line = opened.enter_context(dialled)
+            except InvalidStatus as error:
+                status = error.response.status_code
+                detail = f"{self.url} answered {status} to a session; is it older than this command, or behind a proxy?"
+                raise ApiProblem(status, {"detail": detail}) from None
+            except (OSError, InvalidHandshake) as error:
+                raise Unreachable(f"no answer from {self.url} ({_words(error)}); is it up?") from error
+            yield line
 
     def _client(self) -> httpx.Client:
         import httpx

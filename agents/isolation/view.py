@@ -9,9 +9,11 @@ Sources: mount_namespaces(7), proc(5) on ``hidepid`` (an option of each mount si
 """
 
 import ctypes
+import errno
 import os
 
 from agents.isolation.prctl import libc
+from agents.supervisor import procfs
 
 SHARED_MEMORY = "/dev/shm"
 _NEW_MOUNTS, _NEW_IPC = 0x00020000, 0x08000000
@@ -35,6 +37,16 @@ def enter(view: dict) -> None:  # type: ignore[type-arg]
             continue  # it was unplugged, or divided anew, since the agent looked
         _mount("", path, "", _BIND | _REMOUNT | _NODEV)
     _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, "hidepid=2")
+
+
+def join(pid: int, born: int) -> None:
+    """Give this process the view of that very process. Raises OSError."""
+    spaces = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("ipc", "mnt")]
+    if procfs.start_time(pid) != born:
+        raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
+    for space in spaces:
+        _check(libc.setns(space, 0), "setns")
+        os.close(space)
 
 
 def why_not() -> str:

@@ -15,6 +15,7 @@ from agents.decode import sendable
 from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
+from agents.link.sessions import Sessions
 from agents.patience import within
 from agents.protocol import (
     CLOSE_PROTOCOL,
@@ -63,6 +64,7 @@ class Link:
         self.server = server
         self.lease = lease
         self.credentials = credentials
+        self.sessions = Sessions(node, server)
         self.seq = 0
         self._is_told = False
         self._full = True
@@ -176,6 +178,7 @@ class Link:
                 kept=staging.kept(whole) if staging is not None else None,
                 incarnation=self.node.incarnation,
                 machine_id=machine_id(),
+                sessions=True,
             )
         )
 
@@ -207,6 +210,7 @@ class Link:
             if desired.want_inventory:
                 self.inventory_changed()
             self.node.apply(self._leased(desired))
+            self.sessions.begin(desired.sessions)
             if desired.credential and await self._take_credential(desired.credential):
                 return
 

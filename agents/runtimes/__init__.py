@@ -9,10 +9,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from agents.ends import Unlaunchable as Unlaunchable
-from agents.protocol import Exit, Phase, Wanted
+from agents.protocol import Exit, OpenSession, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.tasks.journal import Intent
 
@@ -66,6 +66,12 @@ class Executor(Protocol):
 
     def signal(self, intent: Intent, name: str) -> None:
         """Send a signal (``SIGUSR1``) to the main process."""
+
+    def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
+        """The order for :mod:`agents.supervisor.session` that runs a command inside a part that runs. Does not block.
+
+        Raises Unlaunchable where nobody can enter it.
+        """
 
     def reach(self, intent: Intent) -> Reach:
         """What an adjustment of a running part acts on. Does not block; the answer's ``family`` may, for moments."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from agents.protocol import Exit, Wanted
+from agents.protocol import Exit, OpenSession, Wanted
 from agents.resources.adjust import Reach
 from agents.runtimes import Executor, Sighting, no_more
 from agents.tasks.journal import Intent
@@ -33,6 +34,9 @@ class Choice:
 
     def signal(self, intent: Intent, name: str) -> None:
         self._of(intent).signal(intent, name)
+
+    def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
+        return self._of(intent).guest(intent, session, asked)
 
     def reach(self, intent: Intent) -> Reach:
         return self._of(intent).reach(intent)

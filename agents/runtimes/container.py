@@ -22,11 +22,11 @@ from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of
-from agents.protocol import IMAGE, Clause, Exit, PartSpec, Phase, Wanted
+from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, engine_probe, engines, no_more
 from agents.runtimes.engines import Box, Engine
-from agents.runtimes.process import Ground, ProcessExecutor
+from agents.runtimes.process import Ground, ProcessExecutor, asked_for
 from agents.supervisor import procfs
 from agents.supervisor.record import read_whole, write_whole
 from agents.tasks import fabric
@@ -205,6 +205,19 @@ class ContainerExecutor:
 
     def signal(self, intent: Intent, name: str) -> None:
         self.inner.signal(intent, name)
+
+    def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
+        plan = read_whole(f"{intent.folder}/container.json")
+        told = read_whole(f"{intent.folder}/container-state.json") or {}
+        if plan is None or not told.get("running"):
+            raise Unlaunchable(clause("NotEntered"))
+        if plan["engine"] == engines.APPTAINER:
+            raise Unlaunchable(clause("NotEnteredBy", engine=plan["engine"]))
+        order = asked_for(session, asked)
+        marks = {procfs.SESSION_MARK: session, "TERM": asked.term or "dumb"}
+        words = engines.guest_words(plan["lines"]["start"][0], f"switchyard-{intent.part}", marks, order)
+        env = {**plan["env"], procfs.MARK: intent.part}
+        return {**order, "argv": words, "env": env, "cwd": intent.folder}
 
     def reach(self, intent: Intent) -> Reach:
         """The monitor's family and, where a daemon is the parent, the container's. No group holds exactly these."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from agents.protocol import DeviceClaim
 from agents.runtimes.container_devices import Nodes, nodes_of
@@ -172,6 +172,15 @@ def _oci(engine: Engine, box: Box) -> Lines:
         remove=[engine.path, "rm", "--force", "--volumes", box.name],
         pid=[engine.path, "container", "inspect", "--format={{.State.Pid}}", box.name],
     )
+
+
+def guest_words(path: str, name: str, env: Mapping[str, str], order: Mapping[str, Any]) -> list[str]:
+    """podman and docker: one more command in a container that runs, as its user and in its folder."""
+    words = [path, "exec"]
+    words += ["--interactive"] if order["stdin"] or order["tty"] else []
+    words += ["--tty"] if order["tty"] else []
+    words += [f"--env={key}={value}" for key, value in env.items()]
+    return [*words, name, *order["argv"]]
 
 
 def _oci_devices(engine: Engine, box: Box) -> list[str]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ from agents.isolation import beneath, cgroup
 from agents.isolation.beneath import Rights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of
-from agents.protocol import Exit, PartSpec, Phase, Wanted
+from agents.protocol import SHELL, Exit, OpenSession, PartSpec, Phase, Wanted
 from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
@@ -241,6 +242,22 @@ class ProcessExecutor:
         if record and record.get("main") and number is not None:
             _signal(record["main"], record["main_born"], number)
 
+    def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
+        record, order = shim_record(intent.folder) or {}, ordered(intent.folder)
+        main = record.get("main")
+        if not main or not order:
+            raise Unlaunchable(clause("NotEntered"))
+        # As the command is now, and not as it began: its cores may be others since.
+        try:
+            now = {"cpus": sorted(os.sched_getaffinity(main)), "nice": os.getpriority(os.PRIO_PROCESS, main)}
+        except OSError:
+            raise Unlaunchable(clause("NotEntered")) from None
+        env = {**order["env"], procfs.SESSION_MARK: session, "TERM": asked.term or "dumb"}
+        kept = {name: order.get(name) for name in ("cwd", "uid", "gid", "groups", "device_groups", "processes")}
+        if order.get("view"):
+            kept["joins"] = [main, record["main_born"]]
+        return {**kept, **now, "env": env, **asked_for(session, asked)}
+
     def reach(self, intent: Intent) -> Reach:
         record = shim_record(intent.folder) or {}
         shim, born = record.get("pid", 0), record.get("born", 0)
@@ -295,6 +312,18 @@ class ProcessExecutor:
     def discard(self, intent: Intent) -> None:
         self.ground.launched_at.pop(intent.part, None)
         _remove(intent.folder)
+
+
+def asked_for(session: str, asked: OpenSession) -> dict[str, Any]:
+    """What of the order of a session is what whoever enters asks for."""
+    return {
+        "session": session,
+        "argv": asked.argv or list(SHELL),
+        "tty": asked.tty,
+        "stdin": asked.stdin,
+        "rows": asked.rows,
+        "columns": asked.columns,
+    }
 
 
 def _end(folder: str) -> Exit | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from agents.ends import clause, told
-from agents.protocol import Exit, Phase, Wanted
+from agents.protocol import Exit, OpenSession, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.tasks.environment import Places
@@ -68,6 +69,9 @@ class ScriptedExecutor:
 
     def signal(self, intent: Intent, name: str) -> None:
         self.signals.append((intent.part, name))
+
+    def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
+        raise Unlaunchable(clause("NotEntered"))
 
     def reach(self, intent: Intent) -> Reach:
         return Reach(family=list)

@@ -10,7 +10,7 @@ import resource
 from agents.ends import clause
 from agents.isolation.beneath import Rights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
-from agents.isolation.view import enter
+from agents.isolation.view import enter, join
 from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads, signal
 from agents.supervisor.lease import extended
@@ -66,8 +66,18 @@ def _be_nice(nice: int) -> None:
         pass
 
 
-def run_command(order: dict, lease_until: float, out: int, err: int, word: int, shim: int) -> None:  # type: ignore[type-arg]
+def run_command(
+    order: dict,  # type: ignore[type-arg]
+    lease_until: float,
+    out: int,
+    err: int,
+    word: int,
+    shim: int,
+    given: int | None = None,
+) -> None:
     """In the child: become the command. Never returns; a refusal goes up ``word``, for :func:`refused`.
+
+    ``given`` is its input, and its terminal where it is one; without it there is none.
 
     It makes the job's folders first, and looks for the command last: either may wait long for a disk, so whether the
     lease is over by then is looked at when nothing is left to do but exec.
@@ -80,6 +90,13 @@ def run_command(order: dict, lease_until: float, out: int, err: int, word: int, 
         os.umask(0o022)
         os.dup2(out, 1)
         os.dup2(err, 2)
+        if given is not None:
+            os.dup2(given, 0)
+            if os.isatty(0):
+                import fcntl
+                import termios
+
+                fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         if order.get("cpus"):
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
@@ -88,12 +105,14 @@ def run_command(order: dict, lease_until: float, out: int, err: int, word: int, 
         for path in order.get("folders", ()):
             step = clause("FolderNotMade", folder=path)
             make(path, rights)
+        step = clause("ViewNotMade")
         if view := order.get("view"):
-            step = clause("ViewNotMade")
             enter(view)
+        elif joins := order.get("joins"):
+            join(*joins)
         if order.get("uid") is not None:
             step = clause("UserUnchanged", uid=order["uid"])
-            drop(order["uid"], order["gid"], [*order.get("groups", []), *order.get("device_groups", [])])
+            drop(order["uid"], order["gid"], [*(order.get("groups") or []), *(order.get("device_groups") or [])])
             if most := order.get("processes"):
                 # Of all tasks of this user on the host; its own group, where there is one, counts this task alone.
                 resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -16,7 +16,7 @@ from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
 from agents.supervisor.lean import loads, signal
 from agents.supervisor.lease import extended
-from agents.supervisor.record import read_whole, stop_told, tell, write_whole
+from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.stream import Stream
 
@@ -247,6 +247,7 @@ class Life:
     def _tick(self, now: float) -> float:
         """Look at stop, time, lease and memory; answers the seconds until the next look is due."""
         self._look_for_stop()
+        self._look_for_guest()
         pause = STOP_TICK_S
         limit = self.order.get("time_limit_s")
         if limit is not None:
@@ -262,6 +263,27 @@ class Life:
             else:
                 pause = min(pause, max(0.01, self.kill_at - now) if now < self.kill_at else 0.1)
         return pause
+
+    def _look_for_guest(self) -> None:
+        """Start the program that the agent asks for beside the command: somebody enters the part with it.
+
+        It is of the family from its birth on, so what is counted, limited and ended includes it and all below it.
+        """
+        asked = read_whole(f"{self.folder}/{GUEST}")
+        if asked is None:
+            return
+        try:
+            os.unlink(f"{self.folder}/{GUEST}")
+            if not self.is_command or self.killed:
+                return
+            if spawn.fork(self.groups):
+                return
+        except OSError:
+            return
+        try:
+            os.execve(asked["argv"][0], asked["argv"], asked["env"])
+        finally:
+            os._exit(127)
 
     def _watch_lease(self, now: float) -> float:
         lease_s = self.order.get("lease_s")

@@ -13,6 +13,7 @@ from agents.supervisor.small_file import content
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MARK = "YARD_PART_ID"
+SESSION_MARK = "YARD_SESSION_ID"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD of the flags in /proc/PID/stat
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -97,9 +98,9 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def marked(part: str) -> list[int]:
+def marked(part: str, name: str = MARK) -> list[int]:
     """Live processes whose environment carries the part's mark, as far as this user may look."""
-    mark = f"{MARK}={part}".encode()
+    mark = f"{name}={part}".encode()
     return [
         pid
         for pid in pids()

@@ -13,6 +13,9 @@ from agents.supervisor import procfs
 from agents.supervisor.lean import dumps, loads
 from agents.supervisor.small_file import content
 
+# What the agent asks the shim of a part to start beside its command.
+GUEST = "guest.json"
+
 
 def write_whole(path: str, told: dict, mode: int = 0o600, sync: bool = False) -> None:  # type: ignore[type-arg]
     """Replace a JSON file in one step: a reader sees the old content or the new, never a piece.

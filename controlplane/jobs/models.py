@@ -315,6 +315,33 @@ class Event(models.Model):
         constraints = [models.UniqueConstraint(fields=["job", "seq"], name="event_seq_once_per_job")]
 
 
+class Session(models.Model):
+    """Somebody inside a part that runs, with a command (an empty one is a shell). What became of it is in the events.
+
+    ``token`` is the digest of the access token that opened it, ``channel`` where the caller's socket is heard.
+    ``seen_at`` is renewed while that socket is held: a row that nobody renews is one whose server is gone.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="sessions")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sessions")
+    token = models.CharField(max_length=64)
+    command = models.JSONField(default=list)
+    tty = models.BooleanField(default=False)
+    stdin = models.BooleanField(default=False)
+    rows = models.PositiveIntegerField(default=24)
+    columns = models.PositiveIntegerField(default=80)
+    term = models.CharField(max_length=64, blank=True)
+    channel = models.CharField(max_length=200)
+    opened_at = models.DateTimeField()
+    joined_at = models.DateTimeField(null=True)
+    seen_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["seen_at"], name="session_open", condition=Q(ended_at=None))]
+
+
 class LogChunk(models.Model):
     """Bytes of one stream of one part. Chunks of a stream follow each other without gap or overlap."""
 

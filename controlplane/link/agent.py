@@ -68,7 +68,7 @@ class AgentLink(AsyncWebsocketConsumer):
         # Whether a new credential is due, and was sent on this connection.
         self._rotation_due = self._rotated = False
         # Orders are for who speaks for the node: nobody does before a report of its was taken.
-        self._heard = False
+        self._heard = self._opens_sessions = False
         self.known: dict[str, int] = {}
         # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
         self._refused = ""
@@ -95,6 +95,23 @@ class AgentLink(AsyncWebsocketConsumer):
         elif self.incarnation and now.generation > self.generation and not self._stale:
             # A hint may be lost, or have nowhere to go; this look is the promise.
             self._late = asyncio.create_task(self.nudge({}))
+
+    async def session_open(self, event: dict[str, Any]) -> None:
+        """Somebody wants to enter a part of this node: its agent is told at once, with all else that is wanted."""
+        if not self._heard:
+            return
+        if not self._opens_sessions:
+            await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestOld"})
+            return
+        async with self._busy:
+            try:
+                message = await _in_thread(desired.compose, self.node_id, self.known)
+            except Exception as error:  # noqa: BLE001  nobody's line to their node ends for it
+                log.warning("a session on node %s could not be asked for: %s", self.name, error)
+                await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestSilent"})
+                return
+            order = protocol.SessionOrder(id=event["session"], part=event["part"])
+            await self._send(msgspec.structs.replace(message, sessions=[order]))
 
     async def recheck(self, event: dict[str, Any]) -> None:
         """The credential of this node may be another now."""
@@ -145,6 +162,7 @@ class AgentLink(AsyncWebsocketConsumer):
         if answer.verdict is not Verdict.TAKEN:
             return answer, None
         self.incarnation, self._heard = report.incarnation, True
+        self._opens_sessions = report.sessions
         if refused or report.inventory.full is not None:
             self._refused = report.inventory.hash if refused else ""
             alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)

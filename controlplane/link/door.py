@@ -76,6 +76,7 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
         kept=_of(Kept, letter.kept, "kept", faults),
         incarnation=letter.incarnation,
         machine_id=letter.machine_id,
+        sessions=letter.sessions,
     )
     return taken, faults[:MOST_FAULTS], refused
 

@@ -20,7 +20,7 @@ from controlplane.access import guard
 from controlplane.access import service as access
 from controlplane.fleet import alarms, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import record
+from controlplane.jobs import record, sessions
 from controlplane.live import feed, invariants, recorder
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ def housekeeping() -> None:
     alarms.forget_old()
     recorder.forget_old()
     feed.forget_old()
+    sessions.sweep()
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)

@@ -45,7 +45,7 @@ def _bash() -> str:
 {cases}
   esac
   case $verb:$current in
-    show:[!-]*|why:[!-]*|logs:[!-]*|events:[!-]*|wait:[!-]*|cancel:[!-]*|hold:[!-]*|release:[!-]*|show:|why:|logs:|events:|wait:|cancel:|hold:|release:)
+    show:[!-]*|exec:[!-]*|why:[!-]*|logs:[!-]*|events:[!-]*|wait:[!-]*|cancel:[!-]*|hold:[!-]*|release:[!-]*|show:|exec:|why:|logs:|events:|wait:|cancel:|hold:|release:)
       options=$(yard ps -a -q -n 50 2>/dev/null) ;;
     drain:[!-]*|lost:[!-]*|resume:[!-]*|nodes:[!-]*|drain:|lost:|resume:|nodes:)
       options=$(yard nodes -o name 2>/dev/null) ;;
@@ -76,7 +76,7 @@ _yard() {{
     return
   fi
   case $words[2] in
-    show|why|logs|events|wait|cancel|hold|release) compadd -- $(yard ps -a -q -n 50 2>/dev/null) ;;
+    show|exec|why|logs|events|wait|cancel|hold|release) compadd -- $(yard ps -a -q -n 50 2>/dev/null) ;;
     drain|lost|resume|nodes) compadd -- $(yard nodes -o name 2>/dev/null) ;;
     *) _files ;;
   esac

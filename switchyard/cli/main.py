@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _WITH_VALUE = ("--url", "--token", "--profile")
 _ELSEWHERE = {
     **dict.fromkeys(("sbatch", "apply", "create"), "submit"),
-    **dict.fromkeys(("srun", "exec"), "run"),
+    "srun": "run",
+    **dict.fromkeys(("ssh", "enter", "shell"), "exec"),
     **dict.fromkeys(("squeue", "queue", "list", "jobs"), "ps"),
     **dict.fromkeys(("status", "describe", "get"), "show"),
     **dict.fromkeys(("scancel", "kill", "stop", "delete"), "cancel"),
@@ -151,7 +152,7 @@ def _explain(error: Exception) -> int:
         code, word = exits.USAGE, "invalid_spec"
     elif isinstance(error, ConfigError):
         code, word = exits.USAGE, "config"
-    elif isinstance(error, ModuleNotFoundError) and error.name in ("httpx", "rich", "yaml"):
+    elif isinstance(error, ModuleNotFoundError) and error.name in ("httpx", "rich", "websockets", "yaml"):
         _say(f"the package {error.name} is not installed", "missing_package", f"pip install {error.name}")
         return exits.FAILURE
     elif not isinstance(error, SwitchyardError):

@@ -18,6 +18,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "show": "tell all that is known about a job",
         "why": "tell why a job waits, or why it runs where it does",
         "logs": "show what a job printed",
+        "exec": "run a command inside a running job",
         "events": "list what happened to a job",
         "wait": "wait for jobs to end",
         "adjust": "change what a running job gets, in place",

@@ -21,9 +21,11 @@ import msgspec
 import uvicorn
 
 from agents.protocol import (
+    CLOSE_NO_SESSION,
     ENROL_PATH,
     LINK_PATH,
     LOGS_PATH,
+    SESSION_PATH,
     SOURCES_PATH,
     TELEMETRY_PATH,
     AskSources,
@@ -33,9 +35,13 @@ from agents.protocol import (
     LogBatch,
     LogCommit,
     LogReceipt,
+    OpenSession,
     PartSpec,
     Phase,
     Report,
+    SessionEnd,
+    SessionOrder,
+    SessionWord,
     Sources,
     TelemetryBatch,
     Timers,
@@ -62,6 +68,33 @@ class Side:
         self.connections = 0
 
 
+class Guest:
+    """Somebody inside a part: what they type goes down, what the agent sends is kept as it came."""
+
+    def __init__(self, asked: OpenSession) -> None:
+        self.asked = asked
+        self.streams: dict[int, bytearray] = defaultdict(bytearray)
+        self.taken = 0
+        self.end: SessionEnd | None = None
+        self.is_open = False
+        self.is_over = False
+        self.is_slow = False
+        self.send: Callable[[bytes | str | None], None] = lambda message: None
+
+    def type(self, text: bytes) -> None:
+        self.send(b"\0" + text)
+
+    def say(self, **word: Any) -> None:
+        self.send(msgspec.json.encode(SessionWord(**word)).decode())
+
+    def leave(self) -> None:
+        self.send(None)
+
+    @property
+    def out(self) -> bytes:
+        return bytes(self.streams[1])
+
+
 class Yard:
     """The model. Its address is ``url``; all its state may be read and written under ``lock``."""
 
@@ -75,6 +108,7 @@ class Yard:
         self.offered: dict[str, str] = {}
         self.logs: dict[tuple[str, int, str], bytearray] = defaultdict(bytearray)
         self.bundles: dict[str, bytes] = {}
+        self.guests: dict[str, Guest] = {}
         self.is_deaf = False
         # Whatever is sent answers no report: as if none arrived, and orders came all the same.
         self.answers_nothing = False
@@ -156,6 +190,18 @@ class Yard:
         found: Here = self.wait(reached)
         return found
 
+    def enter(self, name: str, part: str, *argv: str, epoch: int = 1, **asked: Any) -> Guest:
+        """Enter a part of a node with a command."""
+        guest, number = Guest(OpenSession(part, epoch, list(argv), **asked)), str(uuid.uuid4())
+        with self.lock:
+            self.guests[number] = guest
+            side = self.side(name)
+            message = msgspec.json.decode(self.desired(side), type=Desired)
+            assert side.socket is not None
+            orders = [SessionOrder(number, part)] * 2
+            side.socket(msgspec.json.encode(msgspec.structs.replace(message, sessions=orders)).decode())
+        return guest
+
     # -- what agents hear
 
     def _take(self, side: Side, report: Report) -> None:
@@ -180,7 +226,8 @@ class Yard:
 
     async def _application(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
-            await self._link(scope, receive, send)
+            opened = scope["path"].startswith(SESSION_PATH.format(session=""))
+            await (self._session if opened else self._link)(scope, receive, send)
         elif scope["type"] == "http":
             body = b""
             while True:
@@ -217,6 +264,43 @@ class Yard:
         finally:
             side.socket = None
             pump.cancel()
+
+    async def _session(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        await receive()
+        with self.lock:
+            guest = self.guests.pop(scope["path"].rpartition("/")[2], None)
+        if self._who(scope) is None or guest is None:
+            await send({"type": "websocket.close", "code": CLOSE_NO_SESSION})
+            return
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": msgspec.json.encode(guest.asked).decode()})
+        loop = asyncio.get_running_loop()
+        outbox: asyncio.Queue[bytes | str | None] = asyncio.Queue()
+
+        async def pump() -> None:
+            while (message := await outbox.get()) is not None:
+                await send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
+            await send({"type": "websocket.close", "code": 1000})
+
+        guest.send = lambda message: loop.call_soon_threadsafe(outbox.put_nowait, message)  # type: ignore[assignment]
+        guest.is_open = True
+        task = asyncio.create_task(pump())
+        try:
+            while (message := await receive())["type"] == "websocket.receive":
+                with self.lock:
+                    if raw := message.get("bytes"):
+                        guest.streams[raw[0]] += raw[1:]
+                        if not guest.is_slow:
+                            guest.say(taken=len(raw) - 1)
+                    else:
+                        word = msgspec.json.decode(message["text"], type=SessionWord)
+                        guest.taken += word.taken
+                        if word.end is not None:
+                            guest.end = word.end
+                            outbox.put_nowait(None)
+        finally:
+            guest.is_over = True
+            task.cancel()
 
     @staticmethod
     async def _pump(outbox: asyncio.Queue[str], send: Any) -> None:

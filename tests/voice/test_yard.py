@@ -51,6 +51,8 @@ def test_every_verb_has_help_with_three_examples(yard, verb):
         (["sbatch"], "yard submit"),
         (["ps", "--usr", "x"], "--user"),
         (["submit", "--"], "train.py"),
+        (["exec", "17"], "-it for a shell"),
+        (["exec", "-it", "17"], "leave out -t"),
         (["ps", "-s", "NOPE"], "ps --help"),
         (["wait", "1", "--timeout", "soon"], "wait --help"),
     ],

@@ -244,6 +244,30 @@ def kill(words: list[str]) -> None:
     os.kill(box["pid"], signal.Signals[words[2]])
 
 
+def exec_(words: list[str]) -> None:
+    """One more command in a container, as a process that no client's end takes along: it is the container's."""
+    flags = []
+    while words[0].startswith("--"):
+        flags.append(words.pop(0))
+    box = known(words.pop(0))
+    if not box["pid"]:
+        fail("can only create exec sessions on running containers: container state improper", 255)
+    env = box["env"] | dict(flag[6:].split("=", 1) for flag in flags if flag.startswith("--env="))
+    if "--interactive" not in flags:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    child = os.fork()
+    if child == 0:
+        if "--tty" not in flags:
+            os.setsid()
+        os.chdir(box["cwd"])
+        try:
+            os.execvpe(words[0], words, env)
+        except OSError:
+            fail(f"crun: executable file `{words[0]}` not found in $PATH", 127)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.exit(code if code >= 0 else 128 - code)
+
+
 def remove(words: list[str]) -> None:
     box = known(words[-1])
     if box.get("monitor") and not is_zombie(box["monitor"]):
@@ -262,7 +286,7 @@ def main() -> None:
     elif word == "daemon":
         daemon()
     else:
-        {**acts, "rm": remove}[word](words)
+        {**acts, "rm": remove, "exec": exec_}[word](words)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,18 @@ def test_the_command_follows_the_image_and_is_no_option(engine: Engine, argv: li
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
+def test_what_somebody_enters_a_container_with_is_no_option_and_takes_no_wall_down(engine: Engine) -> None:
+    for tty, stdin in itertools.product((False, True), repeat=2):
+        order = {"tty": tty, "stdin": stdin, "argv": ["--privileged", "--user=0", "-v/:/host"]}
+        words = engines.guest_words(engine.path, "switchyard-p", {"TERM": "xterm"}, order)
+        at = words.index("switchyard-p")
+        assert words[:2] == [engine.path, "exec"]
+        assert words[at + 1 :] == order["argv"]
+        assert {*words[2:at]} <= {"--interactive", "--tty", "--env=TERM=xterm"}
+        assert ("--tty" in words[:at], "--interactive" in words[:at]) == (tty, tty or stdin)
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_no_wall_is_taken_down(engine: Engine) -> None:
     words = options(engine, box(devices=(claim("nvidia"), claim("amd"), claim("huawei"))))
     assert [word for word in words if WALLS.fullmatch(word)] == []

@@ -7,17 +7,24 @@ import json
 import os
 import signal
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
-from agents.protocol import Phase
+from agents.link.server import Server
+from agents.link.sessions import Sessions
+from agents.protocol import OpenSession, Phase
 from agents.resources import adjust
 from agents.resources.adjust import Setting
 from agents.runtimes import Unlaunchable
-from agents.supervisor import procfs
+from agents.supervisor import procfs, session
+from agents.tasks.journal import Intent, Journal
+from agents.tasks.node import Node
 from tests.agents.conformance.conftest import Stand, environment_of, mounted, unmount
 from tests.agents.yard import order
+
+SERVER = Server("http://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(("code", "cause"), [(0, ""), (3, "EXIT_CODE"), (85, "CHECKPOINTED")])
@@ -268,3 +275,52 @@ async def test_what_it_writes_lies_where_the_node_looks(stand: Stand, tmp_path: 
         True,
     ]
     assert stand.read(intent, "report.jsonl") == "{}\n"
+
+
+async def entered(stand: Stand, intent: Intent, script: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The agent's end of a session in a part."""
+    node = Node("n", stand.folder, Journal(stand.folder / "journal.jsonl"), stand.executor, procfs.boot_id())
+    name, asked = str(uuid.uuid4()), OpenSession(intent.part, intent.epoch, ["sh", "-c", script])
+    order = stand.executor.guest(intent, name, asked)
+    reader, writer = await asyncio.open_connection(sock=await Sessions(node, SERVER)._let_in(intent, name))
+    content = json.dumps(order).encode()
+    writer.write(session.HEAD.pack(session.ORDER, len(content)) + content)
+    await writer.drain()
+    return reader, writer
+
+
+async def heard(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    async with asyncio.timeout(30):
+        kind, length = session.HEAD.unpack(await reader.readexactly(session.HEAD.size))
+        return kind, await reader.readexactly(length)
+
+
+async def test_somebody_who_enters_has_what_it_has_and_their_exit_code_is_told(stand: Stand) -> None:
+    intent = stand.shell("echo ready; sleep 300", env={"COLOUR": "blue"})
+    await stand.saying(intent, "ready")
+    reader, writer = await entered(stand, intent, 'echo "$COLOUR $YARD_PART_ID"; pwd; exit 5')
+    said = b""
+    while (message := await heard(reader))[0] != session.END:
+        said += message[1]
+    assert said.decode().split() == ["blue", intent.part, f"{intent.folder}/work"]
+    assert json.loads(message[1])["code"] == 5
+    writer.close()
+
+
+async def test_somebody_who_enters_ends_with_it_and_when_they_leave(stand: Stand) -> None:
+    intent = stand.shell("echo ready; sleep 300")
+    await stand.saying(intent, "ready")
+    alone = set(stand.left(intent))
+    reader, writer = await entered(stand, intent, "(setsid sleep 301 &) ; trap '' HUP TERM; echo in; sleep 302")
+    assert (await heard(reader))[1] == b"in\n"
+    writer.close()
+    async with asyncio.timeout(30):
+        while set(stand.left(intent)) - alone:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.02)
+    assert stand.executor.look(intent).phase == Phase.RUNNING
+    reader, writer = await entered(stand, intent, "(setsid sleep 303 &) ; trap '' HUP TERM; echo in; sleep 304")
+    assert (await heard(reader))[1] == b"in\n"
+    stand.executor.stop(intent, 0.0, "CANCELLED")
+    await stand.end(intent)
+    assert stand.left(intent) == []
+    writer.close()

@@ -1,0 +1,246 @@
+"""Sessions of people inside running parts: each on a socket of its own, so that no byte of them delays a report.
+
+The control plane names a session in a Desired; the agent dials, is told the command, has the part's shim start it
+(:mod:`agents.supervisor.session`) and passes bytes both ways, until the command, the part or the socket ends. What is
+typed and shown is neither kept nor logged here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+
+from agents import VERSION
+from agents.decode import setting
+from agents.ends import Unlaunchable, clause, say
+from agents.link.server import Server
+from agents.protocol import (
+    PIECE_BYTES,
+    SESSION_MESSAGE_BYTES,
+    SESSION_PATH,
+    WINDOW_BYTES,
+    OpenSession,
+    Phase,
+    SessionEnd,
+    SessionOrder,
+    SessionWord,
+)
+from agents.supervisor import procfs
+from agents.supervisor import session as guest
+from agents.supervisor.record import GUEST, shim_record, write_whole
+from agents.tasks.journal import Intent
+from agents.tasks.node import Node
+
+log = logging.getLogger("switchyard.agent")
+
+LET_IN_S: Final = 10.0
+MOST: Final = 64
+_REMEMBERED: Final = 1_024
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from agents.supervisor.session import run; sys.exit(run(sys.argv[2], sys.argv[3], int(sys.argv[4])))"
+)
+_PEER: Final = struct.Struct("3i")
+_encode = msgspec.json.Encoder().encode
+_asked = msgspec.json.Decoder(OpenSession).decode
+_word = msgspec.json.Decoder(SessionWord).decode
+_end = msgspec.json.Decoder(SessionEnd).decode
+
+
+class Broken(Exception):
+    """The other side does not keep to the rules of a session."""
+
+
+class Sessions:
+    """The sessions of one node."""
+
+    def __init__(self, node: Node, server: Server) -> None:
+        self.node = node
+        self.server = server
+        self.most = setting("YARD_AGENT_SESSIONS", MOST)
+        self._open = 0
+        self._seen: dict[str, None] = {}
+        self._door = asyncio.Lock()
+
+    def begin(self, orders: list[SessionOrder]) -> None:
+        """Dial for every session that was not heard of before."""
+        for order in orders:
+            if order.id in self._seen:
+                continue
+            self._seen[order.id] = None
+            while len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            self.node.spawn(self._serve(order.id))
+
+    async def _serve(self, name: str) -> None:
+        self._open += 1
+        try:
+            async with connect(
+                self.server.socket_url(SESSION_PATH.format(session=name)),
+                additional_headers=self.server.headers,
+                compression=None,
+                max_size=SESSION_MESSAGE_BYTES,
+                open_timeout=10,
+                close_timeout=1,
+                ping_interval=10,
+                ping_timeout=20,
+                user_agent_header=f"switchyard-agent/{VERSION}",
+            ) as line:
+                async with asyncio.timeout(LET_IN_S):
+                    asked = _asked(await line.recv())
+                log.info("session %s enters part %s", name, asked.part)
+                end = await self._run(line, name, asked)
+                await line.send(_encode(SessionWord(end=end)), text=True)
+                # Who hangs up first may cut off what is still on its way: the other side does when it has all.
+                async with asyncio.timeout(LET_IN_S):
+                    async for _ in line:
+                        pass
+        except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError, Broken, msgspec.MsgspecError) as error:
+            log.info("session %s is over: %s", name, str(error) or type(error).__name__)
+        finally:
+            self._open -= 1
+
+    async def _run(self, line: ClientConnection, name: str, asked: OpenSession) -> SessionEnd:
+        if self._open > self.most:
+            return SessionEnd(cut="refused", error=say([clause("NotEnteredMany", most=self.most)]))
+        part = self.node.parts.get(asked.part)
+        if part is None or part.intent.epoch != asked.epoch or part.phase != Phase.RUNNING:
+            return SessionEnd(cut="part", error=say([clause("NotEntered")]))
+        try:
+            order = self.node.executor.guest(part.intent, name, asked)
+            async with self._door:
+                link = await self._let_in(part.intent, name)
+        except Unlaunchable as error:
+            return SessionEnd(cut="refused", error=str(error))
+        except OSError as error:
+            return SessionEnd(cut="refused", error=say([clause("HostFull", error=error.strerror or str(error))]))
+        return await _pass_on(line, link, msgspec.json.encode(order))
+
+    async def _let_in(self, intent: Intent, name: str) -> socket.socket:
+        """Have the shim of a part start a session; answers the socket to it. Raises Unlaunchable, OSError."""
+        shim = (shim_record(intent.folder) or {}).get("pid", 0)
+        folder = os.open(intent.folder, os.O_RDONLY | os.O_DIRECTORY)
+        door, called = socket.socket(socket.AF_UNIX), f"session-{name[:36]}"
+        door.setblocking(False)
+        program = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, intent.folder, called, str(shim)]
+        try:
+            door.bind(guest.address(folder, called))
+            os.chmod(called, 0o600, dir_fd=folder)
+            door.listen(1)
+            write_whole(f"{intent.folder}/{GUEST}", {"argv": program, "env": {procfs.MARK: intent.part}})
+            self.node.executor.reach(intent).wake()
+            async with asyncio.timeout(LET_IN_S):
+                while True:
+                    link, _ = await asyncio.get_running_loop().sock_accept(door)
+                    if _is_child_of(link, shim):
+                        return link
+                    link.close()
+        except TimeoutError:
+            raise Unlaunchable(clause("NotEnteredYet")) from None
+        finally:
+            door.close()
+            for left in (called, GUEST):
+                with contextlib.suppress(OSError):
+                    os.unlink(left, dir_fd=folder)
+            os.close(folder)
+
+
+def _is_child_of(link: socket.socket, shim: int) -> bool:
+    """Whether the program at the other end is the one that the shim has started; a job may have the same user."""
+    pid, uid, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return uid == os.geteuid() and procfs.parent(pid) == shim
+
+
+class _Window:
+    """How much more may be sent before the other side has taken some of it."""
+
+    def __init__(self) -> None:
+        self.left = WINDOW_BYTES
+        self._more = asyncio.Event()
+
+    def give(self, taken: int) -> None:
+        self.left = min(WINDOW_BYTES, self.left + taken)
+        self._more.set()
+
+    async def take(self, size: int) -> None:
+        while self.left < size:
+            self._more.clear()
+            await self._more.wait()
+        self.left -= size
+
+
+async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) -> SessionEnd:
+    """Pass bytes both ways until one side ends; answers how the command did. Raises where the control plane ended."""
+    reader, writer = await asyncio.open_connection(sock=link)
+    window = _Window()
+    up: asyncio.Task[SessionEnd] | None = None
+    down: asyncio.Task[None] | None = None
+    try:
+        writer.write(_framed(guest.ORDER, order))
+        up = asyncio.create_task(_up(reader, line, window))
+        down = asyncio.create_task(_down(line, writer, window))
+        done, _ = await asyncio.wait((up, down), return_when=asyncio.FIRST_COMPLETED)
+        if up in done:
+            return up.result()
+        down.result()
+        raise Broken("the control plane ended it")
+    finally:
+        tasks = [task for task in (up, down) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # To the process at the other end this is the end, for all that it started too.
+        writer.close()
+
+
+async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Window) -> SessionEnd:
+    """What the command says."""
+    while True:
+        try:
+            kind, length = guest.HEAD.unpack(await reader.readexactly(guest.HEAD.size))
+            if length > guest.MOST_BYTES:
+                raise Broken(f"a message of {length} bytes")
+            content = await reader.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # Whoever ends a part ends this with it.
+            return SessionEnd(cut="part")
+        if kind in (guest.STDOUT, guest.STDERR):
+            await window.take(length)
+            await line.send(bytes((kind,)) + content)
+        elif kind == guest.TAKEN:
+            await line.send(_encode(SessionWord(taken=int(content))), text=True)
+        elif kind == guest.END:
+            end = _end(content)
+            return msgspec.structs.replace(end, cut="refused") if end.error else end
+
+
+async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: _Window) -> None:
+    """What is typed."""
+    async for message in line:
+        if isinstance(message, bytes):
+            if not message or message[0] != guest.STDIN or len(message) > PIECE_BYTES + 1:
+                raise Broken("a message that is no input")
+            writer.write(_framed(guest.STDIN, message[1:]))
+        else:
+            word = _word(message)
+            window.give(word.taken)
+            if word.signal or (word.rows and word.columns):
+                told = {"rows": word.rows, "columns": word.columns, "signal": word.signal}
+                writer.write(_framed(guest.WORD, _encode(told)))
+        await writer.drain()
+
+
+def _framed(kind: int, content: bytes) -> bytes:
+    return guest.HEAD.pack(kind, len(content)) + content

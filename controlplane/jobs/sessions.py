@@ -1,0 +1,243 @@
+"""Sessions: somebody runs a command inside a part that runs. Who may, how many at once, and what is written of it.
+
+Opening one and its end are events of the job, whatever becomes of it in between. The command is kept no longer than
+the session; the events show it without the values that look like secrets.
+"""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from agents.protocol import MASK, Phase, SessionEnd, tells_secret
+from controlplane import changes
+from controlplane.access import permissions
+from controlplane.access.models import Token, User
+from controlplane.fleet.models import Node
+from controlplane.jobs import service
+from controlplane.jobs.clauses import Told, clause, told
+from controlplane.jobs.models import Job, Part, Session
+from controlplane.jobs.service import Note
+
+# What nobody has renewed for so long is held by nobody.
+LOST_S: Final = 60.0
+RENEW_S: Final = 10.0
+LONGEST_SHOWN: Final = 200
+SCOPE: Final = "submit"
+
+
+class NotOpened(Exception):
+    """There will be no session; the text says why."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status, self.code = status, code
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What whoever wants to enter asks for. Without a stage it is the only one that runs."""
+
+    command: Sequence[str] = ()
+    stage: str = ""
+    rank: int = 0
+    tty: bool = False
+    stdin: bool = False
+    rows: int = 24
+    columns: int = 80
+    term: str = ""
+    reason: str = ""
+
+
+def begin(job: Job, user: User, token: Token, channel: str, wish: Wish) -> Session:
+    """Notes a session of this user in a running part of this job, which they may see. Raises NotOpened."""
+    if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+        text = _("only {user}, a lead of project {project} or staff may enter this job")
+        raise NotOpened(403, "permission_denied", text.format(user=job.user.get_username(), project=job.project.name))
+    part = _part(job, wish)
+    sweep()
+    at, actor = timezone.now(), user.get_username()
+    with transaction.atomic():
+        locked = service.lock([job.id])[job.id]
+        _check_room(user, part.node)
+        session = Session.objects.create(
+            part=part,
+            user=user,
+            token=token.digest,
+            command=list(wish.command),
+            tty=wish.tty,
+            stdin=wish.stdin,
+            rows=wish.rows,
+            columns=wish.columns,
+            term=wish.term,
+            channel=channel,
+            opened_at=at,
+            seen_at=at,
+        )
+        stage, command = part.attempt.stage.name, shown(wish.command)
+        said = [clause("Entered", actor=actor, stage=stage, rank=part.rank, node=part.node.name, command=command)]
+        if wish.reason:
+            said.append(clause("Aside", why=wish.reason))
+        params = {"session": str(session.id), "command": command, "rank": part.rank, "node": part.node.name}
+        if wish.reason:
+            params["reason"] = wish.reason
+        _note(locked, "entered", told(*said), part, actor, params)
+    return session
+
+
+def _part(job: Job, wish: Wish) -> Part:
+    running = Part.objects.select_related("node", "attempt__stage").filter(
+        attempt__stage__job=job, ended_at=None, phase=Phase.RUNNING
+    )
+    names = list(running.order_by("attempt__stage__index").values_list("attempt__stage__name", flat=True).distinct())
+    if wish.stage and wish.stage not in names:
+        if not job.stages.filter(name=wish.stage).exists():
+            raise NotOpened(404, "not_found", _("job {job} has no stage {stage}").format(job=job, stage=wish.stage))
+        text = _("stage {stage} of job {job} does not run now; only what runs can be entered")
+        raise NotOpened(409, "not_running", text.format(job=job, stage=wish.stage))
+    if not names:
+        raise NotOpened(
+            409, "not_running", _("nothing of job {job} runs now; only what runs can be entered").format(job=job)
+        )
+    if not wish.stage and len(names) > 1:
+        text = _("several stages of job {job} run; name one of them: {stages}")
+        raise NotOpened(409, "ambiguous", text.format(job=job, stages=", ".join(names)))
+    part = running.filter(attempt__stage__name=wish.stage or names[0], rank=wish.rank).first()
+    if part is None:
+        text = _("stage {stage} has no rank {rank} that runs")
+        raise NotOpened(409, "not_running", text.format(stage=wish.stage or names[0], rank=wish.rank))
+    return part
+
+
+def _check_room(user: User, node: Node) -> None:
+    """One who opens a session at a time, so that two do not both take the last place."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('jobs_session'))")
+    held = Session.objects.filter(ended_at=None)
+    if held.filter(user=user).count() >= settings.SESSIONS_PER_USER:
+        text = _("you have {most} sessions open, which is the most; end one first")
+        raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_USER))
+    if held.filter(part__node=node).count() >= settings.SESSIONS_PER_NODE:
+        text = _("{most} sessions are open on node {node}, which is the most; wait until one has ended")
+        raise NotOpened(429, "too_many", text.format(most=settings.SESSIONS_PER_NODE, node=node.name))
+
+
+def join(session_id: uuid.UUID, node: Node) -> Session | None:
+    """The session that the agent of this node is to serve, once; None where there is none for it."""
+    at = timezone.now()
+    asked = Session.objects.filter(id=session_id, part__node=node, ended_at=None, joined_at=None)
+    if not asked.filter(seen_at__gt=at - timedelta(seconds=LOST_S)).update(joined_at=at):
+        return None
+    return Session.objects.select_related("part").get(id=session_id)
+
+
+def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
+    """Notes how a session ended, once."""
+    named = Session.objects.filter(id=session_id, ended_at=None)
+    job_id = named.values_list("part__attempt__stage__job_id", flat=True).first()
+    if job_id is None:
+        return
+    with transaction.atomic():
+        locked = service.lock([job_id])[job_id]
+        session = named.select_for_update(of=("self",)).select_related("part__attempt__stage", "user").first()
+        if session is None:
+            return
+        command, actor, at = shown(session.command), session.user.get_username(), timezone.now()
+        session.ended_at, session.command = at, []
+        session.save(update_fields=["ended_at", "command"])
+        what = told(clause("WentOut", actor=actor, stage=session.part.attempt.stage.name, command=command, how=how))
+        more = {
+            "session": str(session.id),
+            "command": command,
+            "open_s": round((at - session.opened_at).total_seconds()),
+        }
+        _note(locked, "left", what, session.part, actor, more | params)
+
+
+def _note(job: Job, kind: str, what: Told, part: Part, actor: str, params: dict[str, Any]) -> None:
+    stage = part.attempt.stage
+    service.settle([job], [Note(job, kind, what, actor, stage.name, part.attempt.number, params)], timezone.now())
+    transaction.on_commit(lambda: changes.announce(f"job:{job.number}"))
+
+
+def of_end(found: SessionEnd) -> tuple[Told, dict[str, Any]]:
+    """How a command ended, as its agent tells it."""
+    if found.cut == "part":
+        return told(clause("GuestPart")), {}
+    if found.error:
+        return Told(found.error[:500]), {}
+    if found.signal is not None:
+        return told(clause("GuestSignal", signal=found.signal)), {"signal": found.signal}
+    return told(clause("GuestCode", code=found.code or 0)), {"exit_code": found.code or 0}
+
+
+def sweep() -> None:
+    """Ends the sessions whose server is gone."""
+    before = timezone.now() - timedelta(seconds=LOST_S)
+    for session_id in Session.objects.filter(ended_at=None, seen_at__lt=before).values_list("id", flat=True)[:100]:
+        end(session_id, told(clause("GuestLost")), {})
+
+
+Key = tuple[uuid.UUID, bool]
+
+
+def standing(keys: AbstractSet[Key]) -> dict[Key, str]:
+    """By session, and whether it is its caller's socket that asks: the code of why it is to end; empty where it holds.
+
+    A caller's socket renews it by asking.
+    """
+    now = timezone.now()
+    callers = [session for session, is_caller in keys if is_caller]
+    stale = Session.objects.filter(id__in=callers, ended_at=None, seen_at__lt=now - timedelta(seconds=RENEW_S))
+    stale.update(seen_at=now)
+    rows = Session.objects.select_related("user", "part__attempt__stage__job").in_bulk({key[0] for key in keys})
+    valid = {
+        token.digest
+        for token in Token.objects.filter(digest__in={row.token for row in rows.values()}, expires_at__gt=now)
+        if SCOPE in token.scopes
+    }
+    may = {row.id: row.token in valid and _may(row) for row in rows.values()}
+    found: dict[Key, str] = {}
+    for key in keys:
+        row = rows.get(key[0])
+        if row is None or row.ended_at is not None or (now - row.seen_at).total_seconds() > LOST_S:
+            found[key] = "GuestLost"
+        elif row.part.ended_at is not None:
+            found[key] = "GuestPart"
+        else:
+            found[key] = "" if may[row.id] else "GuestRight"
+    return found
+
+
+def _may(session: Session) -> bool:
+    job = session.part.attempt.stage.job
+    user = session.user
+    return user.is_active and permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id)
+
+
+def shown(command: Sequence[str]) -> str:
+    """A command for the events: as it would be typed, without what looks like a secret, and not longer than a line."""
+    if not command:
+        return "a shell"
+    words: list[str] = []
+    hides = False
+    for word in command:
+        name, equals, value = word.partition("=")
+        if hides and not word.startswith("-"):
+            word = MASK.decode()
+        elif equals and value and tells_secret(name.lstrip("-").replace("-", "_")):
+            word = f"{name}={MASK.decode()}"
+        hides = not equals and word.startswith("-") and tells_secret(word.lstrip("-").replace("-", "_"))
+        words.append("".join(each if each.isprintable() else " " for each in word))
+    line = shlex.join(words)
+    return line if len(line) <= LONGEST_SHOWN else line[: LONGEST_SHOWN - 1] + "…"

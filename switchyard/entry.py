@@ -1,0 +1,134 @@
+"""Somebody inside a stage that runs: a command with its input and output, over one WebSocket.
+
+with client.jobs.enter(17, ["nvidia-smi"]) as inside:
+    for stream, piece in inside:
+        print(stream, piece)
+print(inside.code)
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from switchyard.problem import ApiProblem, Unreachable
+
+if TYPE_CHECKING:
+    from switchyard.wire import Wire
+
+OUT, ERR = 1, 2
+PIECE_BYTES: Final = 16_384
+WINDOW_BYTES: Final = 262_144
+_STATUS: Final = {
+    "GuestRight": 403,
+    **dict.fromkeys(("GuestLink", "GuestLost", "GuestSilent"), 503),
+}
+
+
+class Entry:
+    """A command inside a stage. Iterate for what it says; ``opened`` tells where it runs.
+
+    Raises :class:`~switchyard.problem.ApiProblem` where the control plane refuses or ends it, and
+    :class:`~switchyard.problem.Unreachable` where the connection does. Only one thread may iterate; any may send.
+    """
+
+    def __init__(self, wire: Wire, path: str, ask: Mapping[str, Any]) -> None:
+        self._opened = ExitStack()
+        self._line = self._opened.enter_context(wire.socket(path))
+        self._room = threading.Condition()
+        self._left = WINDOW_BYTES
+        self._is_over = False
+        self.end: dict[str, Any] = {}
+        try:
+            self._line.send(json.dumps(ask))
+            first = self._heard()
+            if isinstance(first, bytes) or "opened" not in first:
+                raise Unreachable(f"{wire.url} answered something that is no session")
+        except BaseException:
+            self.close()
+            raise
+        self.opened: dict[str, Any] = first["opened"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave. What the command started ends with it."""
+        with self._room:
+            self._is_over = True
+            self._room.notify_all()
+        self._opened.close()
+
+    @property
+    def code(self) -> int:
+        """The exit code of the command that has ended: 128 + N where signal N ended it."""
+        signal = self.end.get("signal")
+        return 128 + int(signal) if signal else int(self.end.get("code") or 0)
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """What the command says, with the stream that it says it on, until it has ended."""
+        while True:
+            heard = self._heard()
+            if isinstance(heard, bytes):
+                yield heard[0], heard[1:]
+                self.say(taken=len(heard) - 1)
+            elif end := heard.get("end"):
+                self.end = end
+                if cut := end.get("cut"):
+                    detail = end.get("error") or "the session was ended"
+                    raise ApiProblem(_STATUS.get(cut, 409), {"code": "session_ended", "detail": detail})
+                return
+            elif taken := heard.get("taken"):
+                with self._room:
+                    self._left = min(WINDOW_BYTES, self._left + int(taken))
+                    self._room.notify_all()
+
+    def send(self, content: bytes) -> None:
+        """Type something. Waits while the command does not read; does nothing once it is over."""
+        for at in range(0, len(content), PIECE_BYTES):
+            piece = content[at : at + PIECE_BYTES]
+            with self._room:
+                while self._left < len(piece) and not self._is_over:
+                    self._room.wait()
+                if self._is_over:
+                    return
+                self._left -= len(piece)
+            self._pass(b"\0" + piece)
+
+    def finish(self) -> None:
+        """The end of the command's input."""
+        self._pass(b"\0")
+
+    def say(self, **word: Any) -> None:
+        """Say something else: ``rows`` and ``columns`` of the terminal, or a ``signal`` for the command."""
+        self._pass(json.dumps(word))
+
+    def _pass(self, message: str | bytes) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            self._line.send(message)
+        except ConnectionClosed:
+            # Whoever listens learns of it.
+            return
+
+    def _heard(self) -> bytes | dict[str, Any]:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            message = self._line.recv()
+        except ConnectionClosed:
+            raise Unreachable("the connection to the control plane was lost, and the session with it") from None
+        if isinstance(message, bytes):
+            return message
+        told = json.loads(message)
+        if problem := told.get("refused"):
+            raise ApiProblem(int(problem.get("status") or 400), problem)
+        return dict(told)

@@ -1,0 +1,348 @@
+"""Who may enter a job that runs, how many at once, for how long, and what is written of it: both sockets, as opened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.layers import channel_layers
+from django.db import connections
+from django.utils import timezone
+
+from agents.protocol import (
+    CLOSE_NO_SESSION,
+    CLOSE_UNAUTHENTICATED,
+    WINDOW_BYTES,
+    Conditions,
+    Desired,
+    InventoryRef,
+    OpenSession,
+    Report,
+)
+from controlplane.access import service as access
+from controlplane.access.models import Member, Token, User
+from controlplane.asgi import application
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Node
+from controlplane.fleet.service import digest
+from controlplane.jobs import sessions
+from controlplane.jobs.models import Event, Job, Part, Session
+from tests.controlplane.people import Town
+from tests.controlplane.test_feed import rows
+from tests.record.conftest import forget
+from tests.record.yard import Agent
+
+WAIT_S = 15
+
+
+class Socket:
+    """One end of a WebSocket of the application."""
+
+    def __init__(self, communicator: ApplicationCommunicator) -> None:
+        self.communicator = communicator
+
+    async def say(self, **message: Any) -> None:
+        await self.communicator.send_input({"type": "websocket.receive", "text": json.dumps(message)})
+
+    async def send(self, content: bytes) -> None:
+        await self.communicator.send_input({"type": "websocket.receive", "bytes": content})
+
+    async def hear(self) -> Any:
+        """The next message: an object, bytes, or the code with which the socket was closed."""
+        output = await self.communicator.receive_output(WAIT_S)
+        if output["type"] == "websocket.close":
+            return output.get("code", 1000)
+        return output["bytes"] if output.get("bytes") is not None else json.loads(output["text"])
+
+
+@asynccontextmanager
+async def socket(path: str, *headers: tuple[bytes, bytes]) -> AsyncIterator[Socket]:
+    scope = {"type": "websocket", "path": path, "headers": [*headers], "subprotocols": []}
+    communicator = ApplicationCommunicator(application, scope)
+    await communicator.send_input({"type": "websocket.connect"})
+    try:
+        yield Socket(communicator)
+    finally:
+        if not communicator.future.done():
+            await communicator.send_input({"type": "websocket.disconnect", "code": 1000})
+        await communicator.wait(WAIT_S)
+
+
+@asynccontextmanager
+async def caller(job: Job, secret: str, *headers: tuple[bytes, bytes]) -> AsyncIterator[Socket]:
+    """Somebody who wants to enter."""
+    bearer = (b"authorization", f"Bearer {secret}".encode())
+    async with socket(f"/api/v1/jobs/{job.number}/exec", bearer, *headers) as own:
+        assert (await own.communicator.receive_output(WAIT_S))["type"] == "websocket.accept"
+        yield own
+
+
+def agent_socket(session: Session, node: Node, secret: str = "credential") -> Any:
+    header = (b"authorization", f"Node {node.id}:{secret}".encode())
+    return socket(f"/agent/v1/sessions/{session.id}", header)
+
+
+def secret_of(name: str, *scopes: str) -> str:
+    return access.make_token(User.objects.get(username=name), "test", scopes=scopes or ("read", "submit"))[1]
+
+
+class Scene:
+    """A job of the owner that runs on a node whose agent this test plays."""
+
+    def __init__(self) -> None:
+        self.town = Town()
+        self.machine: Agent = self.town.machine()
+        self.job = self.town.running(self.machine)
+        self.node = self.machine.node
+        Node.objects.update(credential_digest=digest("credential"))
+
+    def events(self) -> list[tuple[str, str, str]]:
+        found = Event.objects.filter(job=self.job, kind__in=("entered", "left"))
+        return list(found.values_list("kind", "actor", "text"))
+
+
+@pytest.fixture
+def scene(transactional_db: None, servers: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    # The threads of a server keep their connections; those of a test would outlive it.
+    monkeypatch.setattr("controlplane.link.agent.close_old_connections", connections.close_all)
+    channel_layers.backends.clear()  # a layer belongs to one event loop, and each test has its own
+    forget(monkeypatch)
+    return Scene()
+
+
+async def entered(scene: Scene, own: Socket, **ask: Any) -> Session:
+    """The session that this caller asks for, once its row is there."""
+    await own.say(**ask)
+    newest = Session.objects.filter(ended_at=None).order_by("-opened_at")
+    for _ in range(WAIT_S * 20):
+        if (found := await rows(newest.first)) is not None:
+            return found
+        assert await own.communicator.receive_nothing(0.05), "it was refused"
+    raise AssertionError("no session")
+
+
+async def ended(scene: Scene) -> str:
+    """What is written of the end of the last session."""
+    for _ in range(WAIT_S * 20):
+        if left := [text for kind, _, text in await rows(scene.events) if kind == "left"]:
+            return left[-1]
+        await asyncio.sleep(0.05)
+    raise AssertionError("no end is written")
+
+
+async def test_bytes_go_both_ways_and_the_end_is_an_event(scene: Scene) -> None:
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["db", "--password", "hunter2", "-e", "x"], reason="look", rows=9)
+        async with agent_socket(session, scene.node) as agent:
+            await agent.communicator.receive_output(WAIT_S)
+            asked = msgspec.convert(await agent.hear(), OpenSession)
+            assert asked.argv == ["db", "--password", "hunter2", "-e", "x"]
+            assert (asked.part, asked.rows) == (str(session.part_id), 9)
+            assert (await own.hear())["opened"]["node"] == scene.node.name
+            await own.send(b"\0typed")
+            assert await agent.hear() == b"\0typed"
+            await agent.say(taken=5)
+            assert await own.hear() == {"taken": 5}
+            await agent.send(b"\1shown")
+            assert await own.hear() == b"\1shown"
+            await own.say(rows=20, columns=30)
+            assert await agent.hear() == {"rows": 20, "columns": 30}
+            await agent.say(end={"code": 3})
+            assert await own.hear() == {"end": {"code": 3}}
+            assert await agent.hear() == 1000
+        assert await own.hear() == 1000
+    assert "ended with exit code 3" in await ended(scene)
+    (entry, left) = await rows(scene.events)
+    assert entry[1] == left[1] == "owner"
+    assert "look" in entry[2]
+    assert "hunter2" not in entry[2] + left[2]
+    assert await rows(lambda: Session.objects.get().command) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("viewer", 403), ("mate", 403), ("stranger", 404), ("lead", 0), ("owner", 0), ("staff", 0)]
+)
+async def test_who_may_end_a_job_may_enter_it_and_nobody_else(scene: Scene, name: str, status: int) -> None:
+    user = scene.town.user.username if name == "staff" else name
+    async with caller(scene.job, await rows(secret_of, user)) as own:
+        if status:
+            await own.say(command=["id"])
+            assert (await own.hear())["refused"]["status"] == status
+            assert await own.hear() == 1000
+        else:
+            await entered(scene, own, command=["id"])
+    assert len(await rows(scene.events)) == (0 if status else 2)
+
+
+async def test_what_is_no_token_or_no_question_is_refused(scene: Scene) -> None:
+    scope = await rows(secret_of, "owner", "read")
+    for secret, ask, status in (
+        ("yard_nothing", {}, 401),
+        ("", {}, 401),
+        (scope, {"command": ["id"]}, 403),
+        (await rows(secret_of, "owner"), {"command": "id"}, 400),
+        (await rows(secret_of, "owner"), {"command": ["a\0b"]}, 400),
+        (await rows(secret_of, "owner"), {"command": ["id"], "term": "x\x1b[31m"}, 400),
+        (await rows(secret_of, "owner"), {"command": ["id"], "stage": "none"}, 404),
+        (await rows(secret_of, "owner"), {"command": ["id"], "rank": 5}, 409),
+    ):
+        async with caller(scene.job, secret) as own:
+            await own.say(**ask)
+            assert (await own.hear())["refused"]["status"] == status, ask
+    assert await rows(scene.events) == []
+
+
+async def test_a_page_of_another_site_is_kept_out(scene: Scene) -> None:
+    bearer = (b"authorization", f"Bearer {await rows(secret_of, 'owner')}".encode())
+    foreign = (b"origin", b"https://evil.example")
+    async with socket(f"/api/v1/jobs/{scene.job.number}/exec", bearer, foreign) as own:
+        assert (await own.communicator.receive_output(WAIT_S))["type"] == "websocket.close"
+
+
+async def test_only_the_nodes_own_agent_joins_and_only_once(scene: Scene) -> None:
+    other = await rows(scene.town.machine, "n2")
+    await rows(Node.objects.filter(id=other.node.id).update, credential_digest=digest("of another"))
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["id"])
+        async with agent_socket(session, other.node, "of another") as agent:
+            assert await agent.hear() == CLOSE_NO_SESSION
+        async with agent_socket(session, scene.node, "wrong") as agent:
+            assert await agent.hear() == CLOSE_UNAUTHENTICATED
+        async with agent_socket(session, scene.node) as agent:
+            assert (await agent.communicator.receive_output(WAIT_S))["type"] == "websocket.accept"
+            async with agent_socket(session, scene.node) as again:
+                assert await again.hear() == CLOSE_NO_SESSION
+
+
+async def by_revoking_the_token(scene: Scene) -> None:
+    await rows(Token.objects.all().delete)
+
+
+async def by_leaving_the_project(scene: Scene) -> None:
+    await rows(Member.objects.filter(user__username="lead").delete)
+
+
+async def by_deactivation(scene: Scene) -> None:
+    await rows(User.objects.filter(username="lead").update, is_active=False)
+
+
+@pytest.mark.parametrize("act", [by_revoking_the_token, by_leaving_the_project, by_deactivation])
+async def test_a_right_that_is_taken_away_ends_the_session(scene: Scene, act: Any) -> None:
+    async with caller(scene.job, await rows(secret_of, "lead")) as own:
+        session = await entered(scene, own, command=["id"])
+        async with agent_socket(session, scene.node) as agent:
+            await agent.communicator.receive_output(WAIT_S)
+            assert (await agent.hear())["argv"] == ["id"]
+            assert "opened" in await own.hear()
+            await act(scene)
+            assert (await own.hear())["end"]["cut"] == "GuestRight"
+            assert await agent.hear() == 1000
+    assert "was taken away" in await ended(scene)
+
+
+async def test_a_credential_that_is_revoked_ends_what_it_dialled(scene: Scene) -> None:
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["id"])
+        async with agent_socket(session, scene.node) as agent:
+            await agent.communicator.receive_output(WAIT_S)
+            assert (await agent.hear())["argv"] == ["id"]
+            assert "opened" in await own.hear()
+            await rows(fleet.revoke, scene.node)
+            assert await agent.hear() == 1000
+            assert (await own.hear())["end"]["cut"] == "GuestLink"
+
+
+async def test_it_ends_when_nothing_moves(scene: Scene, settings: Any) -> None:
+    settings.SESSION_IDLE_S = 0.5
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["id"])
+        async with agent_socket(session, scene.node) as agent:
+            await agent.communicator.receive_output(WAIT_S)
+            await agent.hear()
+            assert "opened" in await own.hear()
+            assert (await own.hear())["end"]["cut"] == "GuestIdle"
+            assert await agent.hear() == 1000
+    assert "nothing was typed or shown" in await ended(scene)
+
+
+async def test_an_agent_that_goes_away_ends_it_and_so_does_one_that_floods(scene: Scene) -> None:
+    for flood, cut in ((False, "GuestLink"), (True, "GuestBroken")):
+        async with caller(scene.job, await rows(secret_of, "owner")) as own:
+            session = await entered(scene, own, command=["id"])
+            async with agent_socket(session, scene.node) as agent:
+                await agent.communicator.receive_output(WAIT_S)
+                await agent.hear()
+                assert "opened" in await own.hear()
+                if flood:
+                    for _ in range(WINDOW_BYTES // 16_384 + 1):
+                        await agent.send(b"\1" + b"x" * 16_384)
+                    assert await agent.hear() == 1000
+            heard = await own.hear()
+            while isinstance(heard, bytes):
+                heard = await own.hear()
+            assert heard["end"]["cut"] == cut
+
+
+async def test_there_are_no_more_than_fit(scene: Scene, settings: Any) -> None:
+    settings.SESSIONS_PER_USER, settings.SESSIONS_PER_NODE = 1, 2
+    owner = await rows(secret_of, "owner")
+    async with caller(scene.job, owner) as first, caller(scene.job, await rows(secret_of, "lead")) as second:
+        for own in (first, second):
+            await entered(scene, own, command=["id"])
+        while await rows(Session.objects.filter(ended_at=None).count) < 2:
+            pass
+        async with caller(scene.job, owner) as third:
+            await third.say(command=["id"])
+            assert (await third.hear())["refused"]["status"] == 429
+        async with caller(scene.job, await rows(secret_of, scene.town.user.username)) as third:
+            await third.say(command=["id"])
+            assert "2 sessions are open on node" in (await third.hear())["refused"]["detail"]
+
+
+async def test_one_whose_server_is_gone_is_ended_by_the_next_look(scene: Scene) -> None:
+    async with caller(scene.job, await rows(secret_of, "owner")) as own:
+        session = await entered(scene, own, command=["id"])
+        long_ago = timezone.now() - timedelta(seconds=sessions.LOST_S + 5)
+
+        def go_on_without_a_server() -> None:
+            part = Part.objects.get()
+            Session.objects.create(
+                part=part, user=session.user, token="x", channel="y", opened_at=long_ago, seen_at=long_ago
+            )
+            sessions.sweep()
+
+        await rows(go_on_without_a_server)
+        assert "lost sight" in await ended(scene)
+        assert await rows(Session.objects.filter(ended_at=None).count) == 1
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_an_agent_is_told_at_once_and_one_that_knows_no_sessions_is_named(scene: Scene, knows: bool) -> None:
+    header = (b"authorization", f"Node {scene.node.id}:credential".encode())
+    async with socket("/agent/v1/link", header) as link:
+        assert (await link.communicator.receive_output(WAIT_S))["type"] == "websocket.accept"
+        machine = scene.machine
+        report = Report(
+            proto=1, agent="0.9", boot_id=machine.boot_id, start_seq=1, seq=1_000, seen_generation=0,
+            inventory=InventoryRef(hash="x"), here=list(machine.here.values()), conditions=Conditions(),
+            incarnation=machine.incarnation, machine_id=machine.machine_id, sessions=knows,
+        )  # fmt: skip
+        await link.say(**msgspec.to_builtins(report))
+        assert msgspec.convert(await link.hear(), Desired).answers_seq == 1_000
+        async with caller(scene.job, await rows(secret_of, "owner")) as own:
+            if knows:
+                session = await entered(scene, own, command=["id"])
+                heard = msgspec.convert(await link.hear(), Desired)
+                while not heard.sessions:
+                    heard = msgspec.convert(await link.hear(), Desired)
+                assert [(each.id, each.part) for each in heard.sessions] == [(str(session.id), str(session.part_id))]
+            else:
+                await own.say(command=["id"])
+                assert "upgrade" in (await own.hear())["end"]["error"]
