@@ -144,9 +144,8 @@ class Meter:
         """Warn parts that use more memory of a shared device than they were given, and end those that go on."""
         live = {part.intent.part: part for part in self.node.live if part.pid}
         held = {name: part.intent.devices for name, part in live.items()}
-        reach = self.node.executor.reach
         over, to_end = self.caps.judge(
-            self.view.memory_by_process(), held, lambda name: list(reach(live[name].intent).family()), now
+            self.view.memory_by_process(), held, lambda name: self.node.executor.reach(live[name].intent).family(), now
         )
         for name, part in live.items():
             spoken = over[name].spoken if name in over else ""
