@@ -462,11 +462,11 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     *long* on the last; ``quantum_s`` is how long its turns are, whatever its level.
     """
 
-    cpus_milli: int | None = None
-    cpus: list[int] | None = None
-    cpu_weight: int | None = None
-    io_weight: int | None = None
-    memory_bytes: int | None = None
+    cpus_milli: Counter | None = None
+    cpus: list[Count] | None = None
+    cpu_weight: Count | None = None
+    io_weight: Count | None = None
+    memory_bytes: Counter | None = None
     suspended: bool = False
     queue_class: Literal["short", "long"] | None = None
     quantum_s: float | None = None

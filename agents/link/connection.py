@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from agents import VERSION
-from agents.decode import sendable
+from agents.decode import Shape, Undecodable, sendable
 from agents.link.enrol import machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
@@ -51,7 +51,7 @@ def _encoded(report: Report) -> bytes:
         return _encode(sendable(msgspec.to_builtins(report)))
 
 
-_decoder = msgspec.json.Decoder(Desired)
+_desired = Shape[Desired](Desired)
 
 
 class Link:
@@ -185,8 +185,8 @@ class Link:
     async def _read(self, socket: ClientConnection) -> None:
         async for message in socket:
             try:
-                desired = _decoder.decode(message)
-            except msgspec.DecodeError as error:
+                desired = _desired.read(message)
+            except Undecodable as error:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
             if desired.faults and desired.faults != self._faults:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from agents.decode import Shape
 from agents.link.server import Channel, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
 from agents.supervisor.small_file import content
+
+_enrolled = Shape[Enrolled](Enrolled)
 
 
 def read_token(source: str) -> str:
@@ -28,7 +31,7 @@ def read_token(source: str) -> str:
 def remembered(state: Path) -> Enrolled | None:
     """Who this node is, if it has joined before."""
     try:
-        return msgspec.json.decode((state / "node.json").read_bytes(), type=Enrolled)
+        return _enrolled.read((state / "node.json").read_bytes())
     except FileNotFoundError:
         return None
 
@@ -57,7 +60,7 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
         raise ValueError(f'node "{name}" could not join: nobody answers at {url} ({error})') from error
     finally:
         channel.close()
-    enrolled = msgspec.json.decode(answer, type=Enrolled)
+    enrolled = _enrolled.read(answer)
     draft = state / "node.json.draft"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

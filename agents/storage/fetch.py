@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agents.decode import Shape, Undecodable, digits
 from agents.ends import clause
 from agents.isolation.beneath import OWN, Folder, Rights
 from agents.link.server import Channel, Server, ServerRefused, is_loopback
@@ -36,6 +37,7 @@ _TRIES: Final = 3
 # A transfer of less says more of the way there than of its width.
 TELLING_BYTES: Final = 16 << 20
 MOST_TOLD: Final = 256
+_sources = Shape[Sources](Sources)
 
 
 class Unfetched(Unlaunchable):
@@ -98,12 +100,12 @@ class Fetcher:
         channel = Channel(self.server)
         try:
             body = msgspec.json.encode(AskSources(digest=digest, failed=failed))
-            return msgspec.json.decode(channel.call("POST", SOURCES_PATH, body), type=Sources)
+            return _sources.read(channel.call("POST", SOURCES_PATH, body))
         except ServerRefused as error:
             if error.status < 500:
                 raise Unfit(f"the control plane does not let this node have it ({error.status})") from error
             return Sources(wait_s=2.0)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError):
+        except (OSError, http.client.HTTPException, Undecodable):
             return Sources(wait_s=2.0)
         finally:
             channel.close()
@@ -153,7 +155,7 @@ class Fetcher:
             if answer.status not in (200, 206):
                 raise Unfit(f"it answered {answer.status}")
             if size is None:
-                self.store.make_room(int(answer.headers.get("Content-Length") or 0))
+                self.store.make_room(digits(answer.headers.get("Content-Length") or "0") or 0)
             began = time.monotonic()
             with draft.open("ab" if answer.status == 206 else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
@@ -192,7 +194,7 @@ class Fetcher:
             answer = connection.getresponse()
             if answer.status != 200:
                 raise Unfit(f"its source answered {answer.status}; redirects are not followed")
-            self.store.make_room(int(answer.headers.get("Content-Length") or 0))
+            self.store.make_room(digits(answer.headers.get("Content-Length") or "0") or 0)
             with draft.open("wb") as file:
                 while piece := answer.read(PIECE):
                     file.write(piece)

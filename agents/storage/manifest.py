@@ -10,13 +10,14 @@ import hashlib
 import re
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import path_text
+from agents.decode import Shape, Undecodable, path_text
 from agents.ends import Refusal
 from agents.isolation.beneath import Folder
+from agents.protocol import Counter, Name
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 PIECE: Final = 1 << 20
@@ -31,16 +32,16 @@ class Unfit(Refusal):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """One file of a folder; ``path`` is relative, with ``/`` between its steps, and leads nowhere else."""
 
-    path: str
-    size: int
-    sha256: str
+    path: Annotated[str, msgspec.Meta(max_length=4_096)]
+    size: Counter
+    sha256: Name
     executable: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """What a folder holds, in the order of the paths; or a single file under its own name."""
 
-    files: list[Entry]
+    files: Annotated[list[Entry], msgspec.Meta(max_length=MAX_FILES)]
     is_file: bool = False
 
     def encode(self) -> bytes:
@@ -55,11 +56,14 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(entry.size for entry in self.files)
 
 
+_manifests = Shape[Manifest](Manifest)
+
+
 def decode(content: bytes) -> Manifest:
     """A manifest from the wire. Raises Unfit for one with a path that would leave its folder."""
     try:
-        found = msgspec.json.decode(content, type=Manifest)
-    except msgspec.DecodeError as error:
+        found = _manifests.read(content)
+    except Undecodable as error:
         raise Unfit(f"what arrived is no manifest: {error}") from error
     for entry in found.files:
         steps = entry.path.split("/")

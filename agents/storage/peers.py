@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
+from agents.decode import digits
 from agents.storage.content_store import ContentStore
 from agents.storage.manifest import DIGEST, PIECE
 
@@ -138,7 +139,7 @@ class _Visit(BaseHTTPRequestHandler):
         """Where a fetch goes on that was cut before: ``Range: bytes=N-``."""
         unit, _, span = self.headers.get("Range", "").partition("=")
         first = span.removesuffix("-")
-        return min(int(first), size) if unit == "bytes" and span.endswith("-") and first.isdigit() else 0
+        return min(digits(first) or 0, size) if unit == "bytes" and span.endswith("-") else 0
 
     def _refuse(self, status: int) -> None:
         self.send_response(status)

@@ -13,7 +13,7 @@ from agents.isolation.beneath import Rights, regular
 from agents.masking import Mask
 from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
-from agents.supervisor.lean import loads, signal
+from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
 from agents.supervisor.record import read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
@@ -109,7 +109,7 @@ class Life:
         self._finish()
 
     def _grace_s(self) -> float:
-        return _number(self.order.get("grace_s"), 30.0)
+        return number(self.order.get("grace_s"), 30.0)
 
     # -- launching
 
@@ -285,7 +285,7 @@ class Life:
         if now < self.memory_at:
             return self.memory_at - now
         revised = read_whole(f"{self.folder}/limits.json") or {}
-        limit = int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
+        limit = int(number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
         used = procfs.memory(procfs.descendants(os.getpid()))
         self.peak_bytes = max(self.peak_bytes, used)
         pause = STOP_TICK_S
@@ -304,7 +304,7 @@ class Life:
         if self.host_goes_down:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
         if wanted := stop_told(self.folder):
-            grace_s = _number(wanted.get("grace_s"), self._grace_s())
+            grace_s = number(wanted.get("grace_s"), self._grace_s())
             self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 
     def _begin_stop(
@@ -452,16 +452,6 @@ class Life:
             "cpu_s": round(self.cpu_s, 3),
             "peak_memory_bytes": self.peak_bytes if self.main else 0,
         }
-
-
-def _number(value: object, otherwise: float) -> float:
-    """A number that is none below zero and no more than a century of seconds or a petabyte; ``otherwise`` for the rest.
-
-    Where agent and job are one user, a job may write what only the agent should.
-    """
-    if isinstance(value, int | float) and 0 <= value <= 1 << 50:
-        return float(value)
-    return otherwise
 
 
 def _signal_group(leader: int, number: int) -> None:

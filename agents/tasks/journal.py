@@ -20,6 +20,7 @@ from zlib import crc32
 
 import msgspec
 
+from agents.decode import Shape, Undecodable
 from agents.protocol import DeviceClaim, Exit
 from agents.supervisor.procfs import boottime
 from agents.supervisor.record import write_all
@@ -102,7 +103,7 @@ class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_default
 
 
 Line = Started | Seen | Intent | Signalled | Ended | Gone
-_decoder: Final = msgspec.json.Decoder(Line)
+_lines: Final = Shape[Line](Line)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -167,7 +168,7 @@ def _line(line: Line) -> bytes:
 
 
 def _whole(raw: bytes) -> bytes:
-    """The line without its checksum. Raises DecodeError where that tells that it is another than was written.
+    """The line without its checksum. Raises Undecodable where that tells that it is another than was written.
 
     Lines of agents from before checksums have none.
     """
@@ -175,7 +176,7 @@ def _whole(raw: bytes) -> bytes:
         return raw
     text = raw[: found.start()] + b"}"
     if int(found[1], 16) != crc32(text):
-        raise msgspec.DecodeError("this line is not as it was written")
+        raise Undecodable("this line is not as it was written")
     return text
 
 
@@ -187,10 +188,12 @@ def read(path: Path) -> tuple[Past, int]:
     except FileNotFoundError:
         return past, 0
     whole = content[: content.rfind(b"\n") + 1]
-    for raw in whole.splitlines():
+    for raw in whole.split(b"\n")[:-1]:
         try:
-            past.take(_decoder.decode(_whole(raw)))
-        except msgspec.DecodeError:
+            line = _lines.read(_whole(raw))
+            _encode(line)  # what cannot be written again would keep the journal from being made shorter
+            past.take(line)
+        except (Undecodable, OverflowError):
             past.unreadable += 1
     return past, len(whole)
 

@@ -7,13 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from agents.protocol import Device, DeviceClaim, DeviceSample
-from agents.supervisor.record import read_whole, write_whole
+import msgspec
+
+from agents.decode import Shape
+from agents.protocol import ByKind, Device, DeviceClaim, DeviceSample, Name, Number
+from agents.supervisor.record import write_whole
 
 # Over a longer silence nobody knows what was drawn; it is left out, and the measured span tells so.
 LONGEST_GAP_S = 10.0
 SAVE_EVERY_S = 10.0
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What is kept of an account in the part's run folder."""
+
+    joules: ByKind = msgspec.field(default_factory=dict)
+    unknown: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
+    measured_s: Number = 0.0
+
+
+_saved = Shape[Saved](Saved)
 
 
 @dataclass
@@ -75,10 +90,9 @@ class EnergyMeter:
         """The part's account; after a restart of the agent it goes on from what was saved."""
         if part not in self._accounts:
             account = _Account(f"{folder}/energy.json")
-            saved = read_whole(account.file) or {}
-            account.joules = {str(kind): float(joules) for kind, joules in saved.get("joules", {}).items()}
-            account.unknown = set(saved.get("unknown", []))
-            account.measured_s = float(saved.get("measured_s", 0.0))
+            saved = _saved.find(account.file) or Saved()
+            account.joules, account.unknown = dict(saved.joules), set(saved.unknown)
+            account.measured_s = saved.measured_s
             self._accounts[part] = account
         return self._accounts[part]
 
