@@ -40,7 +40,7 @@ class Shape(Generic[T]):
 
     def __init__(self, kind: Any, packed: bool = False) -> None:
         """``packed`` reads msgpack instead."""
-        self.kind = kind
+        self.kind, self.is_packed = kind, packed
         decoder: Any = msgspec.msgpack.Decoder(kind) if packed else msgspec.json.Decoder(kind)
         self._decode = decoder.decode
 

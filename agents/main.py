@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from agents import VERSION, stop_all, survey
-from agents.decode import setting
+from agents.decode import digits, setting
 from agents.devices import vendors
 from agents.devices.instances import Instances
 from agents.devices.partitions import missing
@@ -235,8 +235,8 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
 
 def most_processes() -> int:
     """How many processes and threads a task may have, and all tasks of one user: never all that the host has."""
-    told = (content("/proc/sys/kernel/pid_max") or b"").strip()
-    return min(PROCESSES, int(told) // 4) if told.isdigit() else PROCESSES
+    told = digits((content("/proc/sys/kernel/pid_max") or b"").strip())
+    return PROCESSES if told is None else min(PROCESSES, told // 4)
 
 
 def refuse(folder: str, reason: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from agents.decode import setting
+from agents.decode import digits, setting
 from agents.isolation.beneath import Rights
 from agents.link.server import Server, is_loopback
 from agents.storage.content_store import ContentStore
@@ -48,11 +48,11 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
     """Where to serve: as asked; else on loopback if the control plane is there; else nowhere. Raises ValueError."""
     if asked:
         host, _, port = asked.rpartition(":") if asked.count(":") == 1 else (asked, "", "0")
-        if not port.isdigit():
+        if (number := digits(port)) is None or number > 65535:
             raise ValueError(
                 f'--serve-peers {asked}: give an address, or an address and a port such as "10.0.0.7:8700"'
             )
-        return host, int(port)
+        return host, number
     return ("127.0.0.1", 0) if is_loopback(urlsplit(server.url).hostname or "") else None
 
 

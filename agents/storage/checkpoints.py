@@ -16,10 +16,10 @@ from agents.storage.tree import look
 def discover(folder: str, rights: Rights = OWN) -> list[Found]:
     """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
     found = layouts.recognise(look(folder, rights))
-    return [each for each in found if _can_be_told(each)]
+    return [each for each in found if can_be_told(each)]
 
 
-def _can_be_told(found: Found) -> bool:
+def can_be_told(found: Found) -> bool:
     """Whether step and paths, which are names that a job gave its files, can be sent to the server."""
     names = (found.path or ".", found.resume or ".")
     return count(found.step) == found.step and all(path_text(name) for name in names)

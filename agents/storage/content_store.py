@@ -18,9 +18,11 @@ from typing import Final
 from agents.isolation.beneath import Folder, regular
 from agents.storage import manifest
 from agents.storage.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
+from agents.supervisor.small_file import content
 
 # The modification time of what is kept; anything else tells that it was written to.
 UNTOUCHED_NS: Final = 1_000_000_000
+KINDS: Final = {b"file": "file", b"tree": "tree", b"part": "part"}
 
 
 class Full(Exception):
@@ -67,13 +69,11 @@ class ContentStore:
         """The manifest of a root that is a folder; None where it is a file, or not here."""
         if self._kind(root) not in ("tree", "part") or not self.has(root):
             return None
-        return manifest.decode(self.path(root).read_bytes())
+        return manifest.read(self.path(root))
 
     def _kind(self, root: str) -> str:
-        try:
-            return (self.folder / "roots" / root).read_text() if DIGEST.fullmatch(root) else ""
-        except OSError:
-            return ""
+        told = content(str(self.folder / "roots" / root)) if DIGEST.fullmatch(root) else None
+        return KINDS.get(told or b"", "")
 
     def members(self, root: str) -> set[str]:
         """Every file that a root consists of, its manifest included; empty where the root is not here."""

@@ -65,7 +65,7 @@ class Fetcher:
                 return
             try:
                 self._fetch(wanted, rank, size, cancelled)
-            except (Unfit, Full, OSError) as error:
+            except (Unfit, Full, OSError, http.client.HTTPException, ValueError) as error:
                 raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
 
@@ -118,7 +118,7 @@ class Fetcher:
             self.store.complete(wanted.digest, "file")
             return
         self._piece(peer, wanted.digest, wanted.digest, None)
-        whole = manifest.decode(self.store.path(wanted.digest).read_bytes())
+        whole = manifest.read(self.store.path(wanted.digest))
         entries = manifest.share(whole, rank, size) if wanted.shard else whole.files
         missing = [entry for entry in entries if not self.store.has(entry.sha256)]
         self.store.make_room(sum(entry.size for entry in missing))
@@ -135,7 +135,7 @@ class Fetcher:
         try:
             for last in range(_TRIES):
                 try:
-                    self._download(peer, root, sha256, draft, size)
+                    self.download(peer, root, sha256, draft, size)
                     break
                 except (OSError, http.client.HTTPException):
                     if last == _TRIES - 1:
@@ -145,7 +145,8 @@ class Fetcher:
         finally:
             draft.unlink(missing_ok=True)
 
-    def _download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
+    def download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
+        """Go on with a file where its draft ends. Raises OSError, HTTPException, Unfit or Full."""
         start = draft.stat().st_size if draft.exists() else 0
         connection = _connection(peer.url)
         path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
@@ -154,12 +155,16 @@ class Fetcher:
             answer = connection.getresponse()
             if answer.status not in (200, 206):
                 raise Unfit(f"it answered {answer.status}")
+            before = start if answer.status == 206 else 0
+            promised = digits(answer.headers.get("Content-Length") or "")
+            if promised is None or answer.chunked or (size is not None and before + promised != size):
+                raise Unfit("it does not say how long its answer is, or another length than there should be")
             if size is None:
-                self.store.make_room(digits(answer.headers.get("Content-Length") or "0") or 0)
+                self.store.make_room(promised)
             began = time.monotonic()
-            with draft.open("ab" if answer.status == 206 else "wb") as file:
+            with draft.open("ab" if before else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
-                came = file.tell() - (start if answer.status == 206 else 0)
+                came = file.tell() - before
             if came >= TELLING_BYTES:
                 self.came.append(Fetched(came, round(time.monotonic() - began, 6)))
             if answer.length:
@@ -198,6 +203,8 @@ class Fetcher:
             with draft.open("wb") as file:
                 while piece := answer.read(PIECE):
                     file.write(piece)
+                    if file.tell() > self.store.cap_bytes:
+                        raise Unfit(f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps")
                     go_on()
             self.store.take(draft, wanted.digest)
         except Unfit as error:

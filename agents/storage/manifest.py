@@ -16,12 +16,13 @@ import msgspec
 
 from agents.decode import Shape, Undecodable, path_text
 from agents.ends import Refusal
-from agents.isolation.beneath import Folder
+from agents.isolation.beneath import Folder, regular
 from agents.protocol import Counter, Name
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 PIECE: Final = 1 << 20
 MAX_FILES: Final = 200_000
+MOST_BYTES: Final = 64 << 20
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -72,6 +73,15 @@ def decode(content: bytes) -> Manifest:
         if not DIGEST.fullmatch(entry.sha256) or entry.size < 0:
             raise Unfit(f"a manifest gives {entry.path!r} no digest or size")
     return found
+
+
+def read(path: Path) -> Manifest:
+    """:func:`decode`, of a file. Raises OSError, and Unfit also where it is longer than any manifest."""
+    with open(regular(str(path)), "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise Unfit(f"what arrived is no manifest: it has more than {MOST_BYTES >> 20} MiB")
+    return decode(content)
 
 
 def digest_of(descriptor: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -45,7 +46,8 @@ class Keys:
         return True
 
     def opens(self, given: str, root: str) -> bool:
-        return any(hmac.compare_digest(given, ticket(key, root)) for key in (self.current, self._former))
+        told = given.encode("utf-8", "surrogatepass")
+        return any(hmac.compare_digest(told, ticket(key, root).encode()) for key in (self.current, self._former))
 
 
 class Pace:
@@ -88,6 +90,11 @@ class PeerServer(ThreadingHTTPServer):
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+
+def visit(connection: socket.socket, server: PeerServer, host: str = "127.0.0.1") -> None:
+    """Answer what comes over one connection of another node."""
+    _Visit(connection, (host, 0), server)
 
 
 class _Visit(BaseHTTPRequestHandler):

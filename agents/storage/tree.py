@@ -60,7 +60,16 @@ class Tree:
 
     def below(self, path: str) -> list[str]:
         """Every file of a folder and of the folders in it, by its path from the top."""
-        return [leaf for leaf in self.leaves if not path or leaf.startswith(path + "/")]
+        if not path:
+            return list(self.leaves)
+        found: list[str] = []
+        rest = [path]
+        while rest:
+            here = rest.pop()
+            folders, files = self._folders.get(here, ((), ()))
+            found += [join(here, name) for name in sorted(files)]
+            rest += [join(here, name) for name in sorted(folders, reverse=True)]
+        return found
 
     def every_folder(self) -> list[str]:
         """All folders, each before what is in it."""

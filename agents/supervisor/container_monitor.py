@@ -219,7 +219,7 @@ class ContainerMonitor:
         told = self._ask_state()
         # conmon writes this file where it was started; older podmans do not look there.
         if told and (told[0] == "true" or (code == 128 + signal.SIGKILL and os.path.exists("oom"))):
-            asked = int(self.plan.get("memory_bytes") or 0)
+            asked = int(number(self.plan.get("memory_bytes"), 0.0))
             end = {"cause": "OUT_OF_MEMORY", **told_by(clause("KernelMemoryAsked", asked_bytes=asked))}
         elif told and (told[2].startswith("0001-") or (code in (1, 126, 127) and self._init_refused())):
             why = clause(
@@ -248,7 +248,7 @@ class ContainerMonitor:
             os.close(writer)
             os.close(nothing)
         with os.fdopen(reader, errors="replace") as answer:
-            words = answer.read().split()
+            words = answer.read(_LAST_WORDS_BYTES).split()
         return words if _ended_within(pid, 5.0) == 0 and len(words) >= 3 else []
 
     def _refuse(self, why: "Clause") -> int:

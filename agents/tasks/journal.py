@@ -161,7 +161,7 @@ class Past(msgspec.Struct):
             yield Ended(part=part, exit=end)
 
 
-def _line(line: Line) -> bytes:
+def written(line: Line) -> bytes:
     """A line as it is written: JSON whose last field is the checksum (CRC-32) of what it is without it."""
     text = _encode(line)
     return b'%b,"crc":"%08x"}\n' % (text[:-1], crc32(text))
@@ -250,7 +250,7 @@ class Journal:
     def append(self, line: Line) -> None:
         """Note a line; it is durable after the next :meth:`sync`."""
         self.past.take(line)
-        self._pending.append(_line(line))
+        self._pending.append(written(line))
 
     async def sync(self) -> None:
         """Return when everything appended before this call is on disk. Raises OSError when the disk refuses."""
@@ -307,7 +307,7 @@ class Journal:
 
     def _shorter(self) -> bytes | None:
         """The shortest journal that tells the same, if writing it is worth it. Called by the loop's thread only."""
-        content = b"".join(map(_line, self.past.lines()))
+        content = b"".join(map(written, self.past.lines()))
         return content if len(content) * 2 < self._size else None
 
     def compact(self, content: bytes) -> None:

@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agents.devices.card import MIB, Card, Unreadable, narrow_link, number, pci_address, positive, ratio, scaled
+from agents.devices.card import (
+    MIB,
+    Card,
+    Unreadable,
+    narrow_link,
+    number,
+    numeral,
+    pci_address,
+    positive,
+    ratio,
+    scaled,
+)
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers import kfd, rocm
 from agents.devices.readers.smi import ToolSource
@@ -139,7 +150,7 @@ def _static_card(entry: dict[str, Any]) -> Card:
     return Card(
         index=int(positive(entry["gpu"]) or 0),
         model=_known(_at(entry, "asic", "market_name")),
-        uuid=f"GPU-{int(serial[1], 16):016x}" if serial and int(serial[1], 16) else "",
+        uuid=f"GPU-{numeral(serial[1], 16):016x}" if serial and numeral(serial[1], 16) else "",
         pci=pci_address(_at(entry, "bus", "bdf")),
         numa=int(numa) if numa is not None else None,
         memory_bytes=scaled(_at(entry, "vram", "size"), MIB),
@@ -209,7 +220,7 @@ def _sysfs_card(host: Host, index: int, folder: Path) -> Card:
         model=text("product_name") or f"AMD GPU {text('device')}".strip(),
         uuid=f"GPU-{unique.lower():0>16}" if re.fullmatch(r"[0-9a-fA-F]{1,16}", unique) else "",
         pci=pci_address(folder.resolve().name),
-        numa=int(numa) if numa.isdigit() else None,
+        numa=numeral(numa) if numa.isdigit() else None,
         memory_bytes=scaled(text("mem_info_vram_total"), 1),
         memory_used_bytes=scaled(text("mem_info_vram_used"), 1),
         utilisation=ratio(text("gpu_busy_percent")),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from agents.devices.card import MIB, Card, Unreadable, narrow_link, number, pci_address, ratio, scaled
+from agents.devices.card import MIB, Card, Unreadable, narrow_link, number, numeral, pci_address, ratio, scaled
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import whole
@@ -38,14 +38,14 @@ def parse(text: str) -> list[Card]:
             raise Unreadable(f"the line after device {first[1]} tells no link and no temperature")
         cards.append(
             Card(
-                index=int(first[1]),
+                index=numeral(first[1]),
                 model=first[2],
                 pci=pci_address(first[3]),
                 utilisation=ratio(first[4]),
                 memory_used_bytes=scaled(first[5], MIB),
                 memory_bytes=scaled(first[6], MIB),
                 temperature_c=number(second[3]),
-                conditions=narrow_link(int(second[1]), int(second[2])),
+                conditions=narrow_link(numeral(second[1]), numeral(second[2])),
                 attributes={"driver": driver[1]} if driver else {},
             )
         )
