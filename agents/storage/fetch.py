@@ -27,6 +27,7 @@ from agents.link.server import Channel, Server, ServerRefused, is_loopback
 from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
 from agents.runtimes import Unlaunchable
 from agents.storage import manifest
+from agents.storage.certificate import PIN, PinnedConnection
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.manifest import PIECE, Unfit
 
@@ -48,10 +49,14 @@ class Fetcher:
     """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read.
 
     They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
+    ``plain`` lets other hosts send without encryption.
     """
 
-    def __init__(self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN) -> None:
+    def __init__(
+        self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN, plain: bool = False
+    ) -> None:
         self.server, self.store, self.readable, self.rights = server, store, readable, rights
+        self.plain = plain
         self.changed: Callable[[], None] = lambda: None
         # What came from other nodes since somebody last asked.
         self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
@@ -148,7 +153,7 @@ class Fetcher:
     def download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
         """Go on with a file where its draft ends. Raises OSError, HTTPException, Unfit or Full."""
         start = draft.stat().st_size if draft.exists() else 0
-        connection = _connection(peer.url)
+        connection = self._to(peer)
         path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
         try:
             connection.request("GET", path, headers={"Range": f"bytes={start}-"} if start else {})
@@ -171,6 +176,15 @@ class Fetcher:
                 raise http.client.IncompleteRead(b"", answer.length)
         finally:
             connection.close()
+
+    def _to(self, peer: Source) -> http.client.HTTPConnection:
+        """A connection to another node, which is encrypted and to that node alone, or does not leave this host."""
+        parts = urlsplit(peer.url)
+        if parts.scheme == "https" and parts.fragment.startswith(PIN):
+            return PinnedConnection(peer.url)
+        if parts.scheme == "http" and (self.plain or is_loopback(parts.hostname or "")):
+            return _connection(peer.url)
+        raise Unfit("it serves without encryption, which --peers-plain would allow")
 
     # -- from its source
 

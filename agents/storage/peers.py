@@ -1,4 +1,4 @@
-"""Serves what a node has by digest to other nodes that the control plane sends with a ticket.
+"""Serves what a node has by digest, over TLS, to other nodes that the control plane sends with a ticket.
 
 A ticket is an HMAC of the root's digest under a key that this node made, told the control plane, and forgets after a
 while: it opens that root and nothing else, and nobody's clock is compared with anybody's. Digests only, no names.
@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 import socket
+import ssl
+import sys
 import threading
 import time
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from agents.decode import digits
 from agents.storage.content_store import ContentStore
 from agents.storage.manifest import DIGEST, PIECE
 
+log = logging.getLogger("switchyard.agent")
+_Request = socket.socket | tuple[bytes, socket.socket]
+_Address = Any
+
 KEY_LIFE_S: Final = 600.0
 TRANSFERS: Final = 16
+VISITORS: Final = 64
 
 
 def ticket(key: str, root: str) -> str:
@@ -69,12 +77,22 @@ class Pace:
 
 
 class PeerServer(ThreadingHTTPServer):
-    """One node's door for other nodes. ``served`` counts bytes by root."""
+    """One node's door for other nodes: TLS where it is given a context, else plain. ``served`` counts bytes by root."""
 
     daemon_threads = True
+    request_queue_size = VISITORS
 
-    def __init__(self, address: tuple[str, int], store: ContentStore, keys: Keys, bytes_per_s: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        store: ContentStore,
+        keys: Keys,
+        bytes_per_s: int,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         super().__init__(address, _Visit)
+        self.context = context
+        self._seats = threading.BoundedSemaphore(VISITORS)
         self.store, self.keys, self.pace = store, keys, Pace(bytes_per_s)
         self.room = threading.BoundedSemaphore(TRANSFERS)
         self.served: dict[str, int] = defaultdict(int)
@@ -86,6 +104,36 @@ class PeerServer(ThreadingHTTPServer):
     def close(self) -> None:
         self.shutdown()
         self.server_close()
+
+    def process_request(self, request: _Request, client_address: _Address) -> None:
+        """A thread for each visitor, as long as there are not too many: one more is sent away unheard."""
+        if not self._seats.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._seats.release()
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: _Address) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._seats.release()
+
+    def finish_request(self, request: _Request, client_address: _Address) -> None:
+        """Answer one visitor. What TLS has to say to each other is said here, where only this visitor waits for it."""
+        if self.context is None or not isinstance(request, socket.socket):
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(_Visit.timeout)
+        with self.context.wrap_socket(request, server_side=True) as safe:
+            super().finish_request(safe, client_address)
+
+    def handle_error(self, request: _Request, client_address: _Address) -> None:
+        """A visitor that goes in the middle, or speaks no TLS, is nothing to tell of."""
+        log.debug("a visitor of the peer server was not answered: %s", sys.exc_info()[1])
 
     @property
     def port(self) -> int:
