@@ -42,11 +42,12 @@ from agents.protocol import Enrolled, Exit
 from agents.resources.cores import known_cores
 from agents.resources.turns import Turns
 from agents.runtimes.choice import Choice
-from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.container import ContainerExecutor, images_in_use
 from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bring_up import add_arguments, opened
 from agents.storage.bundle import BundleCache
+from agents.storage.collection import Collector, Limits
 from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
@@ -221,6 +222,9 @@ async def serve(member: Member, server: Server, options: argparse.Namespace, for
     node.keep("shipping of logs", logs.run)
     node.keep("telemetry", meter.run)
     node.keep("fetching of inputs", node.staging.run)
+    limits, images = Limits.of_host(state), partial(images_in_use, runs)
+    collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
+    node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
     node.on_close = partial(close, view, node.staging, instances)
     return node

@@ -151,7 +151,7 @@ class ContainerExecutor:
             weight=spec.weight,
             memory_bytes=spec.memory_bytes,
             devices=spec.devices,
-            image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
+            image_file=str(self.ground.bundles.folder / image_file(spec.image)),
         )
 
     def _check_shown(self, path: str, run_as: RunAs) -> None:
@@ -305,8 +305,15 @@ def _told(places: Places) -> Path:
     return places.folder / "notice" / places.notice.name
 
 
-def _file_name(image: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", image)
+def image_file(image: str) -> str:
+    """The name of the file that an image is kept in, by an engine that keeps images as files."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", image) + ".sif"
+
+
+def images_in_use(runs: Path) -> set[str]:
+    """The names of such files from which parts run that have a run folder still."""
+    plans = (planned(str(note.parent)) for note in runs.glob("*/container.json"))
+    return {image_file(str(plan.get("image", ""))) for plan in plans if plan is not None}
 
 
 def _merged(exit_: Exit, end: Ending | None) -> Exit:

@@ -17,6 +17,7 @@ from typing import Final
 
 from agents.isolation.beneath import Folder, regular
 from agents.storage import manifest
+from agents.storage.last_use import used_now
 from agents.storage.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
 from agents.supervisor.small_file import content
 
@@ -146,13 +147,14 @@ class ContentStore:
         note = self.folder / "roots" / root
         draft = self.draft()
         draft.write_text(kind)
+        used_now(draft)
         draft.rename(note)
 
     def touch(self, root: str) -> None:
         """Note that a root was used just now."""
         if DIGEST.fullmatch(root):
             try:
-                os.utime(self.folder / "roots" / root)
+                used_now(self.folder / "roots" / root)
             except OSError:
                 pass
 
@@ -179,6 +181,17 @@ class ContentStore:
                 if not old:
                     raise Full(f"{wanted} bytes do not fit: what is kept here is in use")
                 self.drop(old.pop(0))
+
+    def expire(self, before_s: float) -> list[str]:
+        """Drop the roots that were last used before then, but none that is in use; answers which."""
+        gone = []
+        with self._lock:
+            in_use = self.pinned() | set(self._held)
+            for entry in sorted((self.folder / "roots").iterdir()):
+                if entry.name not in in_use and entry.stat().st_mtime < before_s:
+                    self.drop(entry.name)
+                    gone.append(entry.name)
+        return gone
 
     def drop(self, root: str) -> None:
         """Forget a root, and the files that no other root has."""
