@@ -313,12 +313,23 @@ class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: Text = ""
 
 
+class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part that the agent could not take over when it started, ``age_s`` ago; ``tries`` counts how often it tried."""
+
+    part: Name
+    folder: Text
+    reason: Text
+    age_s: Number = 0.0
+    tries: Count = 1
+
+
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is not as it should be on the host; each note is a sentence for people."""
 
     disk_pressure: bool = False
     device_errors: Annotated[list[DeviceError], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
+    aside: Annotated[list[SetAside], Meta(max_length=256)] = msgspec.field(default_factory=list)
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -499,6 +510,17 @@ class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
     code: str
 
 
+class AsideOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person decided about a part that is set aside: to take it over again, or to end it.
+
+    It holds for the try that it was decided on, ``tries``: so the same order twice is one.
+    """
+
+    part: str
+    do: Literal["release", "discard"]
+    tries: int = 1
+
+
 class Timers(msgspec.Struct, frozen=True, omit_defaults=True):
     """All timers of the link, in seconds; the server owns them."""
 
@@ -533,6 +555,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     answers_seq: int | None = None
     prefetch: list[Input] = msgspec.field(default_factory=list)
     faults: list[str] = msgspec.field(default_factory=list)
+    aside: list[AsideOrder] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):

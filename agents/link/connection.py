@@ -172,9 +172,11 @@ class Link:
     def _conditions(self) -> Conditions:
         found = self.view.conditions(self.node.journal.disk_pressure)
         held, notes = self.node.quarantined(), [*self.node.loops.notes(), *filter(None, [self.node.clock])]
-        if not held and not notes:
+        aside = self.node.quarantine.told()
+        if not held and not notes and not aside:
             return found
-        return msgspec.structs.replace(found, device_errors=[*found.device_errors, *held], notes=[*found.notes, *notes])
+        devices, notes = [*found.device_errors, *held], [*found.notes, *notes]
+        return msgspec.structs.replace(found, device_errors=devices, notes=notes, aside=aside)
 
     def inventory_changed(self) -> None:
         self._full = True

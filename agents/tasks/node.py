@@ -11,6 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,14 @@ from agents.isolation.run_as import RunAs
 from agents.isolation.users import Users
 from agents.loops import Loop, Loops
 from agents.patience import within
-from agents.protocol import Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
+from agents.protocol import AsideOrder, Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.resources.adjust import MIDDLE_WEIGHT
 from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
 from agents.storage import checkpoint_watch
 from agents.storage.manifest import Unfit
 from agents.storage.staging import INPUTS, Staging
+from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
 from agents.tasks.environment import Places
@@ -38,6 +40,7 @@ from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, 
 from agents.tasks.leftovers import Leftovers
 from agents.tasks.local import job_folder, localised
 from agents.tasks.part import Part
+from agents.tasks.quarantine import Quarantine
 
 log = logging.getLogger("switchyard.agent")
 
@@ -88,6 +91,7 @@ class Node:
         self.instances: Instances | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
+        self.quarantine = Quarantine()
         self._leftovers = Leftovers()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -105,10 +109,20 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
-            # A part of which something cannot be read stays known and is looked at again; the others are taken over.
-            with self.loops.careful(f"taking over of part {intent.part}"):
-                self._take_over(part)
+            # A part of which something cannot be read stays known and is set aside; the others are taken over.
+            self._try_to_take_over(part)
         self.journal.flush()
+
+    def _try_to_take_over(self, part: Part) -> None:
+        name = part.intent.part
+        try:
+            self._take_over(part)
+        except Exception as error:
+            log.exception("part %s could not be taken over, and is set aside", name)
+            self.quarantine.put(part, error)
+        else:
+            self.quarantine.drop(name)
+        self.changed.set()
 
     def _take_over(self, part: Part) -> None:
         if part.is_live:
@@ -155,6 +169,36 @@ class Node:
         if self.staging is not None:
             self.staging.want(desired.prefetch)
         self._carry_out(diff.diff(self.desired, world))
+        for order in desired.aside:
+            self._decide(order)
+
+    def _decide(self, order: AsideOrder) -> None:
+        """Carry out what a person decided about a part that is set aside."""
+        part = self.quarantine.asked(order)
+        if part is None or part.is_busy:
+            return
+        if order.do == "release":
+            self._try_to_take_over(part)
+            return
+        if not part.is_live:
+            self.quarantine.drop(order.part)
+            self.changed.set()
+            return
+        part.is_busy = True
+        self.spawn(self._give_up(part))
+
+    async def _give_up(self, part: Part) -> None:
+        """End a part that cannot be taken over, with all that carries its mark, so that its devices are free."""
+        try:
+            await asyncio.to_thread(self.executor.reap, part.intent)
+        except Exception:
+            log.exception("part %s could not be ended as others are", part.intent.part)
+            marked = partial(procfs.marked, part.intent.part)
+            if left := await asyncio.to_thread(procfs.end_all, marked):
+                log.error("processes of part %s do not end although killed: %s", part.intent.part, left)
+                part.is_busy = False
+                return
+        self._end(part, Exit(cause="SUPERVISOR_LOST", stopped=part.stop is not None, **told(clause("Discarded"))))
 
     def _with_specs(self, desired: Desired) -> Desired:
         """Give held parts their specs back: the server may leave out what it has sent before."""
@@ -417,6 +461,7 @@ class Node:
         with self.loops.careful("account of what a part used"):
             end = self.measured(part.intent.part, end)
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
+        self.quarantine.drop(part.intent.part)
         self.journal.append(Ended(part=part.intent.part, exit=end))
         self.spawn(self._settle_journal())
         self.changed.set()

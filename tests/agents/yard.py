@@ -26,6 +26,7 @@ from agents.protocol import (
     LOGS_PATH,
     SOURCES_PATH,
     TELEMETRY_PATH,
+    AsideOrder,
     AskSources,
     Desired,
     Here,
@@ -58,6 +59,7 @@ class Side:
         self.inventory: Inventory | None = None
         self.report: Report | None = None
         self.telemetry: list[TelemetryBatch] = []
+        self.aside: list[AsideOrder] = []
         self.socket: Callable[[str], None] | None = None
         self.connections = 0
 
@@ -127,6 +129,7 @@ class Yard:
             lineage="l",
             want_inventory=side.inventory is None,
             answers_seq=answers_seq if self.says_what_it_answers else None,
+            aside=side.aside,
         )
         return msgspec.json.encode(message).decode()
 
