@@ -26,6 +26,7 @@ MAX_DEPTH = 64
 NOBODY = 65534
 _MAX_LINKS = 40
 _BATCH = 1000
+_MANY = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.setfsuid.restype = _libc.setfsgid.restype = ctypes.c_uint32
 _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint32,)
@@ -341,9 +342,11 @@ class Folder:
     ) -> "Iterator[tuple[str, os.stat_result]]":
         """Every regular file below ``start`` by its path, ``depth`` folders deep in all; neither links nor pipes.
 
-        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over.
+        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over. With
+        ``most`` so many entries of a folder are looked at, and a few times as many in all, of whatever kind: then the
+        walk ends, or raises OSError where it is ``careful``.
         """
-        rest = [start]
+        rest, seen = [start], 0
         while rest:
             path = rest.pop()
             try:
@@ -352,6 +355,11 @@ class Folder:
                 if careful:
                     raise
                 continue
+            seen += 1 + len(entries)
+            if most is not None and (seen > _MANY * most or (careful and len(entries) >= most)):
+                if careful:
+                    raise OSError(errno.EFBIG, f"holds more than {most} files and folders", path or self.path)
+                return
             below = []
             for name, status in entries:
                 place = f"{path}/{name}" if path else name
@@ -401,7 +409,7 @@ def remove(top: int, name: str) -> bool:
     try:
         folder = os.open(name, FOLDER, dir_fd=top)
         try:
-            while _thin_out(folder):
+            while _thin_out(folder, _Budget()):
                 pass
         finally:
             os.close(folder)
@@ -411,7 +419,36 @@ def remove(top: int, name: str) -> bool:
     return True
 
 
-def _thin_out(folder: int) -> bool:
+class _Budget:
+    """How many entries may still go in one turn."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = 1 << 62) -> None:
+        self.left = left
+
+
+def thin(path: str, most: int) -> bool:
+    """Remove about ``most`` entries of what lies in a folder of ours; true once no more of it would go.
+
+    So a folder with very many files goes in turns, between which others are served. A folder that is not there, or is a
+    link, has nothing in it.
+    """
+    try:
+        folder = os.open(path, FOLDER)
+    except OSError:
+        return True
+    budget = _Budget(most)
+    try:
+        while budget.left > 0:
+            if not _thin_out(folder, budget):
+                return True
+    finally:
+        os.close(folder)
+    return False
+
+
+def _thin_out(folder: int, budget: _Budget) -> bool:
     """Remove some of what lies in a folder; true when something went.
 
     What a folder in it holds moves up before that folder goes: so none is too deep, and a mount point, which cannot be
@@ -419,18 +456,21 @@ def _thin_out(folder: int) -> bool:
     """
     went = 0
     for name, is_folder in _some(folder):
+        if budget.left <= 0:
+            break
         try:
             if is_folder:
-                went += _move_up(folder, name)
+                went += _move_up(folder, name, budget)
             else:
                 os.unlink(name, dir_fd=folder)
                 went += 1
+                budget.left -= 1
         except OSError:
             continue
     return went > 0
 
 
-def _move_up(folder: int, name: str) -> int:
+def _move_up(folder: int, name: str, budget: _Budget) -> int:
     """Remove a folder in ``folder`` once the folders in it are its neighbours; answers how much went or moved."""
     own = _fresh()
     os.rename(name, own, src_dir_fd=folder, dst_dir_fd=folder)
@@ -439,7 +479,7 @@ def _move_up(folder: int, name: str) -> int:
     try:
         _open_up(here)
         before = -1
-        while went > before:
+        while went > before and budget.left > 0:
             before = went
             for inner, is_folder in _some(here):
                 try:
@@ -450,12 +490,14 @@ def _move_up(folder: int, name: str) -> int:
                 except OSError:
                     continue
                 went += 1
+                budget.left -= 1
     finally:
         os.close(here)
     try:
         os.rmdir(own, dir_fd=folder)
     except OSError:
         return went
+    budget.left -= 1
     return went + 1
 
 

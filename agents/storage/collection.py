@@ -19,7 +19,7 @@ from typing import Final
 
 from agents.decode import setting
 from agents.storage.content_store import ContentStore
-from agents.storage.last_use import now_s, used_now
+from agents.storage.last_use import age_s, used_now
 
 log = logging.getLogger("switchyard.agent")
 
@@ -45,7 +45,7 @@ class Limits:
         return Limits(setting("YARD_AGENT_BUNDLE_BYTES", usual), setting("YARD_AGENT_CACHE_DAYS", DAYS) * 86_400.0)
 
 
-def collect_files(folder: Path, limits: Limits, used: Collection[str], now: float) -> list[str]:
+def collect_files(folder: Path, limits: Limits, used: Collection[str]) -> list[str]:
     """Remove files of one folder, oldest use first; answers their names. Blocks. ``used`` are names that stay."""
     kept: list[tuple[float, int, str]] = []
     with os.scandir(folder) as listed:
@@ -56,9 +56,9 @@ def collect_files(folder: Path, limits: Limits, used: Collection[str], now: floa
     total = sum(size for _, size, _ in kept)
     gone = []
     for at, size, name in sorted(kept):
-        if name in used or now - at < FRESH_S:
+        if name in used or age_s(at) < FRESH_S:
             continue
-        if total > limits.most_bytes or 0 < limits.most_age_s < now - at:
+        if total > limits.most_bytes or 0 < limits.most_age_s < age_s(at):
             (folder / name).unlink(missing_ok=True)
             total -= size
             gone.append(name)
@@ -73,13 +73,13 @@ class Collector:
 
     def collect(self) -> list[str]:
         """Look once; answers what was removed. Blocks."""
-        now, images = now_s(), self.images()
+        images = self.images()
         for name in images:
             with contextlib.suppress(OSError):
                 used_now(self.bundles / name)
-        gone = collect_files(self.bundles, self.limits, images, now)
+        gone = collect_files(self.bundles, self.limits, images)
         if self.limits.most_age_s:
-            gone += self.store.expire(now - self.limits.most_age_s)
+            gone += self.store.expire(self.limits.most_age_s)
         return gone
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 
 from agents.isolation.beneath import Folder, regular
 from agents.storage import manifest
-from agents.storage.last_use import used_now
+from agents.storage.last_use import age_s, used_now
 from agents.storage.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
 from agents.supervisor.small_file import content
 
@@ -182,13 +182,13 @@ class ContentStore:
                     raise Full(f"{wanted} bytes do not fit: what is kept here is in use")
                 self.drop(old.pop(0))
 
-    def expire(self, before_s: float) -> list[str]:
-        """Drop the roots that were last used before then, but none that is in use; answers which."""
+    def expire(self, most_age_s: float) -> list[str]:
+        """Drop the roots that were last used longer ago, but none that is in use; answers which."""
         gone = []
         with self._lock:
             in_use = self.pinned() | set(self._held)
             for entry in sorted((self.folder / "roots").iterdir()):
-                if entry.name not in in_use and entry.stat().st_mtime < before_s:
+                if entry.name not in in_use and age_s(entry.stat().st_mtime) > most_age_s:
                     self.drop(entry.name)
                     gone.append(entry.name)
         return gone

@@ -20,6 +20,11 @@ def now_s() -> float:
     return _BEGAN + boottime()
 
 
+def age_s(at: float) -> float:
+    """How long ago a time of a file is, by whichever of both clocks makes it younger: a jump makes nothing old."""
+    return min(now_s(), time.time()) - at
+
+
 def used_now(path: Path) -> None:
     """Note that a file is used just now. Raises OSError."""
     at = int(now_s() * 1e9)

@@ -107,7 +107,7 @@ def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
     elif stat.S_ISDIR(status.st_mode):
         above = name
         found = []
-        for each in folder.walk(name):
+        for each in folder.walk(name, most=MAX_FILES + 1):
             found.append(each)
             if len(found) > MAX_FILES:
                 raise Unfit(f"it holds more than {MAX_FILES} files; pack them into fewer")

@@ -11,14 +11,16 @@ import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, told
+from agents.isolation import beneath
 from agents.isolation.allowed import Allowed
 from agents.isolation.beneath import OWN, Rights
 from agents.isolation.run_as import RunAs
@@ -42,10 +44,13 @@ from agents.tasks.local import job_folder, localised
 from agents.tasks.part import Part
 from agents.tasks.quarantine import Quarantine
 
+T = TypeVar("T")
 log = logging.getLogger("switchyard.agent")
 
 LIVE_TICK_S = 0.5
 REST_TICK_S = 2.0
+SLOW_AT_ONCE = 16
+REMOVED_AT_ONCE = 5_000
 
 
 async def _as_it_is(part: Part, end: Exit) -> Exit:
@@ -93,6 +98,10 @@ class Node:
         self.loops = Loops(self.changed.set)
         self.quarantine = Quarantine()
         self._leftovers = Leftovers()
+        # What touches folders of jobs may wait for a disk: the journal, which has threads of its own, does not.
+        self._slow = ThreadPoolExecutor(SLOW_AT_ONCE, thread_name_prefix="part")
+        self._removal = ThreadPoolExecutor(1, thread_name_prefix="removal")
+        self.removal_turns = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the past
@@ -190,11 +199,11 @@ class Node:
     async def _give_up(self, part: Part) -> None:
         """End a part that cannot be taken over, with all that carries its mark, so that its devices are free."""
         try:
-            await asyncio.to_thread(self.executor.reap, part.intent)
+            await self._slowly(self.executor.reap, part.intent)
         except Exception:
             log.exception("part %s could not be ended as others are", part.intent.part)
             marked = partial(procfs.marked, part.intent.part)
-            if left := await asyncio.to_thread(procfs.end_all, marked):
+            if left := await self._slowly(procfs.end_all, marked):
                 log.error("processes of part %s do not end although killed: %s", part.intent.part, left)
                 part.is_busy = False
                 return
@@ -300,7 +309,7 @@ class Node:
                 await self.staging.gathered(wanted.part, spec, lambda: part.stop is not None)
                 part.substate = ""
             if spec is not None and self._is_slow(spec):
-                await asyncio.to_thread(self._prepare, part, wanted)
+                await self._slowly(self._prepare, part, wanted)
             else:
                 self._prepare(part, wanted)
         except Unlaunchable as error:
@@ -420,7 +429,7 @@ class Node:
         """See which checkpoints are complete by now; the disk may be slow, so off the loop."""
         part.watch.is_looking = True
         try:
-            if await asyncio.to_thread(part.watch.look):
+            if await self._slowly(part.watch.look):
                 self.changed.set()
         finally:
             part.watch.is_looking = False
@@ -448,7 +457,7 @@ class Node:
 
     async def _reap_orphan(self, part: Part) -> None:
         try:
-            end = await asyncio.to_thread(self.executor.reap, part.intent)
+            end = await self._slowly(self.executor.reap, part.intent)
             await self._end_released(part, end)
         finally:
             part.is_busy = False  # whatever failed is tried again with the next look
@@ -457,7 +466,7 @@ class Node:
         if not part.is_live:
             return
         with self.loops.careful("last look at what a part reports"):
-            part.reports.poll()
+            part.reports.finish()
         with self.loops.careful("account of what a part used"):
             end = self.measured(part.intent.part, end)
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
@@ -480,6 +489,8 @@ class Node:
 
     async def tick(self) -> None:
         """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
+        with self.loops.careful("removal of what parts left before"):
+            self._remove_the_rest()
         while True:
             for part in self.live:
                 # What goes wrong with one part keeps nobody from looking at the others.
@@ -514,7 +525,30 @@ class Node:
         gone = Gone(intent.part, intent.attempt, intent.epoch, part.exit, round(self.journal.lived_s, 1))
         self.journal.append(gone)
         del self.parts[intent.part]
-        await asyncio.to_thread(self.executor.discard, intent)
+        self.spawn(self._remove(intent))
+
+    async def _remove(self, intent: Intent) -> None:
+        """Remove what is left of a part, in turns: one that left very many files keeps nobody waiting."""
+        loop = asyncio.get_running_loop()
+        while not await loop.run_in_executor(self._removal, self._remove_some, intent):
+            self.removal_turns += 1
+
+    def _remove_some(self, intent: Intent) -> bool:
+        places = Places(Path(intent.folder))
+        for folder in (places.work, places.scratch):
+            if not beneath.thin(str(folder), REMOVED_AT_ONCE):
+                return False
+        self.executor.discard(intent)
+        return True
+
+    def _remove_the_rest(self) -> None:
+        """Go on with removing what an agent before this one did not come to the end of."""
+        past = self.journal.past
+        with os.scandir(self.runs) as listed:
+            gone = [past.gone[entry.name] for entry in listed if entry.name in past.gone]
+        for each in gone:
+            folder = str(self.runs / each.part)
+            self.spawn(self._remove(Intent(each.part, each.attempt, each.epoch, self.boot_id, folder)))
 
     def here(self) -> list[Here]:
         """Everything that is here, in full. A part that waits for a device is not journalled, hence only assigned."""
@@ -535,6 +569,10 @@ class Node:
         """The devices that parts which should be gone do not let go."""
         left = {part.intent.part: (part.left, part.intent.devices) for part in self.live if part.left}
         return self._leftovers.look(left, boottime()) + self.unreturned()
+
+    async def _slowly(self, work: Callable[..., T], *args: Any) -> T:
+        """Run off the loop what may wait for a disk of a job's."""
+        return await asyncio.get_running_loop().run_in_executor(self._slow, partial(work, *args))
 
     def keep(self, name: str, loop: Loop) -> None:
         """Run a loop for as long as the node is open; one that fails is told by this name, and started again."""
@@ -558,5 +596,7 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in (self._slow, self._removal):
+            pool.shutdown(wait=False, cancel_futures=True)
         self.on_close()
         self.journal.close()
