@@ -78,6 +78,8 @@ class CheckpointWatch:
         self._next_at = boottime() + PERIOD_S
         self._looked = False
         self.is_looking = False
+        # More files than are looked at.
+        self.is_cut = False
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -119,7 +121,8 @@ class CheckpointWatch:
             # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
             self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
             return False
-        found = checkpoints.discover(folder, self._rights)
+        was_cut = self.is_cut
+        found, self.is_cut = checkpoints.discovered(folder, self._rights)
         if told.keep:
             for each in checkpoints.superseded(found, told.keep, [told.resume]):
                 checkpoints.remove(folder, each.path, self._rights)
@@ -133,4 +136,4 @@ class CheckpointWatch:
         ]
         period = PERIOD_S if found else EMPTY_PERIOD_S
         self._next_at = boottime() + max(period, (time.monotonic() - began) / SHARE)
-        return before != [(step, path) for step, path, _ in self._found]
+        return was_cut != self.is_cut or before != [(step, path) for step, path, _ in self._found]

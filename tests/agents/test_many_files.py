@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -15,13 +16,17 @@ from agents.isolation import beneath
 from agents.isolation.beneath import Folder
 from agents.protocol import Exit, Phase
 from agents.runtimes.scripted import ScriptedExecutor
-from agents.storage import checkpoints, manifest
+from agents.storage import checkpoints, manifest, tree
 from agents.storage.manifest import Unfit
+from agents.storage.tree import Leaf, Tree
+from agents.storage.whole import shards_missing
 from agents.supervisor.procfs import boot_id
+from agents.supervisor.record import write_whole
 from agents.supervisor.saving import signature
 from agents.tasks import node as nodes
 from agents.tasks.journal import Gone, Intent, Journal
 from agents.tasks.node import Node
+from agents.tasks.part import Part
 from agents.tasks.progress import ReportFile
 from tests.agents.conftest import Hands
 from tests.agents.test_process import output
@@ -137,6 +142,31 @@ def test_what_is_looked_at_is_bounded_whatever_lies_there(tmp_path: Path, monkey
         manifest.of(above, tmp_path.name)
     assert signature(str(tmp_path)) == (0, 0, 0)
     assert checkpoints.discover(str(tmp_path)) == []
+
+
+def test_a_folder_of_checkpoints_that_is_too_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "MAX_FILES", 20)
+    part = Part(Intent("p", "a", 1, "b", str(tmp_path)))
+    write_whole(f"{tmp_path}/watch.json", {"folder": f"{tmp_path}/c"})
+    fill(tmp_path / "c", 10)
+    assert not part.watch.look()
+    assert part.here().notes == []
+    fill(tmp_path / "c" / "more", 50)
+    assert part.watch.look()
+    (said,) = part.here().notes
+    assert "holds more than" in said
+
+
+def test_a_name_that_claims_to_be_one_of_very_many_costs_nothing() -> None:
+    leaves = {f"checkpoint-1/m{stem}-00001-of-99999.bin": Leaf(1) for stem in range(20)}
+    seen = Tree(leaves, lambda path, offset, length: b"x")
+    tracemalloc.start()
+    try:
+        assert "is missing" in shards_missing(seen, "checkpoint-1")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20, "as many names would be some ten MiB"
 
 
 def test_a_report_without_end_costs_a_bounded_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
