@@ -13,7 +13,8 @@ from agents.protocol import Checkpoint, Progress
 from agents.supervisor.procfs import boottime
 
 KEEP_CHECKPOINTS: Final = 3
-_READ_BYTES: Final = 128 << 10
+_READ_BYTES: Final = 1 << 20
+_LONGEST_LINE: Final = 64 << 10
 _BEHIND_BYTES: Final = 8 << 20
 # So many lines of one look are taken, the newest: a stage that writes more says nothing that anybody could follow.
 _MOST_LINES: Final = 500
@@ -57,7 +58,7 @@ class ReportFile:
         *lines, self._rest = (self._rest + content).split(b"\n")
         self._rest = self._rest[:_READ_BYTES]
         written_at = boottime() - max(0.0, time.time() - status.st_mtime)
-        telling = [line for line in lines if any(word in line for word in _WORDS)]
+        telling = [line for line in lines if len(line) <= _LONGEST_LINE and any(word in line for word in _WORDS)]
         told = [self._take(line, written_at) for line in telling[-_MOST_LINES:]]
         if not any(told):
             return False

@@ -189,7 +189,7 @@ def test_a_report_without_end_costs_a_bounded_look(tmp_path: Path, monkeypatch: 
     assert reports.poll()
     assert reports.progress is not None
     assert reports.progress.step == 7
-    assert read <= 128 << 10
+    assert read <= 1 << 20
     # Very many short lines: the newest are taken, and no more of them than a look has room for.
     taken = []
     monkeypatch.setattr(reports, "_take", lambda line, at: taken.append(line) or True)
