@@ -53,10 +53,10 @@ def quarantine(args: argparse.Namespace) -> int:
         if decision:
             do, part = decision
             known = [each["part"] for each in aside(told) if each["part"].startswith(part)]
-            if len(known) != 1:
-                raise SwitchyardError(
-                    f"node {node} has set {len(known) or 'no'} part{'s' * (len(known) > 1)} {part} aside"
-                )
+            if not known:
+                raise SwitchyardError(f"node {node} has set no part aside whose name begins with {part}")
+            if len(known) > 1:
+                raise SwitchyardError(f"{len(known)} parts that node {node} has set aside begin with {part}: say more")
             told = client.nodes.quarantine(node, known[0], do, args.reason)
         output.many(args, iter(aside(told)), ASIDE, name=lambda each: each["part"])
     return exits.OK
