@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from agents.supervisor.small_file import content
+
+T = TypeVar("T")
 
 # What the shapes of the protocol accept: every whole number up to here is one in JSON wherever it is read.
 LARGEST: Final = 2**53
@@ -27,6 +33,35 @@ def parse(text: bytes | str) -> Any:
         raise Undecodable("it is nested too deep") from None
     except ValueError as error:  # broken JSON, broken UTF-8, and numbers of thousands of digits
         raise Undecodable(str(error)[:200]) from None
+
+
+class Shape(Generic[T]):
+    """Reads JSON texts that hold one shape of msgspec's, whose numbers, texts and lists are bounded."""
+
+    def __init__(self, kind: Any, packed: bool = False) -> None:
+        """``packed`` reads msgpack instead."""
+        self.kind, self.is_packed = kind, packed
+        decoder: Any = msgspec.msgpack.Decoder(kind) if packed else msgspec.json.Decoder(kind)
+        self._decode = decoder.decode
+
+    def read(self, text: bytes | str) -> T:
+        """The value. Raises Undecodable, whatever is wrong with the text."""
+        try:
+            value: T = self._decode(text)
+        except RecursionError:
+            raise Undecodable("it is nested too deep") from None
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise Undecodable(str(error)[:200]) from error
+        return value
+
+    def find(self, path: str) -> T | None:
+        """What a small file holds; None where there is none, and where it holds something else."""
+        if (text := content(path)) is None:
+            return None
+        try:
+            return self.read(text)
+        except Undecodable:
+            return None
 
 
 def mapping(text: bytes | str) -> dict[str, Any]:
@@ -51,6 +86,14 @@ def count(value: object) -> int | None:
     found = number(value)
     # Another than a whole number may be far larger.
     return None if found is None or found < 0 or int(found) > LARGEST else int(found)
+
+
+def digits(text: str | bytes) -> int | None:
+    """The whole number that a text is, in decimal digits of ASCII and up to LARGEST; None for every other text."""
+    if not (text.isascii() and text.isdigit() and len(text) < 17):
+        return None
+    found = int(text)
+    return found if found <= LARGEST else None
 
 
 def words(value: object, most: int) -> str:
@@ -83,6 +126,7 @@ def setting(name: str, default: int) -> int:
     told = os.environ.get(name, "")
     if not told:
         return default
-    if not (told.isascii() and told.isdigit() and len(told) < 17):
-        raise ValueError(f"{name} must be a whole number from 0 to 9999999999999999, not {sendable(told[:40])!r}")
-    return int(told)
+    found = digits(told)
+    if found is None:
+        raise ValueError(f"{name} must be a whole number from 0 to {LARGEST}, not {sendable(told[:40])!r}")
+    return found

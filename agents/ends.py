@@ -64,6 +64,7 @@ ENDS = {
     "NodeUnfit": _("this node is not fit for it: {check}: {said}"),
     "HostFull": _("this host starts no more processes: {error}"),
     "StartUnrecorded": _("this node could not record the start: {error}"),
+    "Discarded": _("an administrator gave it up: this node could not take it over when its agent was started again"),
     "StartFailed": _("this node could not start it ({error})"),
     "NotDivided": _("{kind} {index} could not be divided: {error}"),
     "BundleNotFetched": _("bundle {bundle} could not be fetched: {error}"),

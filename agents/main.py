@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from agents import VERSION, stop_all, survey
-from agents.decode import setting
+from agents.decode import digits, setting
 from agents.devices import vendors
 from agents.devices.files import DeviceFiles
 from agents.devices.instances import Instances
@@ -45,11 +45,12 @@ from agents.protocol import Enrolled, Exit, Inventory
 from agents.resources.cores import known_cores
 from agents.resources.turns import Turns
 from agents.runtimes.choice import Choice
-from agents.runtimes.container import ContainerExecutor
+from agents.runtimes.container import ContainerExecutor, images_in_use
 from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bring_up import add_arguments, opened
 from agents.storage.bundle import BundleCache
+from agents.storage.collection import Collector, Limits
 from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
@@ -239,6 +240,9 @@ async def serve(
     if node.health is not None:
         node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)
+    limits, images = Limits.of_host(state), partial(images_in_use, runs)
+    collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
+    node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
     node.on_close = partial(close, view, node.staging, instances)
     return node
@@ -258,8 +262,8 @@ def address_of(inventory: Inventory | None, uuid: str) -> str | None:
 
 def most_processes() -> int:
     """How many processes and threads a task may have, and all tasks of one user: never all that the host has."""
-    told = (content("/proc/sys/kernel/pid_max") or b"").strip()
-    return min(PROCESSES, int(told) // 4) if told.isdigit() else PROCESSES
+    told = digits((content("/proc/sys/kernel/pid_max") or b"").strip())
+    return PROCESSES if told is None else min(PROCESSES, told // 4)
 
 
 def refuse(folder: str, reason: str) -> None:

@@ -323,6 +323,16 @@ class DeviceError(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: Text = ""
 
 
+class SetAside(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A part that the agent could not take over when it started, ``age_s`` ago; ``tries`` counts how often it tried."""
+
+    part: Name
+    folder: Text
+    reason: Text
+    age_s: Number = 0.0
+    tries: Count = 1
+
+
 class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is not as it should be on the host; each note is a sentence for people. While anything is ``unfit``, as the
     operator's own checks say, nothing new is to be started here."""
@@ -331,6 +341,7 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True):
     unfit: Annotated[list[Text], Meta(max_length=64)] = msgspec.field(default_factory=list)
     device_errors: Annotated[list[DeviceError], Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=list)
     notes: Annotated[list[Text], Meta(max_length=256)] = msgspec.field(default_factory=list)
+    aside: Annotated[list[SetAside], Meta(max_length=256)] = msgspec.field(default_factory=list)
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -476,11 +487,11 @@ class Share(msgspec.Struct, frozen=True, omit_defaults=True):
     *long* on the last; ``quantum_s`` is how long its turns are, whatever its level.
     """
 
-    cpus_milli: int | None = None
-    cpus: list[int] | None = None
-    cpu_weight: int | None = None
-    io_weight: int | None = None
-    memory_bytes: int | None = None
+    cpus_milli: Counter | None = None
+    cpus: list[Count] | None = None
+    cpu_weight: Count | None = None
+    io_weight: Count | None = None
+    memory_bytes: Counter | None = None
     suspended: bool = False
     queue_class: Literal["short", "long"] | None = None
     quantum_s: float | None = None
@@ -511,6 +522,17 @@ class Refused(msgspec.Struct, frozen=True, omit_defaults=True):
     part: str
     epoch: int
     code: str
+
+
+class AsideOrder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a person decided about a part that is set aside: to take it over again, or to end it.
+
+    It holds for the try that it was decided on, ``tries``: so the same order twice is one.
+    """
+
+    part: str
+    do: Literal["release", "discard"]
+    tries: int = 1
 
 
 class Timers(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -609,6 +631,7 @@ class Desired(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: list[str] = msgspec.field(default_factory=list)
     credential: str = ""
     sessions: list[SessionOrder] = msgspec.field(default_factory=list)
+    aside: list[AsideOrder] = msgspec.field(default_factory=list)
 
 
 class LogChunk(msgspec.Struct, frozen=True):

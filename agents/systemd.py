@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
+from agents.decode import digits
+
 STATUS_S: Final = 10.0
 _LONGEST_STATUS: Final = 400
 
@@ -29,7 +31,7 @@ class Systemd:
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         # Empty means: whoever got the variables.
         is_ours = environment.pop("WATCHDOG_PID", "") in ("", str(os.getpid()))
-        limit_s = int(watchdog_us) / 1e6 if is_ours and watchdog_us.isascii() and watchdog_us.isdigit() else 0.0
+        limit_s = (digits(watchdog_us) or 0) / 1e6 if is_ours else 0.0
         self.period_s = min(STATUS_S, limit_s / 3) if limit_s else STATUS_S
 
     def tell(self, *lines: str) -> None:

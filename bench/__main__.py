@@ -12,7 +12,7 @@ from typing import Any
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live")
+NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live", "fuzz")
 
 
 def main() -> int:
@@ -22,9 +22,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
     parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
     parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop, a smaller cluster than 10,000 nodes")
+    parser.add_argument("--inputs", type=int, metavar="N", help="of the fuzzing, how many inputs in all")
     arguments = parser.parse_args()
     if arguments.only and arguments.name != "engine":
         parser.error("--only chooses rows of the engine; the other measurements are one row each")
+    if arguments.inputs is not None and (arguments.name != "fuzz" or arguments.inputs < 1):
+        parser.error("--inputs is how many inputs the fuzzing tries in all")
     if arguments.nodes is not None and (arguments.name != "live" or not 4 <= arguments.nodes <= 10_000):
         parser.error("--nodes is a number from 4 to 10000, for the live loop only")
     module = import_module(f"bench.{arguments.name}")
@@ -34,6 +37,8 @@ def main() -> int:
         chosen["only"] = [row for row in arguments.only.split(",") if row]
     if arguments.nodes:
         chosen["nodes"] = arguments.nodes
+    if arguments.inputs is not None:
+        chosen["inputs"] = arguments.inputs
     figures: Figures = module.measure(**chosen)
     print(f"\n{machine.describe()}")
     print(figures.table())

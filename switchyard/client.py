@@ -422,6 +422,11 @@ class Nodes:
     def uncordon(self, node: str, device: str, reason: str = "") -> dict[str, Any]:
         return self._act_on(node, device, "uncordon", reason)
 
+    def quarantine(self, node: str, part: str, do: str, reason: str = "") -> dict[str, Any]:
+        """Decides about a part that the node has set aside: ``release`` takes it over again, ``discard`` ends it."""
+        wanted = {"part": part, "do": do, "reason": reason}
+        return dict(self._wire.post(f"/nodes/{quote(node, safe='')}/quarantine", wanted))
+
     def _act_on(self, node: str, device: str, verb: str, reason: str) -> dict[str, Any]:
         name = self.get(node)["name"]
         for one in pages(self._wire, "/devices", {"limit": 500, "node": name}):

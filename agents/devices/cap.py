@@ -11,14 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
+from agents.decode import Shape
 from agents.ends import clause, say
-from agents.protocol import Clause, DeviceClaim
-from agents.supervisor.record import read_whole, write_whole
+from agents.protocol import Clause, Counter, DeviceClaim, Name
+from agents.supervisor.record import write_whole
 
 # Drivers keep some memory for each process that their clients cannot know of: contexts, code, queues.
 SLACK: Final = 1.05
 SLACK_BYTES: Final = 256 << 20
-GRACE_S: Final = 10.0
+GRACE_S: Final = 10
 # The word by which an end is known to be ours, also by an agent that comes after this one.
 WHY: Final = "DEVICE_MEMORY"
 FILE: Final = "device-memory-over.json"
@@ -89,24 +92,23 @@ def is_capped(claim: DeviceClaim) -> bool:
     return is_share(claim) and claim.memory_bytes > 0
 
 
+class Remembered(msgspec.Struct, frozen=True):
+    """What of an end for want of memory is kept in the part's run folder."""
+
+    device: Name
+    used_bytes: Counter
+    given_bytes: Counter
+
+
+_remembered = Shape[Remembered](Remembered)
+
+
 def remember(folder: str, over: Over) -> None:
     """Write down why the part is about to be ended. Raises OSError."""
-    code, params = over.said
-    write_whole(f"{folder}/{FILE}", {"code": code, "params": params})
+    write_whole(f"{folder}/{FILE}", over.said[1])
 
 
 def remembered(folder: str) -> Clause | None:
     """What :func:`remember` wrote."""
-    told = read_whole(f"{folder}/{FILE}") or {}
-    code, params = told.get("code"), told.get("params")
-    if code != "DeviceMemoryOver" or not isinstance(params, dict):
-        return None
-    try:
-        return clause(
-            code,
-            device=str(params["device"])[:40],
-            used_bytes=int(params["used_bytes"]),
-            given_bytes=int(params["given_bytes"]),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None
+    told = _remembered.find(f"{folder}/{FILE}")
+    return None if told is None else clause("DeviceMemoryOver", **msgspec.structs.asdict(told))

@@ -13,6 +13,7 @@ Health = Literal["OK", "DEGRADED", "UNHEALTHY", "LOST"]
 WORSE: dict[Health, int] = {"OK": 0, "DEGRADED": 1, "UNHEALTHY": 2, "LOST": 3}
 MIB = 1 << 20
 GIB = 1 << 30
+MOST_DIGITS = 18
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
@@ -90,6 +91,17 @@ def number(value: object) -> float | None:
     return float(found[0]) if found else None
 
 
+def numeral(text: object, base: int = 10) -> int:
+    """The whole number that a text of digits is. Raises Unreadable for what is none, or longer than any tool means."""
+    told = str(text)
+    try:
+        if len(told) <= MOST_DIGITS:
+            return int(told, base)
+    except ValueError:
+        pass
+    raise Unreadable(f"its answer has {told[:40]!a} where a number belongs")
+
+
 def positive(value: object) -> float | None:
     """As :func:`number`, but what cannot be below 0 is unknown where a tool says that it is."""
     found = number(value)
@@ -114,7 +126,7 @@ def pci_address(text: object) -> str | None:
     if found is None:
         return None
     domain, bus, device, function = found.groups()
-    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
+    return f"{numeral(domain or '0', 16):04x}:{bus}:{device}.{function}".lower()
 
 
 def narrow_link(width: int | None, widest: int | None) -> tuple[Condition, ...]:

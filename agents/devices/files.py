@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.decode import digits
 from agents.devices.card import pci_address
 from agents.protocol import DeviceClaim
 from agents.supervisor.small_file import content
@@ -107,7 +108,7 @@ class DeviceFiles:
         """The files that this driver made, with the number of their device, or None for those of all."""
         for name in self._names():
             if driver.each and (found := re.fullmatch(driver.each, name)):
-                yield str(self.root / "dev" / name), int(next(filter(None, found.groups())))
+                yield str(self.root / "dev" / name), digits(next(filter(None, found.groups())))
             elif driver.shared and re.fullmatch(driver.shared, name):
                 yield str(self.root / "dev" / name), None
 
@@ -131,10 +132,11 @@ class DeviceFiles:
         if driver != "nvidia":
             # A vNPU's own file bears the number of the vNPU.
             told = claim.partition.uuid if claim.partition else ""
-            return int(told) if told.isascii() and told.isdigit() and len(told) < 6 else claim.index
+            number = digits(told)
+            return claim.index if number is None else number
         for folder in (self.root / "proc/driver/nvidia/gpus").glob("*"):
             told = (content(str(folder / "information")) or b"").decode(errors="replace")
             if re.search(rf"GPU UUID:\s*{re.escape(claim.uuid)}\s", told):
                 minor = re.search(r"Device Minor:\s*([0-9]{1,5})\b", told)
-                return int(minor[1]) if minor else None
+                return digits(minor[1]) if minor else None
         return None

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
+from agents.decode import Shape
 from agents.devices.readers.library import NoAnswer, VendorProcess
 from agents.ends import clause
-from agents.protocol import Clause, DeviceClaim, PartSpec
+from agents.protocol import Clause, DeviceClaim, Name, PartSpec
 from agents.runtimes import Unlaunchable
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.record import write_whole
 
 # Making one takes a driver a second or two; a wedged one must not hold a start for ever.
 DEADLINE_S = 30.0
 MODULE, LIBRARY = "agents.devices.readers.nvml_instances", "NVIDIA's management library"
+
+
+class MadeHere(msgspec.Struct, frozen=True):
+    """The instances that agents of this state folder made, by uuid."""
+
+    own: Annotated[list[Name], msgspec.Meta(max_length=10_000)] = msgspec.field(default_factory=list)
+
+
+_made_here = Shape[MadeHere](MadeHere)
 
 
 class Instances:
@@ -29,7 +40,7 @@ class Instances:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.lock = threading.Lock()
-        self.own = frozenset(str(uuid) for uuid in (read_whole(self.path) or {}).get("own", ()))
+        self.own = frozenset((_made_here.find(self.path) or MadeHere()).own)
         self._reader = VendorProcess(MODULE, LIBRARY)
 
     def given(self, spec: PartSpec) -> PartSpec:

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agents.protocol import DeviceClaim, DeviceSample
-from agents.supervisor.record import read_whole, write_whole
+from agents.decode import Shape
+from agents.protocol import Bytes, DeviceClaim, DeviceSample, Name
+from agents.supervisor.record import write_whole
 
 # A peak is written down again when it has grown by this part.
 GROWN = 1.02
+_saved = Shape[dict[Name, Bytes]](dict[Name, Bytes])
 
 
 @dataclass
@@ -58,7 +60,7 @@ class DeviceMemory:
         """The part's account; after a restart of the agent it goes on from what was saved."""
         if part not in self._accounts:
             account = _Account(f"{folder}/device-memory.json", now)
-            account.saved = {str(kind): int(peak) for kind, peak in (read_whole(account.file) or {}).items()}
+            account.saved = dict(_saved.find(account.file) or {})
             account.peaks = dict(account.saved)
             self._accounts[part] = account
         return self._accounts[part]

@@ -10,10 +10,13 @@ import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
-from agents.protocol import QUARANTINED, DeviceClaim, DeviceError, DeviceSample, Released
-from agents.supervisor.record import read_whole, write_whole
+import msgspec
+
+from agents.decode import Shape
+from agents.protocol import MOST_DEVICES, QUARANTINED, Bytes, DeviceClaim, DeviceError, DeviceSample, Name, Released
+from agents.supervisor.record import write_whole
 
 NOTE: Final = "devices.json"
 # So long an end waits for memory that is not given back.
@@ -25,6 +28,15 @@ SLACK_BYTES: Final = 64 << 20
 
 # uuid -> when it was measured, on the monotonic clock, and how much of its memory was in use
 Uses = dict[str, tuple[float, int]]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """How much memory of each device was in use before a part started, by uuid."""
+
+    before: Annotated[dict[Name, Bytes], msgspec.Meta(max_length=MOST_DEVICES)] = msgspec.field(default_factory=dict)
+
+
+_held = Shape[Held](Held)
 
 
 @dataclass
@@ -108,7 +120,7 @@ class Returns:
 
 
 def _before(folder: str) -> dict[str, int]:
-    return dict((read_whole(f"{folder}/{NOTE}") or {}).get("before", {}))
+    return dict((_held.find(f"{folder}/{NOTE}") or Held()).before)
 
 
 def waits_for(told: Iterable[Released]) -> str:

@@ -3,7 +3,8 @@
 A job may at any moment put a link, a pipe or another folder in the place of what it owns. So an agent that is root
 
 - goes by path only where the stages' user can change nothing (:func:`anchor`), and makes folders there itself;
-- opens all else through a :class:`Folder`: step by step, following no link, and with that user's rights only;
+- opens all else through a :class:`Folder`: with openat2(2) where the kernel has it and else step by step, following no
+  link, and with that user's rights only;
 - removes what a job left without going into it by path (:func:`remove`).
 
 Standard library only: the shim imports it.
@@ -25,6 +26,7 @@ MAX_DEPTH = 64
 NOBODY = 65534
 _MAX_LINKS = 40
 _BATCH = 1000
+_MANY = 4
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.setfsuid.restype = _libc.setfsgid.restype = ctypes.c_uint32
 _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint32,)
@@ -208,11 +210,56 @@ def steps(path: str) -> list[str]:
 
 def regular(path: str, at: int | None = None) -> int:
     """Open a regular file to be read: no link, no pipe, nothing that would wait. Raises OSError."""
-    descriptor = os.open(path, FILE, dir_fd=at)
+    return _regular(os.open(path, FILE, dir_fd=at), path)
+
+
+def _regular(descriptor: int, path: str) -> int:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "is no regular file", path)
     return descriptor
+
+
+# openat2(2), the same number on every machine that Linux calls 64-bit today; its flags RESOLVE_BENEATH,
+# RESOLVE_NO_MAGICLINKS and RESOLVE_NO_SYMLINKS.
+_OPENAT2 = 437
+_RESOLVE = 0x08 | 0x02 | 0x04
+_TRIES = 3
+_lacks_openat2 = os.uname().machine == "alpha"
+
+
+def _open_at_once(folder: int, path: str, flags: int) -> int | None:
+    """Open what lies at a path below ``folder`` in one step of the kernel's, which follows no link and stays below it.
+
+    None where the kernel has no such step (before 5.6, or a container that does not let it through) or cannot tell
+    because something is being renamed just now: then it is to be done step by step. Raises OSError.
+    """
+    global _lacks_openat2
+    if _lacks_openat2:
+        return None
+    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, _RESOLVE)
+    for _ in range(_TRIES):
+        found = _libc.syscall(_OPENAT2, folder, os.fsencode(path), how, ctypes.sizeof(how))
+        if found >= 0:
+            return int(found)
+        error = ctypes.get_errno()
+        if error not in (errno.EAGAIN, errno.EINTR):
+            break
+    if error in (errno.ENOSYS, errno.E2BIG) or (error == errno.EPERM and not _answers(folder)):
+        _lacks_openat2 = True
+        return None
+    if error in (errno.EAGAIN, errno.EINTR, errno.ENAMETOOLONG):
+        return None
+    raise OSError(error, os.strerror(error), path)
+
+
+def _answers(folder: int) -> bool:
+    """Whether openat2 is let through: some sandboxes answer every call that they do not know with EPERM."""
+    how = (ctypes.c_uint64 * 3)(FOLDER | os.O_CLOEXEC, 0, _RESOLVE)
+    found = _libc.syscall(_OPENAT2, folder, b".", how, ctypes.sizeof(how))
+    if found >= 0:
+        os.close(found)
+    return bool(found >= 0)
 
 
 class Folder:
@@ -236,6 +283,8 @@ class Folder:
 
     def _enter(self, names: list[str]) -> int:
         """With the user's rights: a handle of a folder below, for the caller to close."""
+        if names and (found := _open_at_once(self.handle, "/".join(names), FOLDER)) is not None:
+            return found
         here = os.dup(self.handle)
         try:
             for name in names:
@@ -250,6 +299,8 @@ class Folder:
         """A regular file below, to be read. Raises OSError."""
         *above, name = steps(path)
         with self.rights:
+            if (found := _open_at_once(self.handle, path, FILE)) is not None:
+                return _regular(found, path)
             here = self._enter(above)
             try:
                 return regular(name, here)
@@ -291,9 +342,11 @@ class Folder:
     ) -> "Iterator[tuple[str, os.stat_result]]":
         """Every regular file below ``start`` by its path, ``depth`` folders deep in all; neither links nor pipes.
 
-        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over.
+        ``careful`` raises OSError for a folder that cannot be read or lies deeper, otherwise it is passed over. With
+        ``most`` so many entries of a folder are looked at, and a few times as many in all, of whatever kind: then the
+        walk ends, or raises OSError where it is ``careful``.
         """
-        rest = [start]
+        rest, seen = [start], 0
         while rest:
             path = rest.pop()
             try:
@@ -302,6 +355,11 @@ class Folder:
                 if careful:
                     raise
                 continue
+            seen += 1 + len(entries)
+            if most is not None and (seen > _MANY * most or (careful and len(entries) >= most)):
+                if careful:
+                    raise OSError(errno.EFBIG, f"holds more than {most} files and folders", path or self.path)
+                return
             below = []
             for name, status in entries:
                 place = f"{path}/{name}" if path else name
@@ -351,7 +409,7 @@ def remove(top: int, name: str) -> bool:
     try:
         folder = os.open(name, FOLDER, dir_fd=top)
         try:
-            while _thin_out(folder):
+            while _thin_out(folder, _Budget()):
                 pass
         finally:
             os.close(folder)
@@ -361,7 +419,36 @@ def remove(top: int, name: str) -> bool:
     return True
 
 
-def _thin_out(folder: int) -> bool:
+class _Budget:
+    """How many entries may still go in one turn."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = 1 << 62) -> None:
+        self.left = left
+
+
+def thin(path: str, most: int) -> bool:
+    """Remove about ``most`` entries of what lies in a folder of ours; true once no more of it would go.
+
+    So a folder with very many files goes in turns, between which others are served. A folder that is not there, or is a
+    link, has nothing in it.
+    """
+    try:
+        folder = os.open(path, FOLDER)
+    except OSError:
+        return True
+    budget = _Budget(most)
+    try:
+        while budget.left > 0:
+            if not _thin_out(folder, budget):
+                return True
+    finally:
+        os.close(folder)
+    return False
+
+
+def _thin_out(folder: int, budget: _Budget) -> bool:
     """Remove some of what lies in a folder; true when something went.
 
     What a folder in it holds moves up before that folder goes: so none is too deep, and a mount point, which cannot be
@@ -369,18 +456,21 @@ def _thin_out(folder: int) -> bool:
     """
     went = 0
     for name, is_folder in _some(folder):
+        if budget.left <= 0:
+            break
         try:
             if is_folder:
-                went += _move_up(folder, name)
+                went += _move_up(folder, name, budget)
             else:
                 os.unlink(name, dir_fd=folder)
                 went += 1
+                budget.left -= 1
         except OSError:
             continue
     return went > 0
 
 
-def _move_up(folder: int, name: str) -> int:
+def _move_up(folder: int, name: str, budget: _Budget) -> int:
     """Remove a folder in ``folder`` once the folders in it are its neighbours; answers how much went or moved."""
     own = _fresh()
     os.rename(name, own, src_dir_fd=folder, dst_dir_fd=folder)
@@ -389,7 +479,7 @@ def _move_up(folder: int, name: str) -> int:
     try:
         _open_up(here)
         before = -1
-        while went > before:
+        while went > before and budget.left > 0:
             before = went
             for inner, is_folder in _some(here):
                 try:
@@ -400,12 +490,14 @@ def _move_up(folder: int, name: str) -> int:
                 except OSError:
                     continue
                 went += 1
+                budget.left -= 1
     finally:
         os.close(here)
     try:
         os.rmdir(own, dir_fd=folder)
     except OSError:
         return went
+    budget.left -= 1
     return went + 1
 
 

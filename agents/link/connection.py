@@ -11,7 +11,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
 from agents import VERSION
-from agents.decode import sendable
+from agents.decode import Shape, Undecodable, sendable
 from agents.link.enrol import Credentials, machine_id
 from agents.link.renewal import Renewal
 from agents.link.server import Server
@@ -52,7 +52,7 @@ def _encoded(report: Report) -> bytes:
         return _encode(sendable(msgspec.to_builtins(report)))
 
 
-_decoder = msgspec.json.Decoder(Desired)
+_desired = Shape[Desired](Desired)
 
 
 class Link:
@@ -185,11 +185,12 @@ class Link:
     def _conditions(self) -> Conditions:
         found = self.view.conditions(self.node.journal.disk_pressure)
         held, notes = self.node.quarantined(), [*self.node.loops.notes(), *filter(None, [self.node.clock])]
+        aside = self.node.quarantine.told()
         unfit = self.node.health.sentences() if self.node.health is not None else []
-        if not held and not notes and not unfit:
+        if not held and not notes and not unfit and not aside:
             return found
         errors, notes = [*found.device_errors, *held], [*found.notes, *notes]
-        return msgspec.structs.replace(found, device_errors=errors, notes=notes, unfit=unfit[:64])
+        return msgspec.structs.replace(found, device_errors=errors, notes=notes, unfit=unfit[:64], aside=aside)
 
     def inventory_changed(self) -> None:
         self._full = True
@@ -200,8 +201,8 @@ class Link:
     async def _read(self, socket: ClientConnection) -> None:
         async for message in socket:
             try:
-                desired = _decoder.decode(message)
-            except msgspec.DecodeError as error:
+                desired = _desired.read(message)
+            except Undecodable as error:
                 log.warning("a message of the control plane was passed over: %s", error)
                 continue
             if desired.faults and desired.faults != self._faults:

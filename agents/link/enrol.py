@@ -12,11 +12,13 @@ from pathlib import Path
 
 import msgspec
 
+from agents.decode import Shape
 from agents.link.server import Channel, Identity, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
 from agents.supervisor.small_file import content
 
 _USABLE = re.compile(r"[A-Za-z0-9_-]{20,200}")
+_enrolled = Shape[Enrolled](Enrolled)
 
 
 def read_token(source: str) -> str:
@@ -31,7 +33,7 @@ def read_token(source: str) -> str:
 def remembered(state: Path) -> Enrolled | None:
     """Who this node is, if it has joined before."""
     try:
-        return msgspec.json.decode((state / "node.json").read_bytes(), type=Enrolled)
+        return _enrolled.read((state / "node.json").read_bytes())
     except FileNotFoundError:
         return None
 
@@ -60,7 +62,7 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
         raise ValueError(f'node "{name}" could not join: nobody answers at {url} ({error})') from error
     finally:
         channel.close()
-    enrolled = msgspec.json.decode(answer, type=Enrolled)
+    enrolled = _enrolled.read(answer)
     remember(state, enrolled)
     return enrolled
 

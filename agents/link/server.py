@@ -13,9 +13,12 @@ import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import urlsplit
 
 from agents.link.skew import skew_s
+
+MOST_ANSWER: Final = 64 << 20
 
 
 class ServerRefused(Exception):
@@ -122,12 +125,15 @@ class Channel:
         answer = self._send(method, path, body, content_type)
         self.skew_s = skew_s(answer.getheader("Date"), time.time())
         try:
-            content = answer.read()
+            content = answer.read(MOST_ANSWER + 1)
         except (OSError, http.client.HTTPException):
             self.close()
             raise
         if answer.status > 299:
             raise ServerRefused(answer.status, content)
+        if len(content) > MOST_ANSWER:
+            self.close()
+            raise http.client.HTTPException(f"it answered with more than {MOST_ANSWER >> 20} MiB")
         return content
 
     def download(self, path: str) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from agents import VERSION
-from agents.decode import setting
+from agents.decode import Shape, digits, setting
 from agents.ends import Unlaunchable, clause, say
 from agents.link.server import Server
 from agents.protocol import (
@@ -54,9 +54,9 @@ _PROGRAM: Final = (
 )
 _PEER: Final = struct.Struct("3i")
 _encode = msgspec.json.Encoder().encode
-_asked = msgspec.json.Decoder(OpenSession).decode
-_word = msgspec.json.Decoder(SessionWord).decode
-_end = msgspec.json.Decoder(SessionEnd).decode
+_asked = Shape[OpenSession](OpenSession).read
+_word = Shape[SessionWord](SessionWord).read
+_end = Shape[SessionEnd](SessionEnd).read
 
 
 class Broken(Exception):
@@ -220,7 +220,7 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Win
             await window.take(length)
             await line.send(bytes((kind,)) + content)
         elif kind == guest.TAKEN:
-            await line.send(_encode(SessionWord(taken=int(content))), text=True)
+            await line.send(_encode(SessionWord(taken=digits(content) or 0)), text=True)
         elif kind == guest.END:
             end = _end(content)
             return msgspec.structs.replace(end, cut="refused") if end.error else end

@@ -19,20 +19,32 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from agents.protocol import DeviceClaim, Phase, Share
+from agents.decode import Shape
+from agents.protocol import Count, DeviceClaim, Phase, Share
 from agents.resources import adjust
 from agents.resources.adjust import MIDDLE_WEIGHT, Setting
 from agents.resources.cores import Ask, allot
 from agents.resources.feedback_queue import Wish
 from agents.resources.turns import PERIOD_S, Turns, wish
 from agents.supervisor import procfs
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.record import write_whole
+from agents.supervisor.small_file import content
 
 if TYPE_CHECKING:
     from agents.tasks.node import Node
     from agents.tasks.part import Part
 
 SHARE_FILE: Final = "share.json"
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """The newest revision of a part, as it is kept for the next agent."""
+
+    spec_rev: Count
+    share: Share
+
+
+_revision = Shape[Revision](Revision)
 
 # A stage that spends a fifth of its time waiting for input would go faster with more cores.
 STARVED_SHARE: Final = 0.2
@@ -94,10 +106,10 @@ class Tuner:
         """
         tuned = self.of(part)
         tuned.applied = replace(tuned.applied, suspended=True)
-        known = read_whole(_share_file(part))
-        if known is not None:
-            tuned.share = msgspec.convert(known["share"], Share)
-            part.wanted_rev = part.applied_rev = known["spec_rev"]
+        path = _share_file(part)
+        if (text := content(path)) is not None:
+            known = _revision.read(text)
+            tuned.share, part.wanted_rev, part.applied_rev = known.share, known.spec_rev, known.spec_rev
 
     def cores_for(self, part: str, claims: Sequence[DeviceClaim]) -> list[int]:
         """The cores that a part which starts now may use; those on loan come back for it."""
@@ -114,9 +126,9 @@ class Tuner:
         """Keep the revision for the next agent. One that is lost is sent again, for it was not told as applied."""
         if part.wanted_rev == part.intent.spec_rev:
             return
-        content = {"spec_rev": part.wanted_rev, "share": msgspec.to_builtins(tuned.share)}
+        told = {"spec_rev": part.wanted_rev, "share": msgspec.to_builtins(tuned.share)}
         with contextlib.suppress(OSError):
-            write_whole(_share_file(part), content)
+            write_whole(_share_file(part), told)
 
     def release(self, part: Part) -> None:
         """Let a part go on that is to be stopped: what is suspended hears no signal."""

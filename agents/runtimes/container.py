@@ -14,20 +14,22 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from agents.decode import Shape, digits
 from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of
-from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Wanted
+from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Text, Wanted, Why
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, engine_probe, engines, no_more
 from agents.runtimes.engines import Box, Engine
 from agents.runtimes.process import Ground, ProcessExecutor, asked_for
 from agents.supervisor import procfs
+from agents.supervisor.container_removal import planned
 from agents.supervisor.record import read_whole, write_whole
 from agents.tasks import fabric
 from agents.tasks.environment import Places, environment
@@ -44,6 +46,27 @@ _MONITOR = (
 _ENGINES_OWN = re.compile(
     r"(LD_|GO|DOCKER|CONTAINER|PODMAN|BUILDAH|APPTAINER|SINGULARITY|XDG_|REGISTRY|STORAGE_|_).*|PATH|HOME|TMPDIR"
 )
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """What only the monitor knows of an end; without a cause nothing."""
+
+    cause: Why = ""
+    detail: Text = ""
+    said: Annotated[list[Clause], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
+
+
+class State(msgspec.Struct, frozen=True):
+    """What the monitor of a container tells. ``stays`` is whether the engine could not remove it in the end."""
+
+    running: bool = False
+    substate: Text = ""
+    notes: Annotated[list[Text], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
+    end: Ending | None = None
+    stays: bool = False
+
+
+_states = Shape[State](State)
 
 
 class ContainerExecutor:
@@ -130,7 +153,7 @@ class ContainerExecutor:
             memory_bytes=spec.memory_bytes,
             devices=spec.devices,
             rdma=str(fabric.RDMA) if spec.gang and fabric.has_rdma() else "",
-            image_file=str(self.ground.bundles.folder / f"{_file_name(spec.image)}.sif"),
+            image_file=str(self.ground.bundles.folder / image_file(spec.image)),
         )
 
     def _check_shown(self, path: str, run_as: RunAs) -> None:
@@ -186,20 +209,20 @@ class ContainerExecutor:
         seen = self.inner.look(intent)
         if intent.boot_id != self.ground.boot_id or seen.is_orphan:
             return seen
-        told = read_whole(f"{intent.folder}/container-state.json") or {}
+        told = _states.find(f"{intent.folder}/container-state.json") or State()
         if seen.exit is None:
-            if seen.phase == Phase.RUNNING and not told.get("running"):
-                return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.get("substate", ""))
-            return dataclasses.replace(seen, notes=tuple(told.get("notes", ())))
-        if "end" not in told and os.path.exists(f"{intent.folder}/container.json"):
+            if seen.phase == Phase.RUNNING and not told.running:
+                return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.substate)
+            return dataclasses.replace(seen, notes=tuple(told.notes))
+        if told.end is None and os.path.exists(f"{intent.folder}/container.json"):
             # Its monitor was killed: an end is told when the container is gone, and not before.
             return Sighting(Phase.STOPPING, substate="its container is being removed", is_orphan=True)
-        return dataclasses.replace(seen, exit=_merged(seen.exit, told.get("end") or {}))
+        return dataclasses.replace(seen, exit=_merged(seen.exit, told.end))
 
     # -- stopping
 
     def stop(self, intent: Intent, grace_s: float, why: str, save: bool = False) -> None:
-        plan = read_whole(f"{intent.folder}/container.json") or {}
+        plan = planned(intent.folder) or {}
         # A daemon's container does not end with its monitor: the monitor needs a moment to have it removed.
         self.inner.stop(intent, max(grace_s, SHORTEST_GRACE_S) if plan.get("daemon") else grace_s, why, save)
 
@@ -222,7 +245,7 @@ class ContainerExecutor:
     def reach(self, intent: Intent) -> Reach:
         """The monitor's family and, where a daemon is the parent, the container's. No group holds exactly these."""
         inner = self.inner.reach(intent)
-        plan = read_whole(f"{intent.folder}/container.json") or {}
+        plan = planned(intent.folder) or {}
 
         def family() -> list[int]:
             return [*inner.family(), *_of_daemon(plan)]
@@ -233,7 +256,7 @@ class ContainerExecutor:
 
     def reap(self, intent: Intent) -> Exit:
         end = self.inner.reap(intent)
-        plan = read_whole(f"{intent.folder}/container.json")
+        plan = planned(intent.folder)
         if plan is None or not plan["lines"]["remove"]:
             return end
         if left := _remove(plan):
@@ -241,13 +264,13 @@ class ContainerExecutor:
             detail = f"{end.detail}{say((stays,))}".lstrip("; ")
             said = [*end.said, stays] if end.said or not end.detail else []
             return msgspec.structs.replace(end, detail=detail, said=said)
-        told = read_whole(f"{intent.folder}/container-state.json") or {}
-        told.setdefault("end", {})
+        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = msgspec.structs.replace(told, end=told.end or Ending())
         try:
-            write_whole(f"{intent.folder}/container-state.json", told)
+            write_whole(f"{intent.folder}/container-state.json", msgspec.to_builtins(told))
         except OSError:
             pass
-        return _merged(end, told["end"])
+        return _merged(end, told.end)
 
     def discard(self, intent: Intent) -> None:
         self.inner.discard(intent)
@@ -269,9 +292,9 @@ def _of_daemon(plan: dict[str, Any]) -> list[int]:
         told = subprocess.run(
             plan["lines"]["pid"], env=plan["env"], cwd="/", timeout=5.0, check=True, capture_output=True
         )
-        first = int(told.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, subprocess.SubprocessError):
         return []
+    first = digits(told.stdout.strip())
     return [first, *procfs.descendants(first)] if first else []
 
 
@@ -297,18 +320,24 @@ def _told(places: Places) -> Path:
     return places.folder / "notice" / places.notice.name
 
 
-def _file_name(image: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", image)
+def image_file(image: str) -> str:
+    """The name of the file that an image is kept in, by an engine that keeps images as files."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", image) + ".sif"
 
 
-def _merged(exit_: Exit, end: dict[str, Any]) -> Exit:
+def images_in_use(runs: Path) -> set[str]:
+    """The names of such files from which parts run that have a run folder still."""
+    plans = (planned(str(note.parent)) for note in runs.glob("*/container.json"))
+    return {image_file(str(plan.get("image", ""))) for plan in plans if plan is not None}
+
+
+def _merged(exit_: Exit, end: Ending | None) -> Exit:
     """The shim's verdict with what only the monitor could know."""
-    if not end:
+    if end is None or not end.cause:
         return exit_
-    told = {"detail": end["detail"], "said": msgspec.convert(end.get("said", []), list[Clause])}
-    if end["cause"] == "LAUNCH_FAILED":
-        return Exit(cause="LAUNCH_FAILED", stopped=exit_.stopped, ran_s=exit_.ran_s, **told)
-    return msgspec.structs.replace(exit_, cause=end["cause"], **told)
+    if end.cause == "LAUNCH_FAILED":
+        return Exit(cause="LAUNCH_FAILED", stopped=exit_.stopped, ran_s=exit_.ran_s, detail=end.detail, said=end.said)
+    return msgspec.structs.replace(exit_, cause=end.cause, detail=end.detail, said=end.said)
 
 
 EXECUTOR = ContainerExecutor

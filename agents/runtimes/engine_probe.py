@@ -46,9 +46,13 @@ def find(own: Mapping[str, str], is_root: bool) -> tuple[Engine | None, str]:
             continue
         try:
             return _asked(name, path, env, is_root), ""
-        except (OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+        except (OSError, subprocess.SubprocessError, *UNREADABLE) as error:
             reasons.append(f"{name} does not answer ({_short(error)})")
     return None, "; ".join(reasons)
+
+
+# What comes of an answer that is another than the engine gives.
+UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)
 
 
 def _short(error: Exception) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from agents.decode import Shape, count
 from agents.devices.files import DeviceFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
@@ -31,7 +32,6 @@ from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
-from agents.supervisor.small_file import content
 from agents.tasks.environment import Places, environment
 from agents.tasks.journal import Intent
 
@@ -40,7 +40,7 @@ _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
 _EXEC_PATIENCE_S = 0.5
 _ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
-_decode_exit = msgspec.json.Decoder(Exit).decode
+_exits = Shape[Exit](Exit)
 
 
 @dataclass
@@ -267,7 +267,7 @@ class ProcessExecutor:
             groups={name: folder for name, folder in groups.items() if os.path.isdir(folder)},
             folder=intent.folder,
             wake=lambda: _signal(shim, born, signal.SIGUSR1),
-            started_with=lambda: int(ordered(intent.folder).get("memory_bytes") or 0),
+            started_with=lambda: count(ordered(intent.folder).get("memory_bytes")) or 0,
         )
 
     # -- ending
@@ -328,10 +328,7 @@ def asked_for(session: str, asked: OpenSession) -> dict[str, Any]:
 
 def _end(folder: str) -> Exit | None:
     """How the part ended, once its exit file is written."""
-    try:
-        return _decode_exit(content(f"{folder}/exit.json") or b"")
-    except msgspec.MsgspecError:
-        return None
+    return _exits.find(f"{folder}/exit.json")
 
 
 def _remove(folder: str) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from agents.decode import setting
+from agents.decode import digits, setting
 from agents.isolation.beneath import Rights
 from agents.link.server import Server, is_loopback
+from agents.storage import certificate
 from agents.storage.content_store import ContentStore
 from agents.storage.fetch import Fetcher
 from agents.storage.peers import Keys, PeerServer
@@ -34,8 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serve-peers",
         metavar="ADDRESS[:PORT]",
-        help="serve inputs and outputs to other nodes here, unencrypted, so on a trusted network only; "
-        "without it a node serves only nodes on its own host",
+        help="serve inputs and outputs to other nodes here, over TLS; without it only to nodes on this host",
+    )
+    parser.add_argument(
+        "--peers-plain",
+        action="store_true",
+        help="serve other nodes, and fetch from them, without encryption: for a network of your own",
     )
 
 
@@ -48,11 +53,11 @@ def door(asked: str | None, server: Server) -> tuple[str, int] | None:
     """Where to serve: as asked; else on loopback if the control plane is there; else nowhere. Raises ValueError."""
     if asked:
         host, _, port = asked.rpartition(":") if asked.count(":") == 1 else (asked, "", "0")
-        if not port.isdigit():
+        if (number := digits(port)) is None or number > 65535:
             raise ValueError(
                 f'--serve-peers {asked}: give an address, or an address and a port such as "10.0.0.7:8700"'
             )
-        return host, int(port)
+        return host, number
     return ("127.0.0.1", 0) if is_loopback(urlsplit(server.url).hostname or "") else None
 
 
@@ -70,9 +75,11 @@ def opened(
     peers = None
     if address is not None:
         rate = setting("YARD_AGENT_PEER_BYTES_PER_S", PEER_BYTES_PER_S)
-        peers = PeerServer(address, store, keys, rate)
+        context, pin = (None, "") if options.peers_plain else certificate.serving(folder)
+        peers = PeerServer(address, store, keys, rate, context)
         peers.open()
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        url = f"http://{host}:{peers.port}"
+        url = f"http://{host}:{peers.port}" if context is None else f"https://{host}:{peers.port}#{pin}"
     readable = [Path(each).resolve() for each in options.inputs_from]
-    return Staging(state / "parts", store, Fetcher(server, store, readable, rights), keys, url, peers, changed)
+    fetcher = Fetcher(server, store, readable, rights, options.peers_plain)
+    return Staging(state / "parts", store, fetcher, keys, url, peers, changed)

@@ -18,6 +18,7 @@ from agents.isolation.run_as import RunAs
 from agents.link.server import Channel, Server
 from agents.protocol import BUNDLE_PATH
 from agents.storage import unpack
+from agents.storage.last_use import used_now
 
 PATIENCE_S: Final = 3600.0
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -51,7 +52,7 @@ class BundleCache:
         with self._locks.setdefault(sha256, threading.Lock()):
             if not path.exists():
                 self._download(sha256, path)
-            os.utime(path)
+            used_now(path)
         return path
 
     def _download(self, sha256: str, path: Path) -> None:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Final
+from typing import Annotated, Final
 
+import msgspec
+
+from agents.decode import Shape
 from agents.isolation.beneath import OWN, Rights
-from agents.protocol import Checkpoint, PartSpec
+from agents.protocol import Checkpoint, Counter, PartSpec, Small, Text
 from agents.storage import checkpoints
 from agents.supervisor.procfs import boottime
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.record import write_whole
 from agents.supervisor.saving import WATCHED
 
 PERIOD_S: Final = float(os.environ.get("YARD_AGENT_CHECKPOINTS_S", "10"))
@@ -44,18 +47,39 @@ def begin(run_folder: str, spec: PartSpec, in_use: str = "", rights: Rights = OW
     write_whole(f"{run_folder}/{WATCHED}", told)
 
 
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """What :func:`begin` notes: the folder, and what lay there before. ``keep`` is how many are kept (0: all)."""
+
+    folder: Text = ""
+    rank: Small = 0
+    in_use: Text = ""
+    keep: Counter = 0
+    resume: Text = ""
+    known: Annotated[list[tuple[Text, _Nanoseconds]], msgspec.Meta(max_length=100)] = msgspec.field(
+        default_factory=list
+    )
+
+
+_watched = Shape[Watched](Watched)
+
+
 class CheckpointWatch:
     """One part's watch. ``look`` blocks and runs off the loop, one at a time; the rest is read on the loop."""
 
     def __init__(self, run_folder: str, rights: Rights = OWN) -> None:
         self._rights = rights
         self._note = f"{run_folder}/{WATCHED}"
-        self._told: dict[str, Any] | None = None
+        self._told: Watched | None = None
         self._known: set[tuple[str, int]] = set()
         self._found: list[tuple[int, str, float]] = []
         self._next_at = boottime() + PERIOD_S
         self._looked = False
         self.is_looking = False
+        # More files than are looked at.
+        self.is_cut = False
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
@@ -65,16 +89,16 @@ class CheckpointWatch:
 
     def is_foreign(self, path: str) -> bool:
         """Whether a checkpoint that the part told lies outside of its folder: no attempt resumes from there."""
-        folder = str(self._read().get("folder") or "")
+        folder = self._read().folder
         place = os.path.normpath(os.path.join(folder, path))
         return bool(folder) and place != folder and not place.startswith(folder + "/")
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> Watched:
         """What :func:`begin` noted, once it has."""
-        if not self._told:
-            self._told = read_whole(self._note) or {}
-            self._known = {(str(path), int(ns)) for path, ns in self._told.get("known", [])}
-        return self._told
+        if self._told is None:
+            self._told = _watched.find(self._note)
+            self._known = set(self._told.known) if self._told is not None else set()
+        return self._told or Watched()
 
     def is_due(self) -> bool:
         return not self.is_looking and boottime() >= self._next_at
@@ -89,17 +113,18 @@ class CheckpointWatch:
         # Whatever goes wrong below: the next look is not at once.
         self._looked, self._next_at = True, boottime() + PERIOD_S
         told = self._read()
-        if in_use := told.get("in_use"):
+        if in_use := told.in_use:
             with contextlib.suppress(OSError):
                 os.utime(in_use)
-        folder = told.get("folder")
-        if not folder or told.get("rank"):
+        folder = told.folder
+        if not folder or told.rank:
             # Only rank 0 confirms; the others see the same folder, or one in which nothing is saved.
             self._next_at = boottime() + REST_PERIOD_S if in_use else float("inf")
             return False
-        found = checkpoints.discover(folder, self._rights)
-        if keep := int(told.get("keep") or 0):
-            for each in checkpoints.superseded(found, keep, [str(told.get("resume") or "")]):
+        was_cut = self.is_cut
+        found, self.is_cut = checkpoints.discovered(folder, self._rights)
+        if told.keep:
+            for each in checkpoints.superseded(found, told.keep, [told.resume]):
                 checkpoints.remove(folder, each.path, self._rights)
         now, wall_ns = boottime(), time.time_ns()
         fresh = [each for each in checkpoints.ordered(found) if (each.path, each.modified_ns) not in self._known]
@@ -111,4 +136,4 @@ class CheckpointWatch:
         ]
         period = PERIOD_S if found else EMPTY_PERIOD_S
         self._next_at = boottime() + max(period, (time.monotonic() - began) / SHARE)
-        return before != [(step, path) for step, path, _ in self._found]
+        return was_cut != self.is_cut or before != [(step, path) for step, path, _ in self._found]

@@ -15,11 +15,16 @@ from agents.storage.tree import look
 
 def discover(folder: str, rights: Rights = OWN) -> list[Found]:
     """Every checkpoint in a folder, complete or not; nothing where there is no folder."""
-    found = layouts.recognise(look(folder, rights))
-    return [each for each in found if _can_be_told(each)]
+    return discovered(folder, rights)[0]
 
 
-def _can_be_told(found: Found) -> bool:
+def discovered(folder: str, rights: Rights = OWN) -> tuple[list[Found], bool]:
+    """:func:`discover`, and whether there are more files than are looked at."""
+    tree = look(folder, rights)
+    return [each for each in layouts.recognise(tree) if can_be_told(each)], tree.is_cut
+
+
+def can_be_told(found: Found) -> bool:
     """Whether step and paths, which are names that a job gave its files, can be sent to the server."""
     names = (found.path or ".", found.resume or ".")
     return count(found.step) == found.step and all(path_text(name) for name in names)

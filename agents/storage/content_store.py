@@ -17,10 +17,13 @@ from typing import Final
 
 from agents.isolation.beneath import Folder, regular
 from agents.storage import manifest
+from agents.storage.last_use import age_s, used_now
 from agents.storage.manifest import DIGEST, PIECE, Entry, Manifest, Unfit
+from agents.supervisor.small_file import content
 
 # The modification time of what is kept; anything else tells that it was written to.
 UNTOUCHED_NS: Final = 1_000_000_000
+KINDS: Final = {b"file": "file", b"tree": "tree", b"part": "part"}
 
 
 class Full(Exception):
@@ -67,13 +70,11 @@ class ContentStore:
         """The manifest of a root that is a folder; None where it is a file, or not here."""
         if self._kind(root) not in ("tree", "part") or not self.has(root):
             return None
-        return manifest.decode(self.path(root).read_bytes())
+        return manifest.read(self.path(root))
 
     def _kind(self, root: str) -> str:
-        try:
-            return (self.folder / "roots" / root).read_text() if DIGEST.fullmatch(root) else ""
-        except OSError:
-            return ""
+        told = content(str(self.folder / "roots" / root)) if DIGEST.fullmatch(root) else None
+        return KINDS.get(told or b"", "")
 
     def members(self, root: str) -> set[str]:
         """Every file that a root consists of, its manifest included; empty where the root is not here."""
@@ -146,13 +147,14 @@ class ContentStore:
         note = self.folder / "roots" / root
         draft = self.draft()
         draft.write_text(kind)
+        used_now(draft)
         draft.rename(note)
 
     def touch(self, root: str) -> None:
         """Note that a root was used just now."""
         if DIGEST.fullmatch(root):
             try:
-                os.utime(self.folder / "roots" / root)
+                used_now(self.folder / "roots" / root)
             except OSError:
                 pass
 
@@ -179,6 +181,17 @@ class ContentStore:
                 if not old:
                     raise Full(f"{wanted} bytes do not fit: what is kept here is in use")
                 self.drop(old.pop(0))
+
+    def expire(self, most_age_s: float) -> list[str]:
+        """Drop the roots that were last used longer ago, but none that is in use; answers which."""
+        gone = []
+        with self._lock:
+            in_use = self.pinned() | set(self._held)
+            for entry in sorted((self.folder / "roots").iterdir()):
+                if entry.name not in in_use and age_s(entry.stat().st_mtime) > most_age_s:
+                    self.drop(entry.name)
+                    gone.append(entry.name)
+        return gone
 
     def drop(self, root: str) -> None:
         """Forget a root, and the files that no other root has."""

@@ -20,12 +20,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from agents.decode import Shape, Undecodable, digits
 from agents.ends import clause
 from agents.isolation.beneath import OWN, Folder, Rights
 from agents.link.server import Channel, Server, ServerRefused, is_loopback
 from agents.protocol import SOURCES_PATH, AskSources, Fetched, Input, Source, Sources
 from agents.runtimes import Unlaunchable
 from agents.storage import manifest
+from agents.storage.certificate import PIN, PinnedConnection
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.manifest import PIECE, Unfit
 
@@ -36,6 +38,7 @@ _TRIES: Final = 3
 # A transfer of less says more of the way there than of its width.
 TELLING_BYTES: Final = 16 << 20
 MOST_TOLD: Final = 256
+_sources = Shape[Sources](Sources)
 
 
 class Unfetched(Unlaunchable):
@@ -46,10 +49,14 @@ class Fetcher:
     """One node's fetching. ``readable`` are the folders from which inputs that are paths may be read.
 
     They are read with ``rights``, those of the stages' user: what it may not read, it does not get as an input either.
+    ``plain`` lets other hosts send without encryption.
     """
 
-    def __init__(self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN) -> None:
+    def __init__(
+        self, server: Server, store: ContentStore, readable: list[Path], rights: Rights = OWN, plain: bool = False
+    ) -> None:
         self.server, self.store, self.readable, self.rights = server, store, readable, rights
+        self.plain = plain
         self.changed: Callable[[], None] = lambda: None
         # What came from other nodes since somebody last asked.
         self.came: deque[Fetched] = deque(maxlen=MOST_TOLD)
@@ -63,7 +70,7 @@ class Fetcher:
                 return
             try:
                 self._fetch(wanted, rank, size, cancelled)
-            except (Unfit, Full, OSError) as error:
+            except (Unfit, Full, OSError, http.client.HTTPException, ValueError) as error:
                 raise Unfetched(clause("InputNotFetched", name=wanted.name, error=str(error))) from error
             self.changed()
 
@@ -98,12 +105,12 @@ class Fetcher:
         channel = Channel(self.server)
         try:
             body = msgspec.json.encode(AskSources(digest=digest, failed=failed))
-            return msgspec.json.decode(channel.call("POST", SOURCES_PATH, body), type=Sources)
+            return _sources.read(channel.call("POST", SOURCES_PATH, body))
         except ServerRefused as error:
             if error.status < 500:
                 raise Unfit(f"the control plane does not let this node have it ({error.status})") from error
             return Sources(wait_s=2.0)
-        except (OSError, http.client.HTTPException, msgspec.DecodeError):
+        except (OSError, http.client.HTTPException, Undecodable):
             return Sources(wait_s=2.0)
         finally:
             channel.close()
@@ -116,7 +123,7 @@ class Fetcher:
             self.store.complete(wanted.digest, "file")
             return
         self._piece(peer, wanted.digest, wanted.digest, None)
-        whole = manifest.decode(self.store.path(wanted.digest).read_bytes())
+        whole = manifest.read(self.store.path(wanted.digest))
         entries = manifest.share(whole, rank, size) if wanted.shard else whole.files
         missing = [entry for entry in entries if not self.store.has(entry.sha256)]
         self.store.make_room(sum(entry.size for entry in missing))
@@ -133,7 +140,7 @@ class Fetcher:
         try:
             for last in range(_TRIES):
                 try:
-                    self._download(peer, root, sha256, draft, size)
+                    self.download(peer, root, sha256, draft, size)
                     break
                 except (OSError, http.client.HTTPException):
                     if last == _TRIES - 1:
@@ -143,27 +150,41 @@ class Fetcher:
         finally:
             draft.unlink(missing_ok=True)
 
-    def _download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
+    def download(self, peer: Source, root: str, sha256: str, draft: Path, size: int | None) -> None:
+        """Go on with a file where its draft ends. Raises OSError, HTTPException, Unfit or Full."""
         start = draft.stat().st_size if draft.exists() else 0
-        connection = _connection(peer.url)
+        connection = self._to(peer)
         path = f"{urlsplit(peer.url).path.rstrip('/')}/files/{sha256}?root={root}&ticket={peer.ticket}"
         try:
             connection.request("GET", path, headers={"Range": f"bytes={start}-"} if start else {})
             answer = connection.getresponse()
             if answer.status not in (200, 206):
                 raise Unfit(f"it answered {answer.status}")
+            before = start if answer.status == 206 else 0
+            promised = digits(answer.headers.get("Content-Length") or "")
+            if promised is None or answer.chunked or (size is not None and before + promised != size):
+                raise Unfit("it does not say how long its answer is, or another length than there should be")
             if size is None:
-                self.store.make_room(int(answer.headers.get("Content-Length") or 0))
+                self.store.make_room(promised)
             began = time.monotonic()
-            with draft.open("ab" if answer.status == 206 else "wb") as file:
+            with draft.open("ab" if before else "wb") as file:
                 shutil.copyfileobj(answer, file, PIECE)
-                came = file.tell() - (start if answer.status == 206 else 0)
+                came = file.tell() - before
             if came >= TELLING_BYTES:
                 self.came.append(Fetched(came, round(time.monotonic() - began, 6)))
             if answer.length:
                 raise http.client.IncompleteRead(b"", answer.length)
         finally:
             connection.close()
+
+    def _to(self, peer: Source) -> http.client.HTTPConnection:
+        """A connection to another node, which is encrypted and to that node alone, or does not leave this host."""
+        parts = urlsplit(peer.url)
+        if parts.scheme == "https" and parts.fragment.startswith(PIN):
+            return PinnedConnection(peer.url)
+        if parts.scheme == "http" and (self.plain or is_loopback(parts.hostname or "")):
+            return _connection(peer.url)
+        raise Unfit("it serves without encryption, which --peers-plain would allow")
 
     # -- from its source
 
@@ -192,10 +213,12 @@ class Fetcher:
             answer = connection.getresponse()
             if answer.status != 200:
                 raise Unfit(f"its source answered {answer.status}; redirects are not followed")
-            self.store.make_room(int(answer.headers.get("Content-Length") or 0))
+            self.store.make_room(digits(answer.headers.get("Content-Length") or "0") or 0)
             with draft.open("wb") as file:
                 while piece := answer.read(PIECE):
                     file.write(piece)
+                    if file.tell() > self.store.cap_bytes:
+                        raise Unfit(f"its source sends more than the {self.store.cap_bytes} bytes that this node keeps")
                     go_on()
             self.store.take(draft, wanted.digest)
         except Unfit as error:

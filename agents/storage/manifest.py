@@ -10,17 +10,19 @@ import hashlib
 import re
 import stat
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
-from agents.decode import path_text
+from agents.decode import Shape, Undecodable, path_text
 from agents.ends import Refusal
-from agents.isolation.beneath import Folder
+from agents.isolation.beneath import Folder, regular
+from agents.protocol import Counter, Name
 
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 PIECE: Final = 1 << 20
 MAX_FILES: Final = 200_000
+MOST_BYTES: Final = 64 << 20
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -31,16 +33,16 @@ class Unfit(Refusal):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """One file of a folder; ``path`` is relative, with ``/`` between its steps, and leads nowhere else."""
 
-    path: str
-    size: int
-    sha256: str
+    path: Annotated[str, msgspec.Meta(max_length=4_096)]
+    size: Counter
+    sha256: Name
     executable: bool = False
 
 
 class Manifest(msgspec.Struct, frozen=True):
     """What a folder holds, in the order of the paths; or a single file under its own name."""
 
-    files: list[Entry]
+    files: Annotated[list[Entry], msgspec.Meta(max_length=MAX_FILES)]
     is_file: bool = False
 
     def encode(self) -> bytes:
@@ -55,11 +57,14 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(entry.size for entry in self.files)
 
 
+_manifests = Shape[Manifest](Manifest)
+
+
 def decode(content: bytes) -> Manifest:
     """A manifest from the wire. Raises Unfit for one with a path that would leave its folder."""
     try:
-        found = msgspec.json.decode(content, type=Manifest)
-    except msgspec.DecodeError as error:
+        found = _manifests.read(content)
+    except Undecodable as error:
         raise Unfit(f"what arrived is no manifest: {error}") from error
     for entry in found.files:
         steps = entry.path.split("/")
@@ -68,6 +73,15 @@ def decode(content: bytes) -> Manifest:
         if not DIGEST.fullmatch(entry.sha256) or entry.size < 0:
             raise Unfit(f"a manifest gives {entry.path!r} no digest or size")
     return found
+
+
+def read(path: Path) -> Manifest:
+    """:func:`decode`, of a file. Raises OSError, and Unfit also where it is longer than any manifest."""
+    with open(regular(str(path)), "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise Unfit(f"what arrived is no manifest: it has more than {MOST_BYTES >> 20} MiB")
+    return decode(content)
 
 
 def digest_of(descriptor: int) -> str:
@@ -93,7 +107,7 @@ def of(folder: Folder, name: str, most_bytes: int | None = None) -> Manifest:
     elif stat.S_ISDIR(status.st_mode):
         above = name
         found = []
-        for each in folder.walk(name):
+        for each in folder.walk(name, most=MAX_FILES + 1):
             found.append(each)
             if len(found) > MAX_FILES:
                 raise Unfit(f"it holds more than {MAX_FILES} files; pack them into fewer")

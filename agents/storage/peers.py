@@ -1,4 +1,4 @@
-"""Serves what a node has by digest to other nodes that the control plane sends with a ticket.
+"""Serves what a node has by digest, over TLS, to other nodes that the control plane sends with a ticket.
 
 A ticket is an HMAC of the root's digest under a key that this node made, told the control plane, and forgets after a
 while: it opens that root and nothing else, and nobody's clock is compared with anybody's. Digests only, no names.
@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
+import socket
+import ssl
+import sys
 import threading
 import time
 from collections import defaultdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
+from agents.decode import digits
 from agents.storage.content_store import ContentStore
 from agents.storage.manifest import DIGEST, PIECE
 
+log = logging.getLogger("switchyard.agent")
+_Request = socket.socket | tuple[bytes, socket.socket]
+_Address = Any
+
 KEY_LIFE_S: Final = 600.0
 TRANSFERS: Final = 16
+VISITORS: Final = 64
 
 
 def ticket(key: str, root: str) -> str:
@@ -44,7 +54,8 @@ class Keys:
         return True
 
     def opens(self, given: str, root: str) -> bool:
-        return any(hmac.compare_digest(given, ticket(key, root)) for key in (self.current, self._former))
+        told = given.encode("utf-8", "surrogatepass")
+        return any(hmac.compare_digest(told, ticket(key, root).encode()) for key in (self.current, self._former))
 
 
 class Pace:
@@ -66,12 +77,22 @@ class Pace:
 
 
 class PeerServer(ThreadingHTTPServer):
-    """One node's door for other nodes. ``served`` counts bytes by root."""
+    """One node's door for other nodes: TLS where it is given a context, else plain. ``served`` counts bytes by root."""
 
     daemon_threads = True
+    request_queue_size = VISITORS
 
-    def __init__(self, address: tuple[str, int], store: ContentStore, keys: Keys, bytes_per_s: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        store: ContentStore,
+        keys: Keys,
+        bytes_per_s: int,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         super().__init__(address, _Visit)
+        self.context = context
+        self._seats = threading.BoundedSemaphore(VISITORS)
         self.store, self.keys, self.pace = store, keys, Pace(bytes_per_s)
         self.room = threading.BoundedSemaphore(TRANSFERS)
         self.served: dict[str, int] = defaultdict(int)
@@ -84,9 +105,44 @@ class PeerServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
+    def process_request(self, request: _Request, client_address: _Address) -> None:
+        """A thread for each visitor, as long as there are not too many: one more is sent away unheard."""
+        if not self._seats.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._seats.release()
+            raise
+
+    def process_request_thread(self, request: _Request, client_address: _Address) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._seats.release()
+
+    def finish_request(self, request: _Request, client_address: _Address) -> None:
+        """Answer one visitor. What TLS has to say to each other is said here, where only this visitor waits for it."""
+        if self.context is None or not isinstance(request, socket.socket):
+            super().finish_request(request, client_address)
+            return
+        request.settimeout(_Visit.timeout)
+        with self.context.wrap_socket(request, server_side=True) as safe:
+            super().finish_request(safe, client_address)
+
+    def handle_error(self, request: _Request, client_address: _Address) -> None:
+        """A visitor that goes in the middle, or speaks no TLS, is nothing to tell of."""
+        log.debug("a visitor of the peer server was not answered: %s", sys.exc_info()[1])
+
     @property
     def port(self) -> int:
         return int(self.server_address[1])
+
+
+def visit(connection: socket.socket, server: PeerServer, host: str = "127.0.0.1") -> None:
+    """Answer what comes over one connection of another node."""
+    _Visit(connection, (host, 0), server)
 
 
 class _Visit(BaseHTTPRequestHandler):
@@ -138,7 +194,7 @@ class _Visit(BaseHTTPRequestHandler):
         """Where a fetch goes on that was cut before: ``Range: bytes=N-``."""
         unit, _, span = self.headers.get("Range", "").partition("=")
         first = span.removesuffix("-")
-        return min(int(first), size) if unit == "bytes" and span.endswith("-") and first.isdigit() else 0
+        return min(digits(first) or 0, size) if unit == "bytes" and span.endswith("-") else 0
 
     def _refuse(self, status: int) -> None:
         self.send_response(status)

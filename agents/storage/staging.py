@@ -13,27 +13,48 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
+from agents.decode import Shape
 from agents.ends import clause
 from agents.isolation import beneath
 from agents.isolation.beneath import Folder, Rights
 from agents.patience import within
-from agents.protocol import Input, Kept, Output, PartSpec
+from agents.protocol import Code, Input, Kept, Name, Output, PartSpec, Text
 from agents.storage import manifest
 from agents.storage.content_store import ContentStore, Full
 from agents.storage.fetch import Fetcher, Unfetched
 from agents.storage.manifest import Manifest, Unfit
 from agents.storage.peers import Keys, PeerServer
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.record import write_whole
 
 log = logging.getLogger("switchyard.agent")
 NOTE: Final = "staging.json"
 LEFT: Final = "outputs.json"
 REPORTED: Final = 2_000
 INPUTS: Final = "inputs"
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """What a part uses and will leave. Without ``uid`` an agent wrote it that had one user for all stages."""
+
+    roots: Annotated[list[Name], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
+    outputs: Annotated[list[Text], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
+    output_dir: Text = ""
+    is_shared: bool = False
+    uid: Code | None = None
+    gid: Code | None = None
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What a part left, by digest."""
+
+    outputs: Annotated[list[Output], msgspec.Meta(max_length=100_000)] = msgspec.field(default_factory=list)
+
+
+_staged, _left = Shape[Staged](Staged), Shape[Left](Left)
 
 
 class Staging:
@@ -67,7 +88,7 @@ class Staging:
         """Roots of parts that are about to start or have a run folder still."""
         used = set().union(*self._starting.values()) if self._starting else set()
         for note in self.runs.glob(f"*/{NOTE}"):
-            used |= set((read_whole(str(note)) or {}).get("roots", []))
+            used |= set((_staged.find(str(note)) or Staged()).roots)
         return used
 
     # -- before a part starts
@@ -144,17 +165,17 @@ class Staging:
     @staticmethod
     def leaves_outputs(run_folder: str) -> bool:
         """Whether the part said that it leaves something by digest."""
-        return bool((read_whole(f"{run_folder}/{NOTE}") or {}).get("outputs"))
+        return bool((_staged.find(f"{run_folder}/{NOTE}") or Staged()).outputs)
 
     def keep_outputs(self, run_folder: str) -> list[Output]:
         """Take what a part that completed has left. Blocks. Raises Unfit with a sentence where something is missing."""
-        told = read_whole(f"{run_folder}/{NOTE}") or {}
+        told = _staged.find(f"{run_folder}/{NOTE}") or Staged()
         found: list[Output] = []
         # A note of before names nobody: then it was the one user of all stages.
-        rights = Rights(told["uid"], told["gid"]) if told.get("uid") is not None else self.fetcher.rights
-        for name in told.get("outputs", []):
+        rights = Rights(told.uid, told.gid) if told.uid is not None else self.fetcher.rights
+        for name in told.outputs:
             try:
-                what = self._keep(str(told["output_dir"]), name, bool(told.get("is_shared")), rights)
+                what = self._keep(told.output_dir, name, told.is_shared, rights)
             except (Unfit, Full) as error:
                 raise Unfit(clause("OutputNotKept", name=name, error=str(error))) from error
             except OSError as error:
@@ -182,7 +203,7 @@ class Staging:
     @staticmethod
     def left(run_folder: str) -> list[Output]:
         """What :meth:`keep_outputs` found before the agent was started again."""
-        return msgspec.convert((read_whole(f"{run_folder}/{LEFT}") or {}).get("outputs", []), list[Output])
+        return (_left.find(f"{run_folder}/{LEFT}") or Left()).outputs
 
     # -- ahead of time
 

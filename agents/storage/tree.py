@@ -30,11 +30,16 @@ class Leaf:
 class Tree:
     """Files by path relative to the folder, with ``/`` between the steps; ``""`` is the folder itself.
 
+    ``is_cut`` tells that there is more than was looked at.
+
     ``read(path, offset, length)`` answers bytes of a file, fewer at its end; it raises OSError when the file is gone.
     """
 
-    def __init__(self, leaves: Mapping[str, Leaf], read: Callable[[str, int, int], bytes]) -> None:
+    def __init__(
+        self, leaves: Mapping[str, Leaf], read: Callable[[str, int, int], bytes], is_cut: bool = False
+    ) -> None:
         self.leaves = leaves
+        self.is_cut = is_cut
         self._read = read
         self._folders: dict[str, tuple[set[str], set[str]]] = {"": (set(), set())}
         for path in leaves:
@@ -60,7 +65,16 @@ class Tree:
 
     def below(self, path: str) -> list[str]:
         """Every file of a folder and of the folders in it, by its path from the top."""
-        return [leaf for leaf in self.leaves if not path or leaf.startswith(path + "/")]
+        if not path:
+            return list(self.leaves)
+        found: list[str] = []
+        rest = [path]
+        while rest:
+            here = rest.pop()
+            folders, files = self._folders.get(here, ((), ()))
+            found += [join(here, name) for name in sorted(files)]
+            rest += [join(here, name) for name in sorted(folders, reverse=True)]
+        return found
 
     def every_folder(self) -> list[str]:
         """All folders, each before what is in it."""
@@ -108,9 +122,11 @@ def look(root: str, rights: Rights = OWN) -> Tree:
                 os.close(descriptor)
 
     leaves: dict[str, Leaf] = {}
+    is_cut = False
     with contextlib.suppress(OSError), Folder(root, rights) as folder:
         for path, status in folder.walk(depth=MAX_DEPTH, most=MAX_FILES, careful=False):
             leaves[path] = Leaf(status.st_size, status.st_mtime_ns)
             if len(leaves) >= MAX_FILES:
+                is_cut = True
                 break
-    return Tree(leaves, read)
+    return Tree(leaves, read, is_cut)

@@ -79,8 +79,8 @@ def missing(tree: Tree, folder: str, names: Iterable[str]) -> str:
 
 def shards_missing(tree: Tree, folder: str) -> str:
     """What is missing of weights in many files, by their index and by their own names (``model-00001-of-00003``)."""
-    files = tree.files(folder)
-    for name in files:
+    sets: set[tuple[str, str, str]] = set()
+    for name in tree.files(folder):
         if name.endswith(".index.json"):
             index = tree.json(join(folder, name))
             shards = index.get("weight_map") if isinstance(index, dict) else None
@@ -90,6 +90,9 @@ def shards_missing(tree: Tree, folder: str) -> str:
                 return lack
         if match := _SHARD.fullmatch(name):
             stem, _, count, suffix = match.groups()
-            if lack := missing(tree, folder, [f"{stem}-{i + 1:05d}-of-{count}{suffix}" for i in range(int(count))]):
-                return lack
+            sets.add((stem, count, suffix))
+    for stem, count, suffix in sorted(sets):
+        # Made as they are looked for: a name may claim to be one of very many.
+        if lack := missing(tree, folder, (f"{stem}-{i + 1:05d}-of-{count}{suffix}" for i in range(int(count)))):
+            return lack
     return ""

@@ -14,6 +14,8 @@ from agents.ends import clause
 from agents.ends import told as told_by
 from agents.isolation.beneath import regular
 from agents.supervisor import procfs
+from agents.supervisor.container_removal import planned
+from agents.supervisor.lean import number
 from agents.supervisor.lease import extended
 from agents.supervisor.record import ordered, read_whole, write_whole
 
@@ -208,7 +210,7 @@ class ContainerMonitor:
         except OSError:
             pass
         if self.plan["daemon"] and self.remove_at is None and "deadline_s" in notice:
-            self.remove_at = time.monotonic() + max(0.0, float(notice["deadline_s"]) - _BEFORE_DEADLINE_S)
+            self.remove_at = time.monotonic() + max(0.0, number(notice["deadline_s"], 0.0) - _BEFORE_DEADLINE_S)
 
     # -- ending
 
@@ -217,7 +219,7 @@ class ContainerMonitor:
         told = self._ask_state()
         # conmon writes this file where it was started; older podmans do not look there.
         if told and (told[0] == "true" or (code == 128 + signal.SIGKILL and os.path.exists("oom"))):
-            asked = int(self.plan.get("memory_bytes") or 0)
+            asked = int(number(self.plan.get("memory_bytes"), 0.0))
             end = {"cause": "OUT_OF_MEMORY", **told_by(clause("KernelMemoryAsked", asked_bytes=asked))}
         elif told and (told[2].startswith("0001-") or (code in (1, 126, 127) and self._init_refused())):
             why = clause(
@@ -246,7 +248,7 @@ class ContainerMonitor:
             os.close(writer)
             os.close(nothing)
         with os.fdopen(reader, errors="replace") as answer:
-            words = answer.read().split()
+            words = answer.read(_LAST_WORDS_BYTES).split()
         return words if _ended_within(pid, 5.0) == 0 and len(words) >= 3 else []
 
     def _refuse(self, why: "Clause") -> int:
@@ -315,7 +317,7 @@ def _ended_within(pid: int, patience_s: float) -> int | None:
 
 def run(folder: str) -> int:
     """Keep the container that ``folder`` describes."""
-    plan = read_whole(os.path.join(folder, "container.json"))
+    plan = planned(folder)
     if plan is None:
         end = {"cause": "LAUNCH_FAILED", **told_by(clause("ContainerUnplanned"))}
         write_whole(os.path.join(folder, "container-state.json"), {"end": end})

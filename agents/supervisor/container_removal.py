@@ -7,11 +7,13 @@ from agents.supervisor.lean import signal
 from agents.supervisor.record import read_whole, write_whole
 
 PATIENCE_S = 30.0
+# The command lines of a plan; an empty one asks for nothing.
+LINES = ("exists", "pull", "create", "start", "signal", "state", "remove", "pid")
 
 
 def is_gone(folder: str) -> bool:
     """Have the container of a part removed, if it has one that its monitor left; False when it is still there."""
-    plan = read_whole(f"{folder}/container.json")
+    plan = planned(folder)
     told = read_whole(f"{folder}/container-state.json") or {}
     if plan is None or ("end" in told and not told.get("stays")) or not plan["lines"]["remove"]:
         return True
@@ -22,6 +24,26 @@ def is_gone(folder: str) -> bool:
     except OSError:
         pass
     return True
+
+
+def planned(folder: str) -> dict | None:  # type: ignore[type-arg]
+    """The plan of a part's container; None where it has none, or what lies there is none."""
+    plan = read_whole(f"{folder}/container.json")
+    if plan is None:
+        return None
+    lines, env = plan.get("lines"), plan.get("env")
+    if not isinstance(lines, dict):
+        return None
+    plan["lines"] = {name: lines.get(name, []) for name in LINES}
+    if not all(map(_is_words, plan["lines"].values())):
+        return None
+    if not (isinstance(env, dict) and _is_words([*env, *env.values()])):
+        return None
+    return plan
+
+
+def _is_words(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) and "\0" not in word for word in value)
 
 
 def _asked(plan: dict, line: str) -> int:  # type: ignore[type-arg]

@@ -23,7 +23,7 @@ else:
 
         make_scanner = None
 
-__all__ = ["dumps", "loads", "signal", "signal_name"]
+__all__ = ["dumps", "loads", "number", "signal", "signal_name"]
 
 
 class _Context:
@@ -78,6 +78,16 @@ def dumps(value: "Any") -> str:
     import json
 
     return json.dumps(value)
+
+
+def number(value: object, otherwise: float) -> float:
+    """A number that is none below zero and no more than a century of seconds or a petabyte; ``otherwise`` for the rest.
+
+    Where agent and job are one user, a job may write what only the agent should.
+    """
+    if isinstance(value, int | float) and 0 <= value <= 1 << 50:
+        return float(value)
+    return otherwise
 
 
 def signal_name(number: int) -> str:

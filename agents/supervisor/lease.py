@@ -6,6 +6,7 @@ which the newest answered report was sent, ``lease-since`` the beginning of the 
 belongs to, and the boot to which both times belong. A lease that has ended once is not taken up again.
 """
 
+from agents.supervisor.lean import number
 from agents.supervisor.small_file import content
 
 SINCE = "-since"
@@ -22,7 +23,7 @@ def over_at(until: float, renewed_at: float, since: float, lease_s: float) -> fl
 def noted(path: str) -> tuple[float, float, str]:
     """The newest renewal, the beginning of its chain, and the boot of both; never renewed where nothing is noted."""
     try:
-        renewed_at = float(content(path) or b"")
+        renewed_at = number(float(content(path) or b""), 0.0)
         since, _, boot = (content(path + SINCE) or b"").partition(b" ")
         return renewed_at, float(since), boot.decode(errors="replace")
     except ValueError:

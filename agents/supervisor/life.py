@@ -14,7 +14,7 @@ from agents.isolation.view import shared_memory_bytes
 from agents.masking import Mask
 from agents.supervisor import container_removal, procfs, spawn, verdict
 from agents.supervisor.command import refused, run_command
-from agents.supervisor.lean import loads, signal
+from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
 from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
@@ -108,7 +108,7 @@ class Life:
         self._finish()
 
     def _grace_s(self) -> float:
-        return _number(self.order.get("grace_s"), 30.0)
+        return number(self.order.get("grace_s"), 30.0)
 
     # -- launching
 
@@ -323,7 +323,7 @@ class Life:
     def _memory_limit(self) -> int:
         """The bytes that the part may use now; 0 for any number."""
         revised = read_whole(f"{self.folder}/limits.json") or {}
-        return int(_number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
+        return int(number(revised.get("memory_bytes"), 0.0) or self.order.get("memory_bytes") or 0)
 
     # -- stopping
 
@@ -331,7 +331,7 @@ class Life:
         if self.host_goes_down:
             self._begin_stop("HOST_SHUTDOWN", self._grace_s())
         if wanted := stop_told(self.folder):
-            grace_s = _number(wanted.get("grace_s"), self._grace_s())
+            grace_s = number(wanted.get("grace_s"), self._grace_s())
             self._begin_stop(str(wanted.get("why", "")), grace_s, save=bool(wanted.get("save")))
 
     def _begin_stop(
@@ -482,16 +482,6 @@ class Life:
             "cpu_s": round(self.cpu_s, 3),
             "peak_memory_bytes": self.peak_bytes if self.main else 0,
         }
-
-
-def _number(value: object, otherwise: float) -> float:
-    """A number that is none below zero and no more than a century of seconds or a petabyte; ``otherwise`` for the rest.
-
-    Where agent and job are one user, a job may write what only the agent should.
-    """
-    if isinstance(value, int | float) and 0 <= value <= 1 << 50:
-        return float(value)
-    return otherwise
 
 
 def _signal_group(leader: int, number: int) -> None:

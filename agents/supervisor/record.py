@@ -135,9 +135,36 @@ def shim_record(folder: str) -> dict | None:  # type: ignore[type-arg]
         return None
     for line in reversed(text.split(b"\n")[1:]):
         # A part of an object is no object: a line that is being written is passed over.
-        if told := _object(line):
+        if told := _known(_object(line)):
             return told
     return {}
+
+
+def _known(told: dict | None) -> dict | None:  # type: ignore[type-arg]
+    """The line of a record as far as it is one; None without the process that wrote it.
+
+    Where agent and job are one user, a job may have written it.
+    """
+    if not told or not (_is_pid(told.get("pid")) and _is_count(told.get("born"))):
+        return None
+    if not _is_pid(told.get("main")):
+        told.pop("main", None)
+    if not _is_count(told.get("main_born")):
+        told["main_born"] = None  # it had ended before anybody looked
+    for name in ("substate", "stopping"):
+        if name in told:
+            told[name] = str(told[name])[:1000].encode("ascii", "replace").decode().replace("\0", "")
+    left = told.get("left", ())
+    told["left"] = [pid for pid in left[:20] if _is_pid(pid)] if isinstance(left, list) else []
+    return told
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= 1 << 53
+
+
+def _is_pid(value: object) -> bool:
+    return type(value) is int and 0 < value <= 1 << 22  # the kernel's PID_MAX_LIMIT
 
 
 def family(folder: str) -> list[int]:

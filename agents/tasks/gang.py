@@ -26,7 +26,7 @@ BACKENDS: Final[Mapping[str, str]] = {
     "mthreads": "mccl",
     "google": "xla",
 }
-_ADDRESS = re.compile(r"^address_(\d+)=(\S+)$", re.MULTILINE)
+_ADDRESS = re.compile(r"^address_(\d{1,5})=(\S+)$", re.MULTILINE)
 
 # Starts one process per device under a plain POSIX shell: $1 local processes, $2 rank of the first, $3 of all gangs.
 # The first that fails ends the others, and its code is the code of all; asked to stop, each is asked, and once.

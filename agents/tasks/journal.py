@@ -20,6 +20,7 @@ from zlib import crc32
 
 import msgspec
 
+from agents.decode import Shape, Undecodable
 from agents.protocol import DeviceClaim, Exit
 from agents.supervisor.procfs import boottime
 from agents.supervisor.record import write_all
@@ -102,7 +103,7 @@ class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_default
 
 
 Line = Started | Seen | Intent | Signalled | Ended | Gone
-_decoder: Final = msgspec.json.Decoder(Line)
+_lines: Final = Shape[Line](Line)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -160,14 +161,14 @@ class Past(msgspec.Struct):
             yield Ended(part=part, exit=end)
 
 
-def _line(line: Line) -> bytes:
+def written(line: Line) -> bytes:
     """A line as it is written: JSON whose last field is the checksum (CRC-32) of what it is without it."""
     text = _encode(line)
     return b'%b,"crc":"%08x"}\n' % (text[:-1], crc32(text))
 
 
 def _whole(raw: bytes) -> bytes:
-    """The line without its checksum. Raises DecodeError where that tells that it is another than was written.
+    """The line without its checksum. Raises Undecodable where that tells that it is another than was written.
 
     Lines of agents from before checksums have none.
     """
@@ -175,7 +176,7 @@ def _whole(raw: bytes) -> bytes:
         return raw
     text = raw[: found.start()] + b"}"
     if int(found[1], 16) != crc32(text):
-        raise msgspec.DecodeError("this line is not as it was written")
+        raise Undecodable("this line is not as it was written")
     return text
 
 
@@ -187,10 +188,12 @@ def read(path: Path) -> tuple[Past, int]:
     except FileNotFoundError:
         return past, 0
     whole = content[: content.rfind(b"\n") + 1]
-    for raw in whole.splitlines():
+    for raw in whole.split(b"\n")[:-1]:
         try:
-            past.take(_decoder.decode(_whole(raw)))
-        except msgspec.DecodeError:
+            line = _lines.read(_whole(raw))
+            _encode(line)  # what cannot be written again would keep the journal from being made shorter
+            past.take(line)
+        except (Undecodable, OverflowError):
             past.unreadable += 1
     return past, len(whole)
 
@@ -247,7 +250,7 @@ class Journal:
     def append(self, line: Line) -> None:
         """Note a line; it is durable after the next :meth:`sync`."""
         self.past.take(line)
-        self._pending.append(_line(line))
+        self._pending.append(written(line))
 
     async def sync(self) -> None:
         """Return when everything appended before this call is on disk. Raises OSError when the disk refuses."""
@@ -304,7 +307,7 @@ class Journal:
 
     def _shorter(self) -> bytes | None:
         """The shortest journal that tells the same, if writing it is worth it. Called by the loop's thread only."""
-        content = b"".join(map(_line, self.past.lines()))
+        content = b"".join(map(written, self.past.lines()))
         return content if len(content) * 2 < self._size else None
 
     def compact(self, content: bytes) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 import zlib
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import msgspec
 from agents.isolation.beneath import OWN, Folder, Rights
 from agents.protocol import PartSpec
 from agents.storage import checkpoints
+from agents.storage.last_use import age_s
 
 log = logging.getLogger("switchyard.agent")
 KEEP_S: Final = 14 * 86_400.0
@@ -77,7 +77,7 @@ def expire(local: Path, keep_s: float = KEEP_S) -> list[str]:
     gone = []
     with Folder(str(local)) as folder:
         for name, status in folder.entries():
-            if time.time() - status.st_mtime > keep_s and folder.remove(name):
+            if age_s(status.st_mtime) > keep_s and folder.remove(name):
                 gone.append(name)
     return gone
 

@@ -11,27 +11,31 @@ import logging
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from agents.devices.cap import is_share
 from agents.devices.instances import Instances, is_missing
 from agents.ends import clause, told
+from agents.isolation import beneath
 from agents.isolation.allowed import Allowed
 from agents.isolation.beneath import OWN, Rights
 from agents.isolation.run_as import RunAs
 from agents.isolation.users import Users
 from agents.loops import Loop, Loops
 from agents.patience import within
-from agents.protocol import Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
+from agents.protocol import AsideOrder, Desired, DeviceError, Exit, Here, PartSpec, Phase, Timers, Wanted
 from agents.resources.adjust import MIDDLE_WEIGHT
 from agents.resources.tuning import Tuner
 from agents.runtimes import Executor, Sighting, Unlaunchable
 from agents.storage import checkpoint_watch
 from agents.storage.manifest import Unfit
 from agents.storage.staging import INPUTS, Staging
+from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
 from agents.tasks.environment import Places
@@ -40,11 +44,15 @@ from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, 
 from agents.tasks.leftovers import Leftovers
 from agents.tasks.local import job_folder, localised
 from agents.tasks.part import Part
+from agents.tasks.quarantine import Quarantine
 
+T = TypeVar("T")
 log = logging.getLogger("switchyard.agent")
 
 LIVE_TICK_S = 0.5
 REST_TICK_S = 2.0
+SLOW_AT_ONCE = 16
+REMOVED_AT_ONCE = 5_000
 
 
 async def _as_it_is(part: Part, end: Exit) -> Exit:
@@ -92,7 +100,12 @@ class Node:
         self.health: Health | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
+        self.quarantine = Quarantine()
         self._leftovers = Leftovers()
+        # What touches folders of jobs may wait for a disk: the journal, which has threads of its own, does not.
+        self._slow = ThreadPoolExecutor(SLOW_AT_ONCE, thread_name_prefix="part")
+        self._removal = ThreadPoolExecutor(1, thread_name_prefix="removal")
+        self.removal_turns = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the past
@@ -109,10 +122,20 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
-            # A part of which something cannot be read stays known and is looked at again; the others are taken over.
-            with self.loops.careful(f"taking over of part {intent.part}"):
-                self._take_over(part)
+            # A part of which something cannot be read stays known and is set aside; the others are taken over.
+            self._try_to_take_over(part)
         self.journal.flush()
+
+    def _try_to_take_over(self, part: Part) -> None:
+        name = part.intent.part
+        try:
+            self._take_over(part)
+        except Exception as error:
+            log.exception("part %s could not be taken over, and is set aside", name)
+            self.quarantine.put(part, error)
+        else:
+            self.quarantine.drop(name)
+        self.changed.set()
 
     def _take_over(self, part: Part) -> None:
         if part.is_live:
@@ -159,6 +182,36 @@ class Node:
         if self.staging is not None:
             self.staging.want(desired.prefetch)
         self._carry_out(diff.diff(self.desired, world))
+        for order in desired.aside:
+            self._decide(order)
+
+    def _decide(self, order: AsideOrder) -> None:
+        """Carry out what a person decided about a part that is set aside."""
+        part = self.quarantine.asked(order)
+        if part is None or part.is_busy:
+            return
+        if order.do == "release":
+            self._try_to_take_over(part)
+            return
+        if not part.is_live:
+            self.quarantine.drop(order.part)
+            self.changed.set()
+            return
+        part.is_busy = True
+        self.spawn(self._give_up(part))
+
+    async def _give_up(self, part: Part) -> None:
+        """End a part that cannot be taken over, with all that carries its mark, so that its devices are free."""
+        try:
+            await self._slowly(self.executor.reap, part.intent)
+        except Exception:
+            log.exception("part %s could not be ended as others are", part.intent.part)
+            marked = partial(procfs.marked, part.intent.part)
+            if left := await self._slowly(procfs.end_all, marked):
+                log.error("processes of part %s do not end although killed: %s", part.intent.part, left)
+                part.is_busy = False
+                return
+        self._end(part, Exit(cause="SUPERVISOR_LOST", stopped=part.stop is not None, **told(clause("Discarded"))))
 
     def _with_specs(self, desired: Desired) -> Desired:
         """Give held parts their specs back: the server may leave out what it has sent before."""
@@ -273,7 +326,7 @@ class Node:
                 await self.staging.gathered(wanted.part, spec, lambda: part.stop is not None)
                 part.substate = ""
             if spec is not None and self._is_slow(spec):
-                await asyncio.to_thread(self._prepare, part, wanted)
+                await self._slowly(self._prepare, part, wanted)
             else:
                 self._prepare(part, wanted)
         except Unlaunchable as error:
@@ -403,7 +456,7 @@ class Node:
         """See which checkpoints are complete by now; the disk may be slow, so off the loop."""
         part.watch.is_looking = True
         try:
-            if await asyncio.to_thread(part.watch.look):
+            if await self._slowly(part.watch.look):
                 self.changed.set()
         finally:
             part.watch.is_looking = False
@@ -434,7 +487,7 @@ class Node:
 
     async def _reap_orphan(self, part: Part) -> None:
         try:
-            end = await asyncio.to_thread(self.executor.reap, part.intent)
+            end = await self._slowly(self.executor.reap, part.intent)
             await self._end_released(part, end)
         finally:
             part.is_busy = False  # whatever failed is tried again with the next look
@@ -443,10 +496,11 @@ class Node:
         if not part.is_live:
             return
         with self.loops.careful("last look at what a part reports"):
-            part.reports.poll()
+            part.reports.finish()
         with self.loops.careful("account of what a part used"):
             end = self.measured(part.intent.part, end)
         part.phase, part.exit, part.is_busy = Phase.ENDED, end, False
+        self.quarantine.drop(part.intent.part)
         self.journal.append(Ended(part=part.intent.part, exit=end))
         self.spawn(self._settle_journal())
         self.changed.set()
@@ -465,6 +519,8 @@ class Node:
 
     async def tick(self) -> None:
         """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
+        with self.loops.careful("removal of what parts left before"):
+            self._remove_the_rest()
         while True:
             for part in self.live:
                 # What goes wrong with one part keeps nobody from looking at the others.
@@ -499,7 +555,30 @@ class Node:
         gone = Gone(intent.part, intent.attempt, intent.epoch, part.exit, round(self.journal.lived_s, 1))
         self.journal.append(gone)
         del self.parts[intent.part]
-        await asyncio.to_thread(self.executor.discard, intent)
+        self.spawn(self._remove(intent))
+
+    async def _remove(self, intent: Intent) -> None:
+        """Remove what is left of a part, in turns: one that left very many files keeps nobody waiting."""
+        loop = asyncio.get_running_loop()
+        while not await loop.run_in_executor(self._removal, self._remove_some, intent):
+            self.removal_turns += 1
+
+    def _remove_some(self, intent: Intent) -> bool:
+        places = Places(Path(intent.folder))
+        for folder in (places.work, places.scratch):
+            if not beneath.thin(str(folder), REMOVED_AT_ONCE):
+                return False
+        self.executor.discard(intent)
+        return True
+
+    def _remove_the_rest(self) -> None:
+        """Go on with removing what an agent before this one did not come to the end of."""
+        past = self.journal.past
+        with os.scandir(self.runs) as listed:
+            gone = [past.gone[entry.name] for entry in listed if entry.name in past.gone]
+        for each in gone:
+            folder = str(self.runs / each.part)
+            self.spawn(self._remove(Intent(each.part, each.attempt, each.epoch, self.boot_id, folder)))
 
     def here(self) -> list[Here]:
         """Everything that is here, in full. A part that waits for a device is not journalled, hence only assigned."""
@@ -520,6 +599,10 @@ class Node:
         """The devices that parts which should be gone do not let go."""
         left = {part.intent.part: (part.left, part.intent.devices) for part in self.live if part.left}
         return self._leftovers.look(left, boottime()) + self.unreturned()
+
+    async def _slowly(self, work: Callable[..., T], *args: Any) -> T:
+        """Run off the loop what may wait for a disk of a job's."""
+        return await asyncio.get_running_loop().run_in_executor(self._slow, partial(work, *args))
 
     def keep(self, name: str, loop: Loop) -> None:
         """Run a loop for as long as the node is open; one that fails is told by this name, and started again."""
@@ -543,5 +626,7 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for pool in (self._slow, self._removal):
+            pool.shutdown(wait=False, cancel_futures=True)
         self.on_close()
         self.journal.close()

@@ -8,6 +8,7 @@ from pathlib import Path
 from agents.isolation.beneath import OWN, Rights
 from agents.protocol import Checkpoint, Exit, Here, Output, Phase
 from agents.storage.checkpoint_watch import CheckpointWatch
+from agents.storage.tree import MAX_FILES
 from agents.tasks import diff
 from agents.tasks.environment import Places
 from agents.tasks.journal import Intent
@@ -82,6 +83,12 @@ class Part:
             return []
         return [f"checkpoint {outside[-1][:200]} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"]
 
+    def _cut(self) -> list[str]:
+        """A sentence where its checkpoint folder holds more files than are looked at."""
+        if not self.watch.is_cut:
+            return []
+        return [f"its checkpoint folder holds more than {MAX_FILES} files: checkpoints there may be overlooked"]
+
     def here(self) -> Here:
         return Here(
             part=self.intent.part,
@@ -98,5 +105,11 @@ class Part:
             checkpoints=self.checkpoints(),
             progress=self.reports.progress,
             outputs=self.outputs,
-            notes=[*self.launch_notes, *self.notes, *self._foreign(), *([self.over] if self.over else [])],
+            notes=[
+                *self.launch_notes,
+                *self.notes,
+                *self._foreign(),
+                *self._cut(),
+                *([self.over] if self.over else []),
+            ],
         )

@@ -14,6 +14,11 @@ from agents.supervisor.procfs import boottime
 
 KEEP_CHECKPOINTS: Final = 3
 _READ_BYTES: Final = 1 << 20
+_LONGEST_LINE: Final = 64 << 10
+_BEHIND_BYTES: Final = 8 << 20
+# So many lines of one look are taken, the newest: a stage that writes more says nothing that anybody could follow.
+_MOST_LINES: Final = 500
+_WORDS: Final = (b'"report"', b'"phase"', b'"checkpoint"')
 _MAX_VALUES: Final = 32
 _MAX_TEXT: Final = 200
 _MAX_NAME: Final = 64
@@ -44,7 +49,7 @@ class ReportFile:
             status = os.fstat(descriptor)
             if status.st_size <= self._offset:
                 return False
-            if status.st_size - self._offset > 8 * _READ_BYTES:
+            if status.st_size - self._offset > _BEHIND_BYTES:
                 self._offset, self._rest = status.st_size - _READ_BYTES, b""
             content = os.pread(descriptor, _READ_BYTES, self._offset)
         finally:
@@ -53,11 +58,20 @@ class ReportFile:
         *lines, self._rest = (self._rest + content).split(b"\n")
         self._rest = self._rest[:_READ_BYTES]
         written_at = boottime() - max(0.0, time.time() - status.st_mtime)
-        told = [self._take(line, written_at) for line in lines]
+        telling = [line for line in lines if len(line) <= _LONGEST_LINE and any(word in line for word in _WORDS)]
+        told = [self._take(line, written_at) for line in telling[-_MOST_LINES:]]
         if not any(told):
             return False
         self.progress = Progress(self._step, self._total, self._phase, dict(self._values))
         return True
+
+    def finish(self) -> None:
+        """Read what is left, within bounds: nothing is appended any more."""
+        for _ in range(_BEHIND_BYTES // _READ_BYTES):
+            before = self._offset
+            self.poll()
+            if self._offset == before:
+                return
 
     @property
     def checkpoints(self) -> list[Checkpoint]:

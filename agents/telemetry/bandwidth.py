@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agents.decode import mapping
 from agents.devices.vendors.cpu import core_list
 
 MOST_S = 10.0
@@ -84,7 +85,7 @@ def send(host: str, port: int, key: str, most_bytes: int = 1 << 30, most_s: floa
             answer = b""
     if not answer:
         raise OSError("the other side closed the line: is the key right?")
-    return {"to": host, **json.loads(answer)}
+    return {"to": host, **mapping(answer)}
 
 
 def _pour(connection: socket.socket, key: str, most_bytes: int, most_s: float) -> bytes:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from agents.decode import number
-from agents.protocol import Device, DeviceClaim, DeviceSample
-from agents.supervisor.record import read_whole, write_whole
+import msgspec
+
+from agents.decode import Shape
+from agents.protocol import ByKind, Device, DeviceClaim, DeviceSample, Name, Number
+from agents.supervisor.record import write_whole
 
 # Over a longer silence nobody knows what was drawn unless it was counted; it is left out, and the span tells so.
 LONGEST_GAP_S = 10.0
@@ -28,6 +30,20 @@ class _Reading(NamedTuple):
     at: float
     power_w: float | None
     energy_j: float | None = None
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """What is kept of an account in the part's run folder."""
+
+    joules: ByKind = msgspec.field(default_factory=dict)
+    unknown: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
+    measured_s: Number = 0.0
+    counters: Annotated[dict[Name, tuple[Number, Number]], msgspec.Meta(max_length=256)] = msgspec.field(
+        default_factory=dict
+    )
+
+
+_saved = Shape[Saved](Saved)
 
 
 @dataclass
@@ -98,11 +114,10 @@ class EnergyMeter:
         """The part's account; after a restart of the agent it goes on from what was saved."""
         if part not in self._accounts:
             account = _Account(f"{folder}/energy.json")
-            saved = read_whole(account.file) or {}
-            account.joules = {str(kind): float(joules) for kind, joules in saved.get("joules", {}).items()}
-            account.unknown = set(saved.get("unknown", []))
-            account.measured_s = float(saved.get("measured_s", 0.0))
-            account.seen = dict(_counters(saved.get("counters")))
+            saved = _saved.find(account.file) or Saved()
+            account.joules, account.unknown = dict(saved.joules), set(saved.unknown)
+            account.measured_s = saved.measured_s
+            account.seen = {uuid: _Reading(at, None, energy_j) for uuid, (at, energy_j) in saved.counters.items()}
             self._accounts[part] = account
         return self._accounts[part]
 
@@ -150,12 +165,3 @@ def _drawn(since: _Reading, now: _Reading) -> float | None:
     if since.power_w is None or now.power_w is None or span_s > LONGEST_GAP_S:
         return None
     return (since.power_w + now.power_w) / 2 * span_s
-
-
-def _counters(saved: Any) -> Iterable[tuple[str, _Reading]]:
-    """The readings that an account was saved with; what does not fit is left out."""
-    for uuid, pair in saved.items() if isinstance(saved, dict) else ():
-        if isinstance(uuid, str) and isinstance(pair, list) and len(pair) == 2:
-            at, energy_j = number(pair[0]), number(pair[1])
-            if at is not None and energy_j is not None:
-                yield uuid, _Reading(float(at), None, float(energy_j))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from agents.decode import Shape, Undecodable
 from agents.isolation.beneath import regular
 from agents.link.server import Channel, Server, ServerRefused
 from agents.patience import within
@@ -27,7 +28,7 @@ LIVE_PERIOD_S = 0.2
 REST_PERIOD_S = 5.0
 RETRY_MAX_S = 10.0
 _encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(LogReceipt)
+_receipts = Shape[LogReceipt](LogReceipt, packed=True)
 
 
 @dataclass
@@ -73,7 +74,7 @@ class LogShipper:
             try:
                 more = await self._round()
                 pause = LIVE_PERIOD_S
-            except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            except (OSError, http.client.HTTPException, Undecodable) as error:
                 log.info("logs could not be shipped: %s", error)
                 more, pause = False, min(pause * 2, RETRY_MAX_S)
             except ServerRefused as error:
@@ -97,7 +98,7 @@ class LogShipper:
             "POST", LOGS_PATH, _encode(LogBatch(chunks, self.node.incarnation)), "application/msgpack"
         )
         moved = False
-        for commit in _decoder.decode(answer).streams:
+        for commit in _receipts.read(answer).streams:
             stream = self.streams.get((commit.part, commit.rank, commit.stream))
             if stream is None:
                 continue

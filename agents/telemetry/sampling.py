@@ -61,7 +61,7 @@ class Meter:
         self.energy = EnergyMeter()
         self.memory = DeviceMemory()
         self.returns = Returns()
-        self.caps = MemoryCaps(setting("YARD_AGENT_DEVICE_MEMORY_GRACE_S", int(GRACE_S)))
+        self.caps = MemoryCaps(setting("YARD_AGENT_DEVICE_MEMORY_GRACE_S", GRACE_S))
         node.memory_of = view.memory_of
         node.measured = self._judge
         node.held_before = lambda part: self.returns.begin(part.intent.folder, part.intent.devices)

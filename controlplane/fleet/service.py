@@ -23,7 +23,7 @@ from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.access.service import digest
-from controlplane.fleet import alarms, hosts, links
+from controlplane.fleet import alarms, hosts, links, quarantine
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
@@ -220,6 +220,8 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
     node.agent_version = report.agent[:40]
     node.good_reports = min(node.good_reports + 1, GOOD_REPORTS)
     conditions = msgspec.to_builtins(report.conditions)
+    if report.conditions.aside:
+        conditions["aside"] = quarantine.noted(node.conditions, report.conditions.aside, timezone.now())
     if node.conditions != conditions:
         node.conditions = conditions
         changed_conditions = True
@@ -396,6 +398,23 @@ def uncordon(device: Device, actor: str, reason: str = "") -> None:
     _set_health(device, Health.OK, "")
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
+
+
+def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -> Node:
+    """Has the node take a part over again, or end it; its agent hears of that at once. Raises Refusal."""
+    if do == "discard" and not reason.strip():
+        raise Refusal(_("a part is discarded with a reason: its owner will ask"))
+    with transaction.atomic():
+        locked = Node.objects.select_for_update().get(id=node.id)
+        entries = locked.conditions.get("aside", [])
+        entry = next((each for each in entries if each["part"] == part), None)
+        if entry is None:
+            raise Refusal(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
+        entry["asked"] = {"do": do, "by": actor[:150], "why": reason.strip()[:200]}
+        locked.save(update_fields=["conditions"])
+        transaction.on_commit(lambda: changes.nudge([str(node.id)]))
+        transaction.on_commit(lambda: changes.announce("fleet"))
+    return locked
 
 
 def _set_health(device: Device, health: Health, reason: str) -> None:

@@ -28,6 +28,12 @@ def outputs(section: Section) -> list[str]:
     """The names below the output folder that are kept by digest when the stage has completed."""
     names: list[str] = []
     for index, each in enumerate(section.each("outputs", MOST)):
+        if isinstance(each, str) and ("/" in each or each in (".", "..")):
+            detail = _(
+                "{path} is a path: an output is a file or folder of the stage's own YARD_OUTPUT_DIR, by its name there"
+            ).format(path=shown(each))
+            section.refuse(f"/outputs/{index}", detail, "not_own_folder")
+            continue
         try:
             name = _OUTPUT(each)
         except Unacceptable as error:

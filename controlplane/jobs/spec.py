@@ -605,6 +605,13 @@ def _preemption(section: Section) -> tuple[bool, float, str]:
     )
 
 
+def _own_folder(path: object) -> str:
+    """Why a stage does not choose where its checkpoints lie: what it named would be opened, and mounted, on a node."""
+    return _(
+        "dir cannot be {path}: a stage saves in a folder of its own, YARD_CHECKPOINT_DIR, in any way below it"
+    ).format(path=shown(path))
+
+
 def _checkpoint(section: Section) -> dict[str, Any]:
     """How many complete checkpoints to keep, and how often to save; without the first nothing is deleted, without the
     second the interval follows from what is measured (see ``jobs.saves``)."""
@@ -614,9 +621,10 @@ def _checkpoint(section: Section) -> dict[str, Any]:
         section.values["checkpoint"],
         section.at("checkpoint"),
         section.refusals,
-        ("framework", "interval_hint", "keep"),
-        ("dir",),
+        ("framework", "interval_hint", "keep", "dir"),
     )
+    if part.has("dir"):
+        part.refuse("dir", _own_folder(part.values["dir"]), "not_own_folder")
     every_s, keep = part.read("interval_hint", duration(1, YEAR_S), 0.0), part.read("keep", whole(1, 1000), 0)
     return {
         **({"keep_checkpoints": keep} if keep else {}),

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import connection
 
 from agents.protocol import Desired, DeviceClaim, GangMember, GangPeer, Input, PartSpec, Phase, Share, Timers, Wanted
+from controlplane.fleet import quarantine
 from controlplane.fleet.world import parsed
 from controlplane.jobs import inputs
 from controlplane.jobs.adjust import weight
@@ -36,7 +37,7 @@ def lineage() -> str:
 # All live parts of a node with what it takes to run them, in one statement. A spec is read only for parts that are not
 # journalled yet over there; rows of jobs and stages carry much that an agent never sees.
 _PARTS = """
-SELECT n.generation,
+SELECT n.generation, n.conditions->'aside',
        (SELECT array_agg(w.id) FROM jobs_stage w
         WHERE w.state IN ('HELD', 'PENDING') AND w.request ? 'inputs' AND w.planned->'nodes' ? n.name
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
@@ -80,10 +81,10 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
     with connection.cursor() as cursor:
         cursor.execute(_PARTS, {"node": node_id, "known": journalled, "acked": Phase.ACKED, "ahead": AHEAD_S})
         rows = [(*row[:-1], parsed(row[-1])) for row in cursor.fetchall()]
-    soon = set(rows[0][1] or [])
+    soon = set(rows[0][2] or [])
     readers = {uuid.UUID(told["stage_id"]) for *_, told in rows if told is not None and "inputs" in told["request"]}
     reads = inputs.resolved(soon | readers)
-    wanted = [_wanted(row[3:], reads) for row in rows if row[3] is not None]
+    wanted = [_wanted(row[4:], reads) for row in rows if row[4] is not None]
     return Desired(
         generation=rows[0][0],
         wanted=[*wanted, *answer.pop("leftovers", [])],
@@ -91,6 +92,7 @@ def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, 
         cluster=settings.CLUSTER_NAME,
         lineage=lineage(),
         answers_seq=answers_seq,
+        aside=quarantine.orders(parsed(rows[0][1]) or []),
         prefetch=[each for stage in sorted(soon) for each in reads.get(stage, []) if not each.path],
         **answer,
     )

@@ -71,6 +71,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "jobs": jobs,
             "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
+            "aside": node["conditions"].get("aside") or [],
             "notes": _notes(node["conditions"]),
             "isolation": ISOLATION.get(node["isolation"], ""),
             "may_drain": is_staff(request.user),  # type: ignore[arg-type]

@@ -300,6 +300,7 @@ ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin")
 NOTES = (
     _("its clock is about {n} s ahead of the control plane's"),
     _("its clock is about {n} s behind the control plane's"),
+    _("its checkpoint folder holds more than {n} files: checkpoints there may be overlooked"),
     _("checkpoint {path} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"),
     _("all tasks waited for {resource} in more than {n} % of the last ten seconds"),
     _("the file system at {mount} ({n} GiB) has less than {share} left"),

@@ -1,4 +1,4 @@
-"""``yard nodes``: lists nodes."""
+"""``yard nodes``: lists nodes, and decides about parts that one of them has set aside."""
 
 from __future__ import annotations
 
@@ -8,27 +8,72 @@ from typing import TYPE_CHECKING
 from switchyard.cli import exits, output, units
 from switchyard.cli.output import Column, Row
 from switchyard.cli.session import connect
+from switchyard.problem import SwitchyardError
 
 if TYPE_CHECKING:
     import argparse
 
 EXAMPLES = """
-  yard nodes                 every node with its devices
+  yard nodes -o wide         every node with its devices, agent versions and isolation
   yard nodes g07 --json      one node, with all that is known
-  yard nodes -o wide         with agent versions and isolation
+  yard nodes quarantine g07 discard 0f3c --reason "disk lost"
 """
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("node", nargs="?", help="only this one, by name or id")
+    parser.add_argument("node", nargs="?", help="only this one, by name or id; or: quarantine NODE")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="NODE [release|discard PART]",
+        help="what is set aside, and what to do with a part of it",
+    )
+    parser.add_argument("--reason", default="", help="why a part is discarded; its owner will ask")
     output.options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.node == "quarantine" and args.words:
+        return quarantine(args)
+    if args.words:
+        raise SwitchyardError("yard nodes takes one node; or: yard nodes quarantine NODE [release|discard PART]")
     with connect(args) as client:
         found = iter([client.nodes.get(args.node)]) if args.node else client.nodes.list()
         output.many(args, found, COLUMNS, name=lambda node: node["name"])
     return exits.OK
+
+
+def quarantine(args: argparse.Namespace) -> int:
+    """Lists what a node has set aside, or decides about one part of it, which the beginning of its name tells."""
+    node, *decision = args.words
+    if len(decision) not in (0, 2) or (decision and decision[0] not in ("release", "discard")):
+        raise SwitchyardError("say: yard nodes quarantine NODE, then nothing, or release PART, or discard PART")
+    with connect(args) as client:
+        told = client.nodes.get(node)
+        if decision:
+            do, part = decision
+            known = [each["part"] for each in aside(told) if each["part"].startswith(part)]
+            if not known:
+                raise SwitchyardError(f"node {node} has set no part aside whose name begins with {part}")
+            if len(known) > 1:
+                raise SwitchyardError(f"{len(known)} parts that node {node} has set aside begin with {part}: say more")
+            told = client.nodes.quarantine(node, known[0], do, args.reason)
+        output.many(args, iter(aside(told)), ASIDE, name=lambda each: each["part"])
+    return exits.OK
+
+
+def aside(node: Row) -> list[Row]:
+    """The parts that the agent of a node could not take over."""
+    return list((node.get("conditions") or {}).get("aside") or [])
+
+
+ASIDE = (
+    Column("PART", lambda each: each["part"]),
+    Column("SINCE", lambda each: f"{units.span(units.since(each.get('since')))} ago"),
+    Column("DECIDED", lambda each: (each.get("asked") or {}).get("do", "")),
+    Column("REASON", lambda each: each.get("reason")),
+    Column("FOLDER", lambda each: each.get("folder"), wide=True),
+)
 
 
 def devices(node: Row) -> str:

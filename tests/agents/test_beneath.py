@@ -28,6 +28,17 @@ from agents.supervisor.small_file import content
 from agents.supervisor.stream import Stream
 from tests.agents.conftest import ROOT
 
+
+@pytest.fixture(params=["openat2", "step by step"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every law holds for both ways of opening: the kernel's own, and the walk of kernels that have none."""
+    if request.param == "step by step":
+        monkeypatch.setattr(beneath, "_lacks_openat2", True)
+    elif beneath._lacks_openat2:
+        pytest.skip("this kernel has no openat2")
+    return str(request.param)
+
+
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root (run the tests as root)")
 # Becomes nobody, then does one thing over and over, as a hostile stage does while root works.
@@ -512,3 +523,46 @@ def test_no_input_is_laid_out_through_the_link_of_another(tmp_path: Path) -> Non
     (tmp_path / "prep").symlink_to("/etc")
     with pytest.raises(Unfetched, match="would lie in another input"):
         _place(tmp_path, "prep/tokens")
+
+
+def test_the_kernel_follows_no_link_up_down_or_by_magic(tmp_path: Path, way: str) -> None:
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "file").write_text("inside")
+    (tmp_path / "out").write_text("outside")
+    (tmp_path / "in" / "up").symlink_to("../out")
+    (tmp_path / "in" / "round").symlink_to("deep")
+    (tmp_path / "in" / "magic").symlink_to(f"/proc/{os.getpid()}/cwd")
+    with Folder(str(tmp_path / "in")) as folder:
+        with open(folder.open("deep/file"), "rb") as file:
+            assert file.read() == b"inside"
+        assert folder.status("deep/file").st_size == 6
+        for path in ("up", "round/file", "magic/x", "../out", "deep/../deep/file", "/etc/passwd", "deep//file"):
+            with pytest.raises(OSError, match=r"\w"):
+                os.close(folder.open(path))
+        with pytest.raises(FileNotFoundError):
+            folder.open("deep/none")
+        with pytest.raises(FileNotFoundError):
+            folder.status("none/file")
+    assert beneath._lacks_openat2 is (way == "step by step")
+
+
+def test_a_handle_that_the_kernel_opened_is_not_handed_on(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with Folder(str(tmp_path)) as folder:
+        descriptor = folder.open("file")
+        assert not os.get_inheritable(descriptor)
+        os.close(descriptor)
+
+
+def test_a_path_longer_than_the_kernel_takes_is_gone_step_by_step(tmp_path: Path) -> None:
+    names = ["d" * 200] * 30
+    handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    for name in names:
+        os.mkdir(name, dir_fd=handle)
+        below = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=handle)
+        os.close(handle)
+        handle = below
+    os.close(os.open("file", os.O_WRONLY | os.O_CREAT, dir_fd=handle))
+    os.close(handle)
+    with Folder(str(tmp_path)) as folder:
+        os.close(folder.open("/".join([*names, "file"])))

@@ -28,6 +28,7 @@ from agents.protocol import (
     SESSION_PATH,
     SOURCES_PATH,
     TELEMETRY_PATH,
+    AsideOrder,
     AskSources,
     Desired,
     Here,
@@ -64,6 +65,7 @@ class Side:
         self.inventory: Inventory | None = None
         self.report: Report | None = None
         self.telemetry: list[TelemetryBatch] = []
+        self.aside: list[AsideOrder] = []
         self.socket: Callable[[str], None] | None = None
         self.connections = 0
 
@@ -164,6 +166,7 @@ class Yard:
             want_inventory=side.inventory is None,
             answers_seq=answers_seq if self.says_what_it_answers else None,
             credential=next((self.offered.get(node, "") for node, each in self.sides.items() if each is side), ""),
+            aside=side.aside,
         )
         return msgspec.json.encode(message).decode()
 

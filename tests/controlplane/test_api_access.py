@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import URLPattern
 from django.utils import timezone
 
+from agents.protocol import Conditions, SetAside
 from controlplane.access import service
 from controlplane.access.models import Member, Project, SignInLink, Token, User
 from controlplane.api.urls import urlpatterns
@@ -37,7 +38,8 @@ READS = [
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
-          "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/resume", "devices/GPU-n1-0/cordon",
+          "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
+          "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
@@ -126,6 +128,27 @@ def test_only_staff_drain_and_resume(town: Town) -> None:
     assert refused.status_code == 409
     assert "not LOST" in json.loads(refused.content)["detail"]
     assert town.staff.post("/nodes/n9/drain", {"reason": "x"}).status_code == 404
+
+
+def test_only_staff_decide_about_a_part_that_is_set_aside(town: Town) -> None:
+    agent = town.machine()
+    agent.report(conditions=Conditions(aside=[SetAside("p1", "/state/parts/p1", "Undecodable: torn")]))
+    (entry,) = town.owner.read("/nodes/n1")["conditions"]["aside"]
+    assert (entry["part"], entry["reason"], entry["folder"]) == ("p1", "Undecodable: torn", "/state/parts/p1")
+    wanted = {"part": "p1", "do": "release"}
+    for name in ("owner", "mate", "lead", "viewer", "stranger"):
+        assert getattr(town, name).post("/nodes/n1/quarantine", wanted).status_code == 403
+    answer = town.staff.post("/nodes/n1/quarantine", wanted)
+    assert answer.status_code == 200
+    assert json.loads(answer.content)["conditions"]["aside"][0]["asked"]["do"] == "release"
+    for wrong, status in (
+        ({"part": "p1", "do": "discard"}, 409),
+        ({"part": "p2", "do": "release"}, 409),
+        ({"part": "p1", "do": "burn"}, 400),
+        ({"do": "release"}, 400),
+    ):
+        assert town.staff.post("/nodes/n1/quarantine", wrong).status_code == status, wrong
+    assert town.staff.post("/nodes/n9/quarantine", wanted).status_code == 404
 
 
 @pytest.mark.parametrize(

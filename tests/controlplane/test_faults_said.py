@@ -65,6 +65,7 @@ MORE: list[Any] = [
     {"stages": [FLOW, {"name": "b", "run": "x", "needs": ["a"], "inputs": [{**READS, "output": "p"}]}]},
     {"stages": [FLOW, {"name": "b", "run": "x", "needs": ["a"], "inputs": [{"from": "a", "source": "/x"}]}]},
     {"run": "x", "outputs": ["a b", "c", "c"]},
+    {"run": "x", "outputs": ["a/b"], "checkpoint": {"dir": "/etc"}},
     {"run": "x", "inputs": [{}, {"source": "x", "sha256": "y"}, {"source": "/x"}, {"source": "/a b", "sha256": SHA}]},
     {"run": "x", "inputs": [{"source": "/x", "sha256": SHA, "path": "../x"}, *[{"source": "/y", "sha256": SHA}] * 2]},
 ]

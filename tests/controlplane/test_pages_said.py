@@ -18,7 +18,7 @@ from django.utils.translation import override
 from agents import ends
 from agents.devices import xid
 from agents.ends import clause
-from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Link, Phase, Released
+from agents.protocol import Conditions, DeviceError, Exit, FileSystem, HostSample, Link, Phase, Released, SetAside
 from agents.supervisor import verdict
 from agents.telemetry.machine import Machine
 from controlplane.fleet import alarms
@@ -529,6 +529,17 @@ def test_why_a_node_is_silent_or_drained_is_told_in_the_readers_language(town: T
     for path in ("/", "/nodes", "/nodes/n1"):
         check(town.owner, path, "UTC 起没有报告")
     check(town.owner, "/nodes/n2", "来自管理后台（root）")
+
+
+def test_a_part_that_was_set_aside_is_shown_with_a_way_out(town: Town) -> None:
+    agent = town.machine("n1")
+    agent.report(conditions=Conditions(aside=[SetAside("p1", "/state/parts/p1", "Undecodable: torn", age_s=60.0)]))
+    shown = browser(town.owner).get("/nodes/n1").content.decode()
+    assert "Part p1 could not be taken over by the agent and is set aside" in shown
+    assert "yard nodes quarantine n1 release p1" in shown
+    check(town.owner, "/nodes/n1", "代理无法接管部分 p1", "Undecodable: torn", "/state/parts/p1")
+    fleet.decide_aside(Node.objects.get(name="n1"), "p1", "discard", "root", "the disk is lost")
+    check(town.owner, "/nodes/n1", "root 正让它结束。")
 
 
 def test_a_node_shows_how_its_devices_are_linked(town: Town) -> None:

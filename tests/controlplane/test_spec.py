@@ -155,6 +155,20 @@ def test_every_fault_is_told_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("path", ["/etc", "../other", "a/../../b", "here", "/", 5, ["a"]])
+def test_no_job_chooses_where_its_checkpoints_lie(path: object) -> None:
+    said = sentence({"run": "x", "checkpoint": {"dir": path, "keep": 3}}, "/checkpoint/dir")
+    assert "YARD_CHECKPOINT_DIR" in said
+    assert refused({"run": "x", "checkpoint": {"dir": path}}) == {"/checkpoint/dir": "not_own_folder"}
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../tokens", "a/b", ".."])
+def test_an_output_lies_in_the_stages_own_folder(path: str) -> None:
+    spec = {"stages": [{"name": "a", "run": "x", "outputs": ["fine", path]}]}
+    assert refused(spec) == {"/stages/0/outputs/1": "not_own_folder"}
+    assert "YARD_OUTPUT_DIR" in sentence(spec, "/stages/0/outputs/1")
+
+
 def test_an_image_is_kept_with_each_way_to_run() -> None:
     """A device may name its own image: what runs on an NPU is built for it."""
     devices = {"any_of": [{"kind": "gpu"}, {"kind": "npu", "image": "registry.local:5000/npu/torch:2.9"}]}

@@ -152,7 +152,7 @@ def test_a_report_says_what_a_node_keeps_and_strange_words_in_it_are_left_out(ya
         ([{**FLOW[0], "inputs": [{"source": "/x/y"}]}], "/stages/0/inputs/0/sha256", "never served stale"),
         ([{**FLOW[0], "inputs": [{**RAW, "path": "../x"}]}], "/stages/0/inputs/0/path", "relative path"),
         ([{**FLOW[0], "inputs": [RAW, RAW]}], "/stages/0/inputs/1/path", "two inputs are called"),
-        ([{**FLOW[0], "outputs": ["a/b"]}], "/stages/0/outputs/0", "an output's name"),
+        ([{**FLOW[0], "outputs": ["a/b"]}], "/stages/0/outputs/0", "is a path: an output"),
         ([FLOW[0], {**FLOW[1], "needs": []}], "/stages/1/inputs/0/from", "not among the stages that it needs"),
         ([{"name": "prep", "run": "true"}, FLOW[1]], "/stages/1/inputs/0/output", "has no output"),
     ],

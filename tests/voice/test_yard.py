@@ -588,6 +588,32 @@ def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
         )
 
 
+def test_what_a_node_has_set_aside_is_listed_and_decided_about(yard, server, said):
+    part = {
+        "part": "0f3c77",
+        "since": "2026-11-20T00:00:00Z",
+        "reason": "Undecodable: torn",
+        "folder": "/s/parts/0f3c77",
+    }
+    other = {**part, "part": "0fff00", "asked": {"do": "release", "by": "root"}}
+    node = {"name": "g07", "conditions": {"aside": [part, other]}}
+    server.on("GET", "/nodes/g07", said(200, node))
+    server.on("POST", "/nodes/g07/quarantine", said(200, {**node, "conditions": {"aside": [other]}}))
+    code, out, _ = yard("nodes", "quarantine", "g07", "-o", "wide")
+    assert code == 0
+    assert [word in out for word in ("0f3c77", "Undecodable: torn", "/s/parts/0f3c77", "release")] == [True] * 4
+    code, out, _ = yard("nodes", "quarantine", "g07", "discard", "0f3", "--reason", "disk lost")
+    assert code == 0
+    assert "0f3c77" not in out
+    (asked,) = server.to("POST", "/nodes/g07/quarantine")
+    assert asked.json == {"part": "0f3c77", "do": "discard", "reason": "disk lost"}
+    for words in (["release", "0f"], ["release", "9"], ["burn", "0f3"], ["release"]):
+        code, _, err = yard("nodes", "quarantine", "g07", *words)
+        assert code != 0, words
+        assert err
+    assert yard("nodes", "g07", "g08")[0] != 0
+
+
 def test_nodes_warns_of_stages_that_are_root(yard, server, said):
     node = {"name": "n1", "state": "READY", "pools": ["default"], "devices": [], "reason": "", "runs_as": "root"}
     server.on(

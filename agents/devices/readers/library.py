@@ -83,10 +83,12 @@ class VendorProcess:
                 if len(received) > _MOST_BYTES:
                     raise NoAnswer(f"{self.library} answered with more than {_MOST_BYTES >> 20} MiB")
             answer = parse(received)
+            if not isinstance(answer, dict):
+                raise NoAnswer(f"{self.library} answered with what is no object")
         except (NoAnswer, OSError, ValueError, subprocess.TimeoutExpired) as error:
             self.close()
             raise error if isinstance(error, NoAnswer) else NoAnswer(f"{self.library}: {error}") from error
-        return dict(answer)
+        return answer
 
     def close(self) -> None:
         """End the reader, without waiting for one that the kernel does not let go."""

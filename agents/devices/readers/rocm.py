@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from agents.decode import Undecodable, parse
-from agents.devices.card import MIB, Card, Unreadable, number, pci_address, positive, ratio, scaled
+from agents.devices.card import MIB, Card, Unreadable, number, numeral, pci_address, positive, ratio, scaled
 from agents.devices.readers.table import whole
 
 _CARD = re.compile(r"card(\d+)")
@@ -34,7 +34,7 @@ def cards(text: str) -> list[Card]:
     for name, fields in content.items():
         match = _CARD.fullmatch(name)
         if match and isinstance(fields, dict):
-            found.append(_card(int(match[1]), fields, driver))
+            found.append(_card(numeral(match[1]), fields, driver))
     if not found:
         raise Unreadable("its JSON names no card")
     return found
@@ -48,7 +48,7 @@ def _card(index: int, fields: dict[str, Any], driver: str) -> Card:
         index=index,
         model=_of(told, "card series", "device name", "card model"),
         # The runtime's own spelling of the same number: ROCR_VISIBLE_DEVICES takes it.
-        uuid=f"GPU-{int(unique[1], 16):016x}" if unique and int(unique[1], 16) else "",
+        uuid=f"GPU-{numeral(unique[1], 16):016x}" if unique and numeral(unique[1], 16) else "",
         pci=pci_address(_of(told, "pci bus")),
         numa=int(numa) if numa is not None else None,
         memory_bytes=_memory(told, "total"),
@@ -94,4 +94,5 @@ def _memory(told: dict[str, Any], which: str) -> int | None:
 
 def _hertz(text: str) -> float | None:
     found = re.search(r"(\d+(?:\.\d+)?)\s*mhz", text, re.IGNORECASE)
-    return float(found[1]) * 1e6 if found else None
+    clock = number(found[1]) if found else None
+    return clock * 1e6 if clock is not None else None

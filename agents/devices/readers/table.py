@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import re
 
-from agents.devices.card import MIB, Card, Unreadable, number, pci_address, positive, ratio, scaled
+from agents.devices.card import MIB, Card, Unreadable, number, numeral, pci_address, positive, ratio, scaled
 
 Row = list[str]
 _RULE = re.compile(r"[\s|+=\-]*[+=\-]{3}[\s|+=\-]*")
@@ -72,7 +72,7 @@ def smi_card(record: list[Row]) -> Card:
         raise Unreadable(f"its row {first[0]!r} names no device")
     used, total = pair(second[1])
     return Card(
-        index=int(named[1]),
+        index=numeral(named[1]),
         model=named[2],
         pci=pci_address(first[1]),
         temperature_c=_find(r"(\d+(?:\.\d+)?)\s*C\b", second[0]),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from agents.decode import digits
 from agents.protocol import Device, DeviceClaim, DeviceError, DeviceSample
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Host:
     def numa(self, pci: str | None) -> int | None:
         """The NUMA node of a PCI address; None where the kernel tells none."""
         text = self.text(f"sys/bus/pci/devices/{pci}/numa_node") if pci else ""
-        return int(text) if text.isdigit() else None
+        return digits(text)
 
     def pci_vendors(self) -> set[str]:
         """The vendor numbers of all PCI devices, such as ``0x10de``."""

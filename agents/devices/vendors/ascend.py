@@ -22,6 +22,7 @@ from agents.devices.card import (
     Unreadable,
     memory_errors,
     number,
+    numeral,
     pci_address,
     positive,
     ratio,
@@ -87,7 +88,7 @@ def _card(
         power_w=positive(power),
         temperature_c=number(temperature),
         conditions=_conditions(above[1]),
-        processes=tuple(processes.get((int(npu), int(chip)), ())),
+        processes=tuple(processes.get((numeral(npu), numeral(chip)), ())),
         tells_memory=True,
         attributes={"npu": npu, "chip": chip, **({"driver": version} if version else {})},
     )
@@ -105,14 +106,16 @@ def _processes(text: str) -> dict[tuple[int, int], list[Process]]:
     found: dict[tuple[int, int], list[Process]] = {}
     for line in text.splitlines():
         if row := _PROCESS.match(line):
-            found.setdefault((int(row[1]), int(row[2])), []).append(Process(int(row[3]), scaled(row[4], MIB)))
+            found.setdefault((numeral(row[1]), numeral(row[2])), []).append(
+                Process(numeral(row[3]), scaled(row[4], MIB))
+            )
     return found
 
 
 def parse_vnpus(text: str) -> Division | None:
     """The vNPUs of one chip; None for a chip that is whole. Nothing here makes any: that is its operator's to do."""
     made = [
-        Partition(template, (int(number) - _FIRST_VNPU) % _VNPUS, uuid=number)
+        Partition(template, (numeral(number) - _FIRST_VNPU) % _VNPUS, uuid=number)
         for number, template in _VNPU.findall(text)
     ]
     return Division("vNPU", made=made) if made else None

@@ -14,14 +14,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from agents.decode import Shape, Undecodable
 from agents.devices import visible
 from agents.devices.card import Card, Condition, Process, Unreadable
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.tool import Tool
 from agents.devices.vendors import Host, Probe
 from agents.devices.visible import Visible
+from agents.protocol import Name, Rate, Text
 
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
+Word = Annotated[str, msgspec.Meta(min_length=1, max_length=120)]
 Uuid = Annotated[str, msgspec.Meta(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Kind = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,19}$")]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
@@ -45,15 +47,15 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     uuid: Uuid
     kind: Kind
-    vendor: Text
-    model: Text
+    vendor: Word
+    model: Word
     index: Annotated[int, msgspec.Meta(ge=0, le=4095)]
     memory_bytes: Whole = 0
     simulated: bool = False
     health: Literal["OK", "DEGRADED", "UNHEALTHY"] = "OK"
     health_reason: Annotated[str, msgspec.Meta(max_length=300)] = ""
-    features: dict[str, float] = msgspec.field(default_factory=dict)
-    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    features: Annotated[dict[Name, Rate], msgspec.Meta(max_length=128)] = msgspec.field(default_factory=dict)
+    attributes: Annotated[dict[Name, Text], msgspec.Meta(max_length=128)] = msgspec.field(default_factory=dict)
     utilisation: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     memory_used_bytes: Whole | None = None
     power_w: Amount | None = None
@@ -72,7 +74,7 @@ class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which variables tell the vendor's runtime the devices that a stage may use."""
 
-    vendor: Text
+    vendor: Word
     variables: Annotated[list[Annotated[str, msgspec.Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]], msgspec.Meta(min_length=1)]
     by: Literal["index", "uuid"] = "index"
     none: str | None = None
@@ -82,7 +84,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One command: ``run`` is executed as it is, without a shell, every ``every_s``, and ended after ``timeout_s``."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
-    run: Annotated[list[Text], msgspec.Meta(min_length=1)]
+    run: Annotated[list[Word], msgspec.Meta(min_length=1)]
     timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 5.0
     every_s: Annotated[float, msgspec.Meta(ge=1, le=3600)] = 5.0
     visible: Shown | None = None
@@ -94,7 +96,7 @@ class Commands(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: list[Command] = msgspec.field(default_factory=list)
 
 
-_read_listing = msgspec.json.Decoder(Listing).decode
+_listings = Shape[Listing](Listing)
 
 
 def read_commands(path: Path) -> tuple[Command, ...]:
@@ -116,10 +118,10 @@ def read_commands(path: Path) -> tuple[Command, ...]:
 def parse(text: str) -> list[Card]:
     """The devices that a command printed. Raises Unreadable with the field that does not fit."""
     try:
-        listing = _read_listing(text)
-    except msgspec.ValidationError as error:
-        raise Unreadable(f"its output is refused at {_field(error)}") from error
-    except msgspec.DecodeError as error:
+        listing = _listings.read(text)
+    except Undecodable as error:
+        if isinstance(error.__cause__, msgspec.ValidationError):
+            raise Unreadable(f"its output is refused at {_field(error.__cause__)}") from error
         raise Unreadable(f"its output is no JSON: {error}") from error
     for name, places in (
         ("uuid", [device.uuid for device in listing.devices]),

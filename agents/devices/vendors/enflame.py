@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agents.devices.card import MIB, Card, Condition, Unreadable, narrow_link, number, positive, ratio, scaled
+from agents.devices.card import MIB, Card, Condition, Unreadable, narrow_link, number, numeral, positive, ratio, scaled
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import whole
@@ -24,7 +24,7 @@ VISIBLE = Visible(("TOPS_VISIBLE_DEVICES",))
 def parse(text: str) -> list[Card]:
     """Every ``DEV ID`` of the answer."""
     parts = re.split(r"^DEV ID\s+(\d+)\s*$", whole(text), flags=re.MULTILINE)
-    cards = [_card(int(parts[at]), parts[at + 1]) for at in range(1, len(parts), 2)]
+    cards = [_card(numeral(parts[at]), parts[at + 1]) for at in range(1, len(parts), 2)]
     if not cards:
         raise Unreadable("its answer names no device")
     return cards
@@ -56,7 +56,7 @@ def _card(index: int, section: str) -> Card:
 
 def _pci(told: dict[str, str]) -> str | None:
     try:
-        numbers = [int(told[name], 16) for name in ("Domain", "Bus", "Dev", "Func")]
+        numbers = [numeral(told[name], 16) for name in ("Domain", "Bus", "Dev", "Func")]
     except (KeyError, ValueError):
         return None
     return "{:04x}:{:02x}:{:02x}.{:x}".format(*numbers)

@@ -5,7 +5,7 @@ Format: ``hy-smi --json`` as several published exporters read it, else the table
 
 from __future__ import annotations
 
-from agents.devices.card import Card, Unreadable, number, positive, ratio
+from agents.devices.card import Card, Unreadable, number, numeral, positive, ratio
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers import rocm
 from agents.devices.readers.smi import ToolSource
@@ -34,7 +34,7 @@ def parse_table(text: str) -> list[Card]:
         raise Unreadable("its table is empty")
     return [
         Card(
-            index=int(row[names[0]]),
+            index=numeral(row[names[0]]),
             model="Hygon DCU",
             temperature_c=number(row.get("Temp")),
             power_w=positive(row.get("AvgPwr")),

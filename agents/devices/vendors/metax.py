@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from agents.devices.card import Card, Condition, Unreadable
+from agents.devices.card import Card, Condition, Unreadable, numeral
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource, with_attributes
 from agents.devices.readers.table import devices, header, smi_card, whole
@@ -37,7 +37,7 @@ def parse_table(text: str) -> list[Card]:
 
 def parse_list(text: str) -> dict[int, str]:
     """The uuid of each card of ``mx-smi -L``."""
-    found = {int(row[1]): row[5] for row in _LISTED.finditer(whole(text))}
+    found = {numeral(row[1]): row[5] for row in _LISTED.finditer(whole(text))}
     if not found:
         raise Unreadable("its list names no GPU")
     return found

@@ -15,6 +15,7 @@ from agents.devices.card import (
     Unreadable,
     narrow_link,
     number,
+    numeral,
     pci_address,
     positive,
     ratio,
@@ -80,14 +81,14 @@ def parse(text: str) -> list[Card]:
             raise Unreadable(f"the line after device {first[1]} tells no link and no temperature")
         cards.append(
             Card(
-                index=int(first[1]),
+                index=numeral(first[1]),
                 model=first[2],
                 pci=pci_address(first[3]),
                 utilisation=ratio(first[4]),
                 memory_used_bytes=scaled(first[5], MIB),
                 memory_bytes=scaled(first[6], MIB),
                 temperature_c=number(second[3]),
-                conditions=narrow_link(int(second[1]), int(second[2])),
+                conditions=narrow_link(numeral(second[1]), numeral(second[2])),
                 attributes={"driver": driver[1]} if driver else {},
             )
         )

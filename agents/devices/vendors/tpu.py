@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agents.devices.card import GIB, Card, Process, Unreadable, positive, ratio, scaled
+from agents.devices.card import GIB, Card, Process, Unreadable, numeral, positive, ratio, scaled
 from agents.devices.cards import CardProbe, Maker
 from agents.devices.readers.smi import ToolSource
 from agents.devices.readers.table import Row, whole
@@ -73,7 +73,7 @@ def _card(index: int, chip: Row, use: Row | None) -> Card:
         memory_used_bytes=scaled(memory[1], GIB) if memory else None,
         memory_bytes=scaled(memory[2], GIB) if memory else None,
         utilisation=ratio(use[2]) if use and len(use) > 2 else None,
-        processes=(Process(int(pid)),) if pid else (),
+        processes=(Process(numeral(pid)),) if pid else (),
         attributes={"device": chip[0]},
     )
 

@@ -1,0 +1,90 @@
+"""Collects what the agent keeps for later and nobody has used for long: bundles, images as files, inputs and outputs.
+
+Every hour: what is older than its age goes, then the least recently used until the rest fits. What a part uses that has
+a run folder stays, whatever its age. Ages are by a clock that nobody sets: a jump of the host's clock collects nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agents.decode import setting
+from agents.storage.content_store import ContentStore
+from agents.storage.last_use import age_s, used_now
+
+log = logging.getLogger("switchyard.agent")
+
+EVERY_S: Final = 3600.0
+# Whoever has just asked for a file may not have opened it yet.
+FRESH_S: Final = 600.0
+BUNDLE_SHARE: Final = 0.05
+BUNDLE_BYTES: Final = 20 << 30
+DAYS: Final = 30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is kept of bundles and images, and for how long of all; 0 is no limit of age."""
+
+    most_bytes: int
+    most_age_s: float
+
+    @staticmethod
+    def of_host(folder: Path) -> Limits:
+        """YARD_AGENT_BUNDLE_BYTES, else a twentieth of the disk and 20 GiB at most; YARD_AGENT_CACHE_DAYS, else 30."""
+        usual = min(BUNDLE_BYTES, int(shutil.disk_usage(folder).total * BUNDLE_SHARE))
+        return Limits(setting("YARD_AGENT_BUNDLE_BYTES", usual), setting("YARD_AGENT_CACHE_DAYS", DAYS) * 86_400.0)
+
+
+def collect_files(folder: Path, limits: Limits, used: Collection[str]) -> list[str]:
+    """Remove files of one folder, oldest use first; answers their names. Blocks. ``used`` are names that stay."""
+    kept: list[tuple[float, int, str]] = []
+    with os.scandir(folder) as listed:
+        for entry in listed:
+            status = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                kept.append((status.st_mtime, status.st_size, entry.name))
+    total = sum(size for _, size, _ in kept)
+    gone = []
+    for at, size, name in sorted(kept):
+        if name in used or age_s(at) < FRESH_S:
+            continue
+        if total > limits.most_bytes or 0 < limits.most_age_s < age_s(at):
+            (folder / name).unlink(missing_ok=True)
+            total -= size
+            gone.append(name)
+    return gone
+
+
+class Collector:
+    """What one node keeps. ``images`` answers the names of files that live parts run from."""
+
+    def __init__(self, bundles: Path, store: ContentStore, limits: Limits, images: Callable[[], set[str]]) -> None:
+        self.bundles, self.store, self.limits, self.images = bundles, store, limits, images
+
+    def collect(self) -> list[str]:
+        """Look once; answers what was removed. Blocks."""
+        images = self.images()
+        for name in images:
+            with contextlib.suppress(OSError):
+                used_now(self.bundles / name)
+        gone = collect_files(self.bundles, self.limits, images)
+        if self.limits.most_age_s:
+            gone += self.store.expire(self.limits.most_age_s)
+        return gone
+
+    async def run(self) -> None:
+        """For ever, off the loop."""
+        while True:
+            if gone := await asyncio.to_thread(self.collect):
+                log.info("collected what nobody used for long: %d files and folders", len(gone))
+            await asyncio.sleep(EVERY_S)
