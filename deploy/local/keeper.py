@@ -33,13 +33,22 @@ from deploy.local.stages import stop_stages
 from deploy.local.valkey import Broker, ValkeyUnavailable
 
 FIRST_BACKOFF_S = 0.5
-LAST_BACKOFF_S = 30.0
+# With the start of the slowest part this stays below ten seconds, however often it was killed.
+LAST_BACKOFF_S = 5.0
 NODE_PATIENCE_S = 30.0
 NODE_PATIENCE_EACH_S = 1.0
 AGENT_STARTS = 3  # an agent that has not brought its nodes by then will not by the next
-STEADY_AFTER_S = 60.0  # a part that lived this long starts again at once when it dies
+STEADY_AFTER_S = 10.0  # a part that lived this long starts again at once when it dies
 
 EXIT_ALREADY_RUNNING = 3
+
+
+def pauses(lived_s: float, backoff_s: float) -> tuple[float, float]:
+    """How long to wait before a part that lived for ``lived_s`` starts again, and how long the next time if it dies as
+    soon; ``backoff_s`` is what this answered last."""
+    if lived_s > STEADY_AFTER_S:
+        return 0.0, FIRST_BACKOFF_S
+    return backoff_s, min(backoff_s * 2, LAST_BACKOFF_S)
 
 
 class CannotStart(Exception):
@@ -275,9 +284,8 @@ class Keeper:
             if status is None:
                 continue
             if service.name not in self.again_at:
-                steady = now - service.started_at > STEADY_AFTER_S
-                delay_s = 0.0 if steady else self.backoff_s.get(service.name, FIRST_BACKOFF_S)
-                self.backoff_s[service.name] = FIRST_BACKOFF_S if steady else min(delay_s * 2, LAST_BACKOFF_S)
+                before_s = self.backoff_s.get(service.name, FIRST_BACKOFF_S)
+                delay_s, self.backoff_s[service.name] = pauses(now - service.started_at, before_s)
                 self.again_at[service.name] = now + delay_s
                 self.say("restart", name=service.name, status=status, delay_s=delay_s, log=str(service.log))
             if self.again_at[service.name] <= now:
