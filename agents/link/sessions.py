@@ -107,7 +107,7 @@ class Sessions:
                 async with asyncio.timeout(LET_IN_S):
                     async for _ in line:
                         pass
-        except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError, Broken, msgspec.MsgspecError) as error:
+        except (ConnectionClosed, InvalidHandshake, OSError, TimeoutError, Broken, Undecodable) as error:
             log.info("session %s is over: %s", name, str(error) or type(error).__name__)
         finally:
             self._open -= 1
