@@ -68,6 +68,15 @@ class DeviceFiles:
         mine = self._claimed(claims)
         return [path for path in self._accelerators() if path not in mine]
 
+    def drawing(self, claims: Sequence[DeviceClaim]) -> list[str]:
+        """The files below ``/dev/dri`` of these claims; none where it is not known whose one of them is."""
+        real = [claim for claim in claims if not claim.simulated and claim.vendor in _DRAWS]
+        addresses = {pci_address(self.address(claim.uuid) or "") for claim in real}
+        found = list(self._drawing())
+        if not real or None in addresses or any(address is None for _, address in found):
+            return []
+        return [path for path, address in found if address in addresses]
+
     def groups(self, claims: Sequence[DeviceClaim]) -> list[int]:
         """The groups, other than root's, that open the files of these claims to users who are not root."""
         found = set()

@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from agents import VERSION
-from agents.decode import Shape, digits, setting
+from agents.decode import Shape, Undecodable, digits, setting
 from agents.ends import Unlaunchable, clause, say
 from agents.link.server import Server
 from agents.protocol import (

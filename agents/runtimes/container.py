@@ -152,6 +152,7 @@ class ContainerExecutor:
             weight=spec.weight,
             memory_bytes=spec.memory_bytes,
             devices=spec.devices,
+            drawing=self.ground.files.drawing(spec.devices) if self.ground.files else [],
             rdma=str(fabric.RDMA) if spec.gang and fabric.has_rdma() else "",
             image_file=str(self.ground.bundles.folder / image_file(spec.image)),
         )

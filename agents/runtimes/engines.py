@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from agents.protocol import DeviceClaim
@@ -45,11 +45,15 @@ class Engine:
         return f"{self.name} {self.version or '?'} ({'rootless' if self.rootless else 'as root'})"
 
 
+_DRI: Final = "/dev/dri"
+
+
 @dataclass(frozen=True, slots=True)
 class Box:
     """One container. Paths are the same inside and outside; ``several_lines`` are variables that no file can carry.
 
-    ``rdma`` is the folder of network adapters that it may reach directly, empty for none.
+    ``rdma`` is the folder of network adapters that it may reach directly, empty for none. ``drawing`` are the files
+    below ``/dev/dri`` of its devices; where it is not known which these are, all are shown.
     """
 
     name: str
@@ -67,6 +71,7 @@ class Box:
     devices: Sequence[DeviceClaim] = field(default_factory=tuple)
     image_file: str = ""
     rdma: str = ""
+    drawing: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +123,13 @@ def lines(engine: Engine, box: Box) -> Lines:
     return _apptainer(engine, box) if engine.name == APPTAINER else _oci(engine, box)
 
 
-def _devices(claims: Sequence[DeviceClaim]) -> Nodes:
+def _devices(box: Box) -> Nodes:
     found = Nodes()
-    mine = real(claims)
+    mine = real(box.devices)
     for vendor in sorted({claim.vendor for claim in mine}):
         found += nodes_of(vendor, [claim for claim in mine if claim.vendor == vendor]) or Nodes()
+    if box.drawing and _DRI in found.nodes:
+        found = replace(found, nodes=(*(node for node in found.nodes if node != _DRI), *box.drawing))
     return found
 
 
@@ -184,7 +191,7 @@ def guest_words(path: str, name: str, env: Mapping[str, str], order: Mapping[str
 
 
 def _oci_devices(engine: Engine, box: Box) -> list[str]:
-    found = _devices(box.devices)
+    found = _devices(box)
     words = [f"--device={node}" for node in found.nodes]
     if engine.name == PODMAN:
         words += [f"--device={name}" for name in found.cdi]
@@ -200,7 +207,7 @@ def _oci_devices(engine: Engine, box: Box) -> list[str]:
 def _apptainer(engine: Engine, box: Box) -> Lines:
     """apptainer: the image is one file, and the container is a child of whoever runs it."""
     draft = f"{box.image_file}.{box.name}"
-    found = _devices(box.devices)
+    found = _devices(box)
     run = [engine.path, "exec", "--containall", "--no-home", "--writable-tmpfs", "--no-privs", "--no-eval"]
     run += [word for word, is_asked in (("--nv", found.nvidia), ("--rocm", "/dev/kfd" in found.nodes)) if is_asked]
     if "memory" in engine.limits and box.memory_bytes:

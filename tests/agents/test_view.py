@@ -220,6 +220,15 @@ def test_a_task_keeps_the_files_of_what_it_claimed(host: Path, claims: list[Devi
     assert not {"null", "infiniband"} & everything
 
 
+def test_files_that_draw_are_told_only_where_each_is_known(host: Path) -> None:
+    files = DeviceFiles(lambda uuid_: ADDRESSES.get(uuid_), host)
+    assert [Path(path).name for path in files.drawing([_claim("amd", 1)])] == ["renderD129"]
+    assert files.drawing([_claim("amd", 7)]) == [], "its address is not known"
+    assert files.drawing([_claim("huawei", 0)]) == []
+    (host / "dev/dri/card9").touch()
+    assert files.drawing([_claim("amd", 1)]) == [], "nobody knows whose the new one is"
+
+
 @as_root
 def test_a_claimed_file_brings_the_group_that_opens_it(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()

@@ -157,6 +157,15 @@ def test_what_an_engine_cannot_limit_is_said_and_not_asked_of_it(engine: Engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
+def test_of_what_draws_only_the_claimed_is_shown_where_it_is_known(engine: Engine) -> None:
+    held = (claim("intel"),)
+    words = " ".join(options(engine, box(devices=held, drawing=["/dev/dri/card1", "/dev/dri/renderD129"])))
+    assert "=/dev/dri/renderD129" in words
+    assert "=/dev/dri " not in f"{words} "
+    assert "=/dev/dri " in " ".join([*options(engine, box(devices=held)), ""])
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=str)
 def test_adapters_are_shown_to_who_may_have_them_and_to_nobody_else(engine: Engine) -> None:
     assert not any("infiniband" in word or "memlock" in word for word in options(engine, box()))
     words = options(engine, box(rdma="/dev/infiniband"))
