@@ -123,7 +123,7 @@ async def test_a_fault_with_one_part_harms_no_other_and_stands_in_the_report(tmp
     assert end is not None
     assert (end.cause, end.detail) == ("LAUNCH_FAILED", "this node could not start it (AttributeError: no such thing)")
     view = HostView("n", {}, "none", "self", "127.0.0.1", simulated=True)
-    notes = Link(node, view, None, Renewal(tmp_path / "lease", "boot-0"))._conditions().notes  # type: ignore[arg-type]
+    notes = Link(node, view, None, Renewal(tmp_path / "lease", "boot-0"), None)._conditions().notes  # type: ignore[arg-type]
     assert any(note.startswith("this agent's look at part bad failed") for note in notes)
     assert any(note.startswith("this agent's work for a part failed once (AttributeError") for note in notes)
     await node.close()

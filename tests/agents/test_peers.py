@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.client
 import socket
@@ -82,25 +83,29 @@ def test_what_is_on_the_way_is_not_to_be_read(holder: tuple[PeerServer, str], tm
     relay = socket.create_server(("127.0.0.1", 0))
 
     def pump(one: socket.socket, other: socket.socket) -> None:
-        while piece := one.recv(65536):
-            seen.append(piece)
-            other.sendall(piece)
-        other.close()
+        with contextlib.suppress(OSError):
+            while piece := one.recv(65536):
+                seen.append(piece)
+                other.sendall(piece)
 
     def pass_on() -> None:
         near, _ = relay.accept()
-        far = socket.create_connection(("127.0.0.1", server.port))
-        threading.Thread(target=pump, args=(near, far), daemon=True).start()
-        try:
+        with near, socket.create_connection(("127.0.0.1", server.port)) as far:
+            other = threading.Thread(target=pump, args=(near, far), daemon=True)
+            other.start()
             pump(far, near)
-        except OSError:
-            pass
+            for each in (near, far):
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+            other.join()
 
-    threading.Thread(target=pass_on, daemon=True).start()
+    passing = threading.Thread(target=pass_on, daemon=True)
+    passing.start()
     key = ticket(server.keys.current, DIGEST)
     way = f"https://127.0.0.1:{relay.getsockname()[1]}#{url.partition('#')[2]}"
     asking = fetcher(tmp_path)
     asking._from_peer(Input("x", DIGEST, kind="file"), Source("n", way, key), 0, 1)
+    passing.join()
     relay.close()
     passed = b"".join(seen)
     assert len(passed) > len(CONTENT)
