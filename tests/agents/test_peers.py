@@ -87,6 +87,7 @@ def test_what_is_on_the_way_is_not_to_be_read(holder: tuple[PeerServer, str], tm
             while piece := one.recv(65536):
                 seen.append(piece)
                 other.sendall(piece)
+            other.shutdown(socket.SHUT_WR)
 
     def pass_on() -> None:
         near, _ = relay.accept()
