@@ -26,7 +26,7 @@ import msgspec
 from agents import VERSION, stop_all, survey
 from agents.decode import digits, setting
 from agents.devices import vendors
-from agents.devices.files import DeviceFiles
+from agents.devices.files import DriverFiles
 from agents.devices.instances import Instances
 from agents.devices.partitions import missing
 from agents.devices.vendors import command, simulated
@@ -41,7 +41,7 @@ from agents.link import enrol
 from agents.link.connection import Link
 from agents.link.renewal import Renewal
 from agents.link.server import Server
-from agents.protocol import Enrolled, Exit, Inventory
+from agents.protocol import Enrolled, Exit
 from agents.resources.cores import known_cores
 from agents.resources.turns import Turns
 from agents.runtimes.choice import Choice
@@ -57,7 +57,7 @@ from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import take, write_whole
 from agents.supervisor.small_file import content
 from agents.systemd import Systemd
-from agents.tasks.health import EVERY_S, Health
+from agents.tasks.health import EVERY_S, HealthChecks
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
 from agents.tasks.node import Node
@@ -188,7 +188,7 @@ async def serve(
         run_as=whose,
         runtime=install_runtime(state),
         cgroups=groups,
-        files=DeviceFiles(lambda uuid: address_of(view.inventory, uuid)),
+        files=DriverFiles(lambda uuid: view.address_of(uuid)),
         has_views=not options.no_view,
         log_cap_bytes=setting("YARD_AGENT_LOG_CAP_BYTES", LOG_CAP_BYTES),
         log_pace_bytes=setting("YARD_AGENT_LOG_BYTES_PER_S", LOG_BYTES_PER_S),
@@ -224,7 +224,7 @@ async def serve(
     node.instances = instances
     if options.health_checks or options.hooks:
         every_s = setting("YARD_AGENT_HEALTH_S", EVERY_S)
-        node.health = Health(options.health_checks, options.hooks, node.changed.set, max(1, every_s))
+        node.health = HealthChecks(options.health_checks, options.hooks, node.changed.set, max(1, every_s))
     node.tuner.turns = Turns(options.queued)
     listen(ground.bell, node.look)
     node.open()
@@ -253,11 +253,6 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
     staging.close()
     if instances is not None:
         instances.close()
-
-
-def address_of(inventory: Inventory | None, uuid: str) -> str | None:
-    """The PCI address of a device of this host."""
-    return next((each.pci for each in inventory.devices if each.uuid == uuid), None) if inventory else None
 
 
 def most_processes() -> int:

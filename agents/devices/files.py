@@ -55,7 +55,7 @@ _DRI = re.compile(r"dri/((?:card|renderD)[0-9]+)")
 _DRAWS = frozenset({"nvidia", "amd", "hygon", "intel", "mthreads", "metax"})
 
 
-class DeviceFiles:
+class DriverFiles:
     """Looks at ``root`` anew each time: drivers make and remove these files as devices come and are divided."""
 
     def __init__(self, address: Callable[[str], str | None], root: Path = Path("/")) -> None:

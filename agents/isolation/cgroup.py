@@ -9,6 +9,8 @@ Sources: the kernel's admin-guide/cgroup-v2.rst and cgroup-v1/{memory,pids}.rst;
 
 import os
 
+from agents.supervisor.small_file import content
+
 UNIFIED = "unified"
 MEMORY, PIDS = "memory", "pids"
 # The unit file's DelegateSubgroup: the agent is a leaf, and its part's groups stand beside it with controllers.
@@ -186,11 +188,8 @@ def _count(groups: dict[str, str], name: str, file: str, word: str) -> int:
 
 
 def _content(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return ""
+    """What a file of the kernel says; nothing where it is not there."""
+    return (content(path) or b"").decode(errors="replace")
 
 
 def _write(path: str, text: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 from agents.decode import Shape
 from agents.link.server import Channel, Identity, Server, ServerRefused
 from agents.protocol import ENROL_PATH, Enrol, Enrolled
+from agents.supervisor.record import write_whole
 from agents.supervisor.small_file import content
 
 _USABLE = re.compile(r"[A-Za-z0-9_-]{20,200}")
@@ -69,13 +70,7 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
 
 def remember(state: Path, enrolled: Enrolled) -> None:
     """Keep it: it is on disk, readable by this user alone, when this returns. Raises OSError; then the old one is."""
-    draft = state / "node.json.draft"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(enrolled))
-        file.flush()
-        os.fsync(descriptor)
-    draft.rename(state / "node.json")
+    write_whole(str(state / "node.json"), msgspec.to_builtins(enrolled), sync=True)
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)

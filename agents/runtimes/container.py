@@ -30,7 +30,7 @@ from agents.runtimes.engines import Box, Engine
 from agents.runtimes.process import Ground, ProcessExecutor, asked_for
 from agents.supervisor import procfs
 from agents.supervisor.container_removal import planned
-from agents.supervisor.record import read_whole, write_whole
+from agents.supervisor.record import write_whole
 from agents.tasks import fabric
 from agents.tasks.environment import Places, environment
 from agents.tasks.journal import Intent
@@ -231,12 +231,12 @@ class ContainerExecutor:
         self.inner.signal(intent, name)
 
     def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
-        plan = read_whole(f"{intent.folder}/container.json")
-        told = read_whole(f"{intent.folder}/container-state.json") or {}
-        if plan is None or not told.get("running"):
+        plan = planned(intent.folder)
+        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        if plan is None or not told.running:
             raise Unlaunchable(clause("NotEntered"))
-        if plan["engine"] == engines.APPTAINER:
-            raise Unlaunchable(clause("NotEnteredBy", engine=plan["engine"]))
+        if plan.get("engine") == engines.APPTAINER:
+            raise Unlaunchable(clause("NotEnteredBy", engine=engines.APPTAINER))
         order = asked_for(session, asked)
         marks = {procfs.SESSION_MARK: session, "TERM": asked.term or "dumb"}
         words = engines.guest_words(plan["lines"]["start"][0], f"switchyard-{intent.part}", marks, order)

@@ -39,7 +39,7 @@ def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
     """What these claims, all of one vendor, need; None for a vendor of whom nobody has written it down.
 
     AMD's and Intel's GPUs have no file of their own that follows from an index: it is the whole ``/dev/dri``, of which
-    :meth:`agents.devices.files.DeviceFiles.drawing` knows more where the kernel tells whose each file is.
+    :meth:`agents.devices.files.DriverFiles.drawing` knows more where the kernel tells whose each file is.
     """
     indexes = [claim.index for claim in claims]
     uuids = tuple(claim.partition.uuid if claim.partition else claim.uuid for claim in claims)

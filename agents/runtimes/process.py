@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from agents.decode import Shape, count
-from agents.devices.files import DeviceFiles
+from agents.devices.files import DriverFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
 from agents.isolation.beneath import Rights
@@ -60,7 +60,7 @@ class Ground:
     run_as: RunAs
     runtime: Path | None = None
     cgroups: dict[str, str] = field(default_factory=dict)
-    files: DeviceFiles | None = None
+    files: DriverFiles | None = None
     has_views: bool = False
     log_cap_bytes: int = 256 << 20
     log_pace_bytes: int = 0

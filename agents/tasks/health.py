@@ -30,13 +30,13 @@ _POOL = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 log = logging.getLogger("switchyard.agent")
 
 
-class Unfit(Unlaunchable):
+class NodeUnfit(Unlaunchable):
     """The node is not fit to run a task, through no fault of the task."""
 
     cause = "NODE_UNFIT"
 
 
-class Health:
+class HealthChecks:
     """The checks and hooks of one node. ``changed`` is called whenever what fails is another."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Health:
             self._note(path.name, scripts.run(path, {}, CHECK_S))
 
     def before_start(self, folder: str, part: str, spec: PartSpec, uid: int | None) -> None:
-        """Run the checks of a start and the prolog. Blocks. Raises Unfit."""
+        """Run the checks of a start and the prolog. Blocks. Raises NodeUnfit."""
         env = variables(part, spec, uid)
         for path in scripts.listed(self.checks) if self.checks is not None else []:
             if path.name.startswith(BEFORE_START):
@@ -112,7 +112,7 @@ class Health:
     def _judge(self, name: str, said: str, *, for_a_while: bool) -> None:
         self._note(name, said, for_a_while=for_a_while)
         if said:
-            raise Unfit(clause("NodeUnfit", check=name, said=said))
+            raise NodeUnfit(clause("NodeUnfit", check=name, said=said))
 
     def _note(self, name: str, said: str, *, for_a_while: bool = False) -> None:
         before = self.sentences()

@@ -39,7 +39,7 @@ from agents.supervisor import procfs
 from agents.supervisor.procfs import boottime
 from agents.tasks import diff, gang
 from agents.tasks.environment import Places
-from agents.tasks.health import Health
+from agents.tasks.health import HealthChecks
 from agents.tasks.journal import Ended, Gone, Intent, Journal, Seen, Signalled, Started
 from agents.tasks.leftovers import Leftovers
 from agents.tasks.local import job_folder, localised
@@ -97,7 +97,7 @@ class Node:
         self.lacks: Callable[[PartSpec], str] = lambda spec: ""
         self.lease_until: Callable[[float], float] = lambda lease_s: boottime() + lease_s
         self.instances: Instances | None = None
-        self.health: Health | None = None
+        self.health: HealthChecks | None = None
         self.tuner = Tuner(self)
         self.loops = Loops(self.changed.set)
         self.quarantine = Quarantine()
@@ -288,7 +288,7 @@ class Node:
 
     def _bounded(self, wanted: Wanted) -> Wanted:
         """The order, where a share of a device for which no memory was asked has as much of its memory."""
-        if wanted.spec is None:
+        if wanted.spec is None or not any(map(is_share, wanted.spec.devices)):
             return wanted
         devices = [
             msgspec.structs.replace(claim, memory_bytes=self.memory_of(claim.uuid) * claim.milli // 1000)

@@ -235,10 +235,20 @@ class HostView:
         """By device and pid, the bytes in use as of its last sample, of devices of which that is told."""
         return {uuid: used for watched in self._watched for uuid, used in watched.used.items()}
 
+    def device(self, uuid: str) -> Device | None:
+        """A device of this host as the last look found it."""
+        known = self.inventory.devices if self.inventory else []
+        return next((device for device in known if device.uuid == uuid), None)
+
     def memory_of(self, uuid: str) -> int:
         """The memory of a device of this host in bytes; 0 where it is not known."""
-        known = self.inventory.devices if self.inventory else []
-        return next((device.memory_bytes for device in known if device.uuid == uuid), 0)
+        device = self.device(uuid)
+        return device.memory_bytes if device else 0
+
+    def address_of(self, uuid: str) -> str | None:
+        """The PCI address of a device of this host; None where it is not known."""
+        device = self.device(uuid)
+        return device.pci if device else None
 
     @property
     def has_accelerators(self) -> bool:

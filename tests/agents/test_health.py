@@ -14,7 +14,7 @@ from agents.main import main
 from agents.protocol import Phase
 from agents.supervisor import procfs
 from agents.tasks import scripts
-from agents.tasks.health import Health
+from agents.tasks.health import HealthChecks
 from tests.agents.conftest import Hands
 from tests.agents.yard import Yard, order
 
@@ -67,7 +67,7 @@ def test_what_others_could_change_is_not_run(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     assert "could be changed by others" in scripts.run(path, {}, 5.0)
     with pytest.raises(ValueError, match="chmod go-w"):
-        Health(tmp_path, None, lambda: None)
+        HealthChecks(tmp_path, None, lambda: None)
     tmp_path.chmod(0o700)
     assert "No such file" in scripts.run(tmp_path / "gone", {}, 5.0)
 
@@ -84,7 +84,7 @@ def test_a_folder_of_somebody_else_keeps_the_agent_from_starting(
 
 def test_a_check_that_is_taken_away_fails_no_more(tmp_path: Path) -> None:
     changes: list[None] = []
-    health = Health(tmp_path, None, lambda: changes.append(None))
+    health = HealthChecks(tmp_path, None, lambda: changes.append(None))
     path = program(tmp_path / "mount", "echo stale; exit 1")
     health.look()
     assert health.sentences() == ["mount: stale (exit status 1)"]

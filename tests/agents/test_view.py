@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.devices.files import DeviceFiles
+from agents.devices.files import DriverFiles
 from agents.isolation import cgroup
 from agents.isolation.level import level
 from agents.isolation.run_as import RunAs
@@ -213,7 +213,7 @@ ADDRESSES = {"amd-0": "0000:03:00.0", "amd-1": "0000:83:00.0", "GPU-a": "0000:03
     ],
 )  # fmt: skip
 def test_a_task_keeps_the_files_of_what_it_claimed(host: Path, claims: list[DeviceClaim], open_: set[str]) -> None:
-    files = DeviceFiles(lambda uuid_: ADDRESSES.get(uuid_), host)
+    files = DriverFiles(lambda uuid_: ADDRESSES.get(uuid_), host)
     closed = {str(Path(path).relative_to(host / "dev")) for path in files.closed(claims)}
     everything = {str(Path(path).relative_to(host / "dev")) for path in files.closed([])}
     assert closed == everything - open_
@@ -221,7 +221,7 @@ def test_a_task_keeps_the_files_of_what_it_claimed(host: Path, claims: list[Devi
 
 
 def test_files_that_draw_are_told_only_where_each_is_known(host: Path) -> None:
-    files = DeviceFiles(lambda uuid_: ADDRESSES.get(uuid_), host)
+    files = DriverFiles(lambda uuid_: ADDRESSES.get(uuid_), host)
     assert [Path(path).name for path in files.drawing([_claim("amd", 1)])] == ["renderD129"]
     assert files.drawing([_claim("amd", 7)]) == [], "its address is not known"
     assert files.drawing([_claim("huawei", 0)]) == []
@@ -236,7 +236,7 @@ def test_a_claimed_file_brings_the_group_that_opens_it(tmp_path: Path) -> None:
         os.mknod(tmp_path / "dev" / name, mode | stat.S_IFCHR, os.makedev(1, 5))
         os.chmod(tmp_path / "dev" / name, mode)
         os.chown(tmp_path / "dev" / name, 0, group)
-    files = DeviceFiles(lambda _: None, tmp_path)
+    files = DriverFiles(lambda _: None, tmp_path)
     assert files.groups([_claim("huawei", 0)]) == [4242]
     assert files.groups([_claim("huawei", index) for index in range(3)]) == [4242]
     assert files.groups([_claim("huawei", 1)]) == []

@@ -63,7 +63,7 @@ ALLOWED = {
     "agents/devices/vendors/mthreads.py": (3, LIBRARY),
     "agents/devices/vendors/simulated.py": (1, OPERATOR),
     "agents/isolation/beneath.py": (1, KERNEL),
-    "agents/isolation/cgroup.py": (3, KERNEL),
+    "agents/isolation/cgroup.py": (2, KERNEL),
     "agents/isolation/run_as.py": (3, OPERATOR),
     "agents/isolation/users.py": (2, OPERATOR),
     "agents/isolation/view.py": (2, KERNEL),

@@ -13,7 +13,16 @@ from collections.abc import Callable
 from ctypes import c_char, c_float, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from agents.devices.readers.shared_object import MOST_HANDLES, Absent, Refused, SharedObject, finite, rate, text
+from agents.devices.readers.shared_object import (
+    MOST_HANDLES,
+    Absent,
+    Refused,
+    SharedObject,
+    cards_or_why,
+    finite,
+    rate,
+    text,
+)
 
 NAMES = ("libamd_smi.so", *(f"libamd_smi.so.{major}" for major in range(27, 22, -1)))
 ELDER_NAMES = ("librocm_smi64.so", *(f"librocm_smi64.so.{major}" for major in (7, 6, 5, 1)))
@@ -33,15 +42,14 @@ _before: dict[int, tuple[int, int]] = {}
 
 def answer(question: str) -> dict[str, Any]:
     """``look`` -> what the cards are and do, ``sample`` -> the same."""
+    return cards_or_why("AMD's management library", _cards)
+
+
+def _cards() -> list[dict[str, Any]]:
     global _read
-    try:
-        if _read is None:
-            _read = _start()
-    except Absent:
-        return {"absent": True}
-    except Refused as error:
-        return {"broken": f"AMD's management library: {error}"}
-    return {"cards": _read()}
+    if _read is None:
+        _read = _start()
+    return _read()
 
 
 def _start() -> Read:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ctypes import c_char, c_int, c_ubyte, c_uint, c_ulong, c_ulonglong
 from typing import Any
 
-from agents.devices.readers.shared_object import Absent, Refused, SharedObject, text
+from agents.devices.readers.shared_object import SharedObject, cards_or_why, text
 
 NAMES = ("libdcmi.so",)
 FOLDERS = ("/usr/local/dcmi", "/usr/local/Ascend/driver/lib64/driver", "/usr/local/Ascend/driver/lib64")
@@ -69,13 +69,12 @@ _places: list[tuple[int, int]] = []
 
 def answer(question: str) -> dict[str, Any]:
     """``look`` -> what the chips are and do, ``sample`` -> the same."""
-    try:
-        library = _start()
-    except Absent:
-        return {"absent": True}
-    except Refused as error:
-        return {"broken": f"DCMI: {error}"}
-    return {"cards": [_card(library, *place) for place in _places]}
+    return cards_or_why("DCMI", _cards)
+
+
+def _cards() -> list[dict[str, Any]]:
+    library = _start()
+    return [_card(library, *place) for place in _places]
 
 
 def _start() -> SharedObject:

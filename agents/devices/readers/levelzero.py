@@ -11,7 +11,7 @@ import os
 from ctypes import c_char, c_double, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-from agents.devices.readers.shared_object import Absent, Refused, SharedObject, finite, rate, text
+from agents.devices.readers.shared_object import SharedObject, cards_or_why, finite, rate, text
 
 NAMES = ("libze_loader.so.1",)
 _GPU, _INTEGRATED = 1, 1
@@ -130,14 +130,13 @@ _before: dict[str, tuple[int, int]] = {}
 
 def answer(question: str) -> dict[str, Any]:
     """``look`` -> what the cards are and do, ``sample`` -> the same. Graphics in a CPU are left out."""
-    try:
-        library = _start()
-    except Absent:
-        return {"absent": True}
-    except Refused as error:
-        return {"broken": f"Level Zero: {error}"}
+    return cards_or_why("Level Zero", _cards)
+
+
+def _cards() -> list[dict[str, Any]]:
+    library = _start()
     told = (_card(library, index, device) for index, device in enumerate(_devices))
-    return {"cards": [card for card in told if card is not None]}
+    return [card for card in told if card is not None]
 
 
 def _start() -> SharedObject:

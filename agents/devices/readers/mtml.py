@@ -10,7 +10,7 @@ import ctypes
 from ctypes import c_char, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
-from agents.devices.readers.shared_object import MOST_HANDLES, Absent, Refused, SharedObject, text
+from agents.devices.readers.shared_object import MOST_HANDLES, SharedObject, cards_or_why, text
 
 NAMES = ("libmtml.so", "libmtml.so.2", "libmtml.so.1")
 FOLDERS = ("/usr/local/musa/lib", "/usr/lib/x86_64-linux-gnu/musa")
@@ -24,13 +24,12 @@ _cards: list[tuple[c_void_p, c_void_p, c_void_p]] = []
 
 def answer(question: str) -> dict[str, Any]:
     """``look`` -> what the cards are and do, ``sample`` -> the same."""
-    try:
-        library = _start()
-    except Absent:
-        return {"absent": True}
-    except Refused as error:
-        return {"broken": f"MTML: {error}"}
-    return {"cards": [_card(library, index, *handles) for index, handles in enumerate(_cards)]}
+    return cards_or_why("MTML", _told)
+
+
+def _told() -> list[dict[str, Any]]:
+    library = _start()
+    return [_card(library, index, *handles) for index, handles in enumerate(_cards)]
 
 
 def _start() -> SharedObject:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ def find(names: Iterable[str], folders: Iterable[str] = (), root: Path = Path("/
     own = [folder for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder.startswith("/")]
     places = [*map(Path, own), *(root / folder.lstrip("/") for folder in (*folders, *_FOLDERS))]
     return next((str(place / name) for name in names for place in places if (place / name).is_file()), None)
+
+
+def cards_or_why(name: str, cards: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
+    """What a reader answers: the cards, that the library called ``name`` is absent, or what is broken about it."""
+    try:
+        return {"cards": cards()}
+    except Absent:
+        return {"absent": True}
+    except Refused as error:
+        return {"broken": f"{name}: {error}"}
 
 
 class SharedObject:
