@@ -7,14 +7,13 @@ is not 0.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 import msgspec
 
-from agents.decode import Shape, Undecodable
+from agents.decode import Shape
 from agents.protocol import ByKind, Device, DeviceClaim, DeviceSample, Name, Number
 from agents.supervisor.record import write_whole
 
@@ -39,13 +38,18 @@ class Saved(msgspec.Struct, frozen=True):
     joules: ByKind = msgspec.field(default_factory=dict)
     unknown: Annotated[list[Name], msgspec.Meta(max_length=64)] = msgspec.field(default_factory=list)
     measured_s: Number = 0.0
-    counters: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-# The time and joules of each device's own counter as last read; where these are broken, the rest counts all the same.
-_counters = Shape[dict[str, tuple[float, float]]](
-    Annotated[dict[Name, tuple[Number, Number]], msgspec.Meta(max_length=256)]
-)
+class Counters(msgspec.Struct, frozen=True):
+    """In the same file, the time and joules of each device's own counter as last read. Read apart: where these are
+    broken, the rest counts all the same."""
+
+    counters: Annotated[dict[Name, tuple[Number, Number]], msgspec.Meta(max_length=256)] = msgspec.field(
+        default_factory=dict
+    )
+
+
+_counters = Shape[Counters](Counters)
 _saved = Shape[Saved](Saved)
 
 
@@ -120,9 +124,8 @@ class EnergyMeter:
             saved = _saved.find(account.file) or Saved()
             account.joules, account.unknown = dict(saved.joules), set(saved.unknown)
             account.measured_s = saved.measured_s
-            with contextlib.suppress(Undecodable):
-                read = _counters.read(saved.counters)
-                account.seen = {uuid: _Reading(at, None, energy_j) for uuid, (at, energy_j) in read.items()}
+            read = (_counters.find(account.file) or Counters()).counters
+            account.seen = {uuid: _Reading(at, None, energy_j) for uuid, (at, energy_j) in read.items()}
             self._accounts[part] = account
         return self._accounts[part]
 
