@@ -1,4 +1,4 @@
-"""The ASGI entry point: HTTP to Django, and the WebSocket doors for agents, browsers and sessions inside jobs."""
+"""The ASGI entry point of the web server: HTTP to Django, WebSockets of browsers and of sessions inside jobs."""
 
 import os
 from typing import Any
@@ -16,9 +16,9 @@ from django.urls import path  # noqa: E402
 
 from controlplane.api.body import LARGEST_BATCH, LARGEST_FILE  # noqa: E402
 from controlplane.body_limit import BodyLimit  # noqa: E402
-from controlplane.link.agent import AgentLink  # noqa: E402
+from controlplane.link.caller import CallerSession  # noqa: E402
 from controlplane.link.feed import BrowserFeed  # noqa: E402
-from controlplane.link.sessions import AgentDoor, CallerDoor  # noqa: E402
+from controlplane.link.sockets import AGENT_SOCKETS  # noqa: E402
 from controlplane.link.uploads import BATCH_LIMIT  # noqa: E402
 
 # Agents prove themselves by their credential and carry no cookie; only the browsers' door checks the Origin.
@@ -37,7 +37,7 @@ def unless_foreign(door: Any) -> Any:
 
 
 # It asks for an access token, which no browser sends by itself; pages are kept out all the same.
-caller = unless_foreign(CallerDoor.as_asgi())
+caller = unless_foreign(CallerSession.as_asgi())
 
 application = ProtocolTypeRouter(
     {
@@ -54,8 +54,7 @@ application = ProtocolTypeRouter(
         ),
         "websocket": URLRouter(
             [
-                path("agent/v1/link", AgentLink.as_asgi()),
-                path("agent/v1/sessions/<uuid:session>", AgentDoor.as_asgi()),
+                *AGENT_SOCKETS,  # of agents that joined by this address and not by the gateway's
                 path("api/v1/jobs/<str:name>/exec", caller),
                 path("ws/v1", browser),
             ]

@@ -74,6 +74,8 @@ _PUBLIC = urlsplit(PUBLIC_URL)
 if _PUBLIC.scheme not in {"http", "https"} or not _PUBLIC.hostname:
     raise ImproperlyConfigured(f'YARD_URL is "{PUBLIC_URL}"; it must be an address like https://yard.example.org')
 BEHIND_TLS = _PUBLIC.scheme == "https"
+# Where agents reach the gateway. Behind a proxy that leads /agent/ there, that is the public address.
+AGENTS_URL = os.environ.get("YARD_AGENTS_URL") or PUBLIC_URL
 # The address that people are told is answered and may post its own forms, whatever a proxy makes of the Host header.
 _PUBLIC_HOST = f"[{_PUBLIC.hostname}]" if ":" in _PUBLIC.hostname else _PUBLIC.hostname
 ALLOWED_HOSTS = list(dict.fromkeys([*_list("YARD_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]"), _PUBLIC_HOST]))

@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
-_standing: Standing[uuid.UUID, fleet.Standing] = Standing(fleet.standing)
+standing: Standing[uuid.UUID, fleet.Standing] = Standing(fleet.standing)
 
 
-def _in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
+def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
     def call() -> Any:
         try:
             return function(*args, **kwargs)
@@ -56,13 +56,13 @@ class AgentLink(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        node = await _in_thread(fleet.authenticate, header)
+        node = await in_thread(fleet.authenticate, header)
         if node is None:
             await self.close(protocol.CLOSE_UNAUTHENTICATED)
             return
         self.node_id, self.name, self.group = node.id, node.name, f"node.{node.id}"
         self.credential = node.credential_digest
-        self.caller = Caller(opened_at=await _in_thread(fleet.now_in_database))
+        self.caller = Caller(opened_at=await in_thread(fleet.now_in_database))
         self.incarnation = ""
         self.generation = 0
         # Whether a new credential is due, and was sent on this connection.
@@ -77,7 +77,7 @@ class AgentLink(AsyncWebsocketConsumer):
         self._busy = asyncio.Lock()
         self._stale = False
         await self.accept()
-        _standing.enter(self, node.id, self._check)
+        standing.enter(self, node.id, self._check)
         try:
             await self.channel_layer.group_add(self.group, self.channel_name)
         except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
@@ -105,7 +105,7 @@ class AgentLink(AsyncWebsocketConsumer):
             return
         async with self._busy:
             try:
-                message = await _in_thread(desired.compose, self.node_id, self.known)
+                message = await in_thread(desired.compose, self.node_id, self.known)
             except Exception as error:  # noqa: BLE001  nobody's line to their node ends for it
                 log.warning("a session on node %s could not be asked for: %s", self.name, error)
                 await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestSilent"})
@@ -115,10 +115,10 @@ class AgentLink(AsyncWebsocketConsumer):
 
     async def recheck(self, event: dict[str, Any]) -> None:
         """The credential of this node may be another now."""
-        _standing.hurry()
+        standing.hurry()
 
     async def disconnect(self, code: int) -> None:
-        await _standing.leave(self)
+        await standing.leave(self)
         if self.group:
             try:
                 await self.channel_layer.group_discard(self.group, self.channel_name)
@@ -132,7 +132,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 raise door.Unreadable(f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}")
             report, faults, refused = door.report(raw)
         except door.Unreadable as error:
-            await _in_thread(self._complain, f"report refused: {error}")
+            await in_thread(self._complain, f"report refused: {error}")
             why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
             await self.close(protocol.CLOSE_PROTOCOL, reason=why)
             return
@@ -140,16 +140,16 @@ class AgentLink(AsyncWebsocketConsumer):
             if self.closing is not None:
                 return
             try:
-                answer, message = await _in_thread(self._take, report, faults, refused)
+                answer, message = await in_thread(self._take, report, faults, refused)
             except DatabaseError as error:
                 # No answer is an answer: the agent keeps what runs and reports again.
                 log.warning("a report of node %s could not be recorded: %s", self.name, error)
                 if isinstance(error, DataError | IntegrityError):
-                    await _in_thread(self._complain, f"report refused: it could not be recorded: {error}")
+                    await in_thread(self._complain, f"report refused: it could not be recorded: {error}")
                 return
             except Exception as error:
                 log.exception("a report of node %s could not be taken", self.name)
-                await _in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
+                await in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
                 return
             if answer.verdict in (Verdict.FENCED, Verdict.COPY):
                 why = alarms.sentence(answer.says, 100).encode("ascii", "replace").decode()
@@ -213,12 +213,12 @@ class AgentLink(AsyncWebsocketConsumer):
         async with self._busy:
             self._stale = False
             try:
-                await self._send(await _in_thread(desired.compose, self.node_id, self.known))
+                await self._send(await in_thread(desired.compose, self.node_id, self.known))
             except DatabaseError as error:
                 log.warning("orders of node %s could not be read: %s", self.name, error)
             except Exception as error:
                 log.exception("orders of node %s could not be made", self.name)
-                await _in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
+                await in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
 
     async def _send(self, message: Desired | None) -> None:
         if message is not None:

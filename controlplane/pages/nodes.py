@@ -67,7 +67,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),
             "simulated": any(node["simulated"] for node in nodes),
-            "address": settings.PUBLIC_URL,
+            "address": settings.AGENTS_URL,
         },
         place="nodes",
         topics=[answer],

@@ -119,13 +119,15 @@ class Keeper:
         port = free_port(self.options.port)
         if port != self.options.port:
             self.say("say", text=f"port {self.options.port} is taken; the dashboard is on port {port}")
-        self.url = f"http://127.0.0.1:{port}"
+        gateway_port = free_port(port + 1)
+        self.url, self.agents_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{gateway_port}"
         self.start_stores()
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
         # The web server takes as long to load as the tables take to make; nobody knows its address yet.
         web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
         first = self.make_records()
         write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
+        self.start(parts.gateway(self.home, gateway_port, people.user, self.parts_environment))
         self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
@@ -157,6 +159,7 @@ class Keeper:
             "YARD_HOME": str(self.home.path),
             "YARD_SECRET_KEY_FILE": str(self.home.secret_key_file),
             "YARD_URL": self.url,
+            "YARD_AGENTS_URL": self.agents_url,
             "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",
             "YARD_SIGN_IN_COMMAND": "./script/sign-in",
             "YARD_BLOBS": str(self.home.blobs),
@@ -201,11 +204,11 @@ class Keeper:
         Returns the names of the nodes that each is to bring.
         """
         environment, run_as, name = self.environment, self.people.stages, socket.gethostname()
-        own = self.start(parts.agent(self.home, self.url, name, first["join_token"], run_as, environment))
+        own = self.start(parts.agent(self.home, self.agents_url, name, first["join_token"], run_as, environment))
         agents = {own.name: [name]}
         if nodes := self.options.simulate:
             token = first["simulated_join_token"]
-            other = self.start(parts.simulating_agent(self.home, self.url, nodes, token, run_as, environment))
+            other = self.start(parts.simulating_agent(self.home, self.agents_url, nodes, token, run_as, environment))
             agents[other.name] = simulated_nodes(nodes)
         return agents
 
@@ -296,7 +299,7 @@ class Keeper:
     # -- down -----------------------------------------------------------------------------------------------------
 
     def take_down(self) -> None:
-        """Stop everything in the reverse order of need: agents and their stages, then web and worker, then stores."""
+        """Stop everything, the neediest first: agents and their stages, then servers and worker, then stores."""
         # From here on a call to stop changes nothing: each step has its own deadline.
         self.ears.close()
         named = {service.name: service for service in self.services}

@@ -1,4 +1,4 @@
-"""The commands of the stack's own parts: web server, worker and agents."""
+"""The commands of the stack's own parts: web server, gateway, worker and agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ SIMULATED = "sim"  # how the names of simulated nodes begin
 
 
 def web(home: Home, port: int, user: User, environment: Environment) -> Service:
-    """The web server: REST, pages, and the sockets of agents and browsers; on loopback only."""
+    """The web server: REST, pages, and the sockets of browsers; on loopback only."""
+    return _server("web", "controlplane.asgi", port, home, user, environment)
+
+
+def gateway(home: Home, port: int, user: User, environment: Environment) -> Service:
+    """The gateway that agents speak with; on loopback only."""
+    return _server("gateway", "controlplane.link.gateway", port, home, user, environment)
+
+
+def _server(name: str, module: str, port: int, home: Home, user: User, environment: Environment) -> Service:
     options = {
         "host": "127.0.0.1",
         "port": str(port),
@@ -25,10 +34,10 @@ def web(home: Home, port: int, user: User, environment: Environment) -> Service:
         "log-level": "warning",
         "timeout-graceful-shutdown": "3",
     }
-    command = python("-m", "uvicorn", "controlplane.asgi:application", "--app-dir", str(ROOT), "--no-access-log")
-    for name, value in options.items():
-        command += [f"--{name}", value]
-    return Service("web", command, {**environment, "YARD_DB_POOL": "8"}, home.logs / "web.log", user=user)
+    command = python("-m", "uvicorn", f"{module}:application", "--app-dir", str(ROOT), "--no-access-log")
+    for option, value in options.items():
+        command += [f"--{option}", value]
+    return Service(name, command, {**environment, "YARD_DB_POOL": "8"}, home.logs / f"{name}.log", user=user)
 
 
 def worker(home: Home, user: User, environment: Environment) -> Service:

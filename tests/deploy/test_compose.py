@@ -63,7 +63,18 @@ def option(command: list[str], name: str) -> str:
 
 
 def test_the_parts_of_a_production_stack_are_there() -> None:
-    assert set(SERVICES) >= {"db", "redis", "migrate", "web", "worker", "scheduler", "beat", "agent-1", "agent-2"}
+    assert set(SERVICES) >= {
+        "db",
+        "redis",
+        "migrate",
+        "web",
+        "gateway",
+        "worker",
+        "scheduler",
+        "beat",
+        "agent-1",
+        "agent-2",
+    }
 
 
 @pytest.mark.parametrize("name", STAY)
@@ -142,15 +153,15 @@ def test_the_stores_are_reached_by_the_control_plane_only() -> None:
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_an_agent_joins_the_web_service_by_its_name_with_the_token_that_migrate_leaves(name: str) -> None:
+def test_an_agent_joins_the_gateway_by_its_name_with_the_token_that_migrate_leaves(name: str) -> None:
     from agents.main import parser
 
     command, prepare = AGENTS[name]["command"], OURS["migrate"]["command"]
     parsed = parser().parse_args(command[len(RUNS_AGENT) :])
-    assert parsed.url == "http://web:8470"
+    assert parsed.url == "http://gateway:8471"
     assert parsed.plain_http
-    assert set(AGENTS[name]["networks"]) & set(OURS["web"]["networks"])
-    assert "web" in OURS["web"]["environment"]["YARD_ALLOWED_HOSTS"].split(",")
+    assert set(AGENTS[name]["networks"]) & set(OURS["gateway"]["networks"])
+    assert "gateway" in OURS["gateway"]["environment"]["YARD_ALLOWED_HOSTS"].split(",")
     assert parsed.join_token_file == prepare[-1]
     assert Path(parsed.join_token_file).parent == Path(volumes(AGENTS[name])["join"])
     assert volumes(OURS["migrate"])["join"] == volumes(AGENTS[name])["join"]
@@ -275,9 +286,10 @@ def test_nothing_secret_stands_in_the_file() -> None:
                 assert value.startswith("/run/yard/"), variable
 
 
-def test_only_the_web_port_is_published_and_on_loopback_only() -> None:
+def test_only_the_two_servers_are_published_and_on_loopback_only() -> None:
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "web": ["127.0.0.1:8470:8470"]
+        "web": ["127.0.0.1:8470:8470"],
+        "gateway": ["127.0.0.1:8471:8471"],
     }
 
 

@@ -82,10 +82,11 @@ BASES = {
 
 @dataclass
 class Project:
-    """One compose project of its own name, image and port."""
+    """One compose project of its own name, image and ports."""
 
     name: str
     port: int
+    agents_port: int
     token: str = field(default="", repr=False)
 
     @property
@@ -95,6 +96,7 @@ class Project:
     def compose(self, *words: str) -> str:
         """What docker compose prints; it must succeed."""
         environment = os.environ | {"YARD_PORT": str(self.port), "YARD_IMAGE": f"{self.name}:trial"}
+        environment["YARD_AGENTS_PORT"] = str(self.agents_port)
         done = docker("compose", "--project-name", self.name, "--progress", "quiet", *words, environment=environment)
         assert done.returncode == 0, f"docker compose {' '.join(words)}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
         return done.stdout
@@ -137,9 +139,10 @@ def project() -> Iterator[Project]:
     reason = why_not()
     if reason:
         pytest.skip(WITHOUT_ENGINE + reason)
-    with socket.socket() as door:
+    with socket.socket() as door, socket.socket() as other:
         door.bind(("127.0.0.1", 0))
-        made = Project(f"yardtrial{os.getpid()}", door.getsockname()[1])
+        other.bind(("127.0.0.1", 0))
+        made = Project(f"yardtrial{os.getpid()}", door.getsockname()[1], other.getsockname()[1])
     try:
         made.up("--build")
         made.token = made.manage("yard_token", "admin", "--days", "1")
@@ -157,14 +160,14 @@ def test_all_are_healthy_and_what_prepares_has_ended_well(project: Project) -> N
     assert set(states.values()) == {("running", "healthy", 0)}
 
 
-def test_only_the_web_port_is_open_on_the_host(project: Project) -> None:
+def test_only_the_two_servers_are_open_on_the_host(project: Project) -> None:
     doors = {
         (each["Service"], door["URL"], door["PublishedPort"])
         for each in project.containers()
         for door in each["Publishers"] or []  # type: ignore[attr-defined]
         if door["PublishedPort"]
     }
-    assert doors == {("web", "127.0.0.1", project.port)}
+    assert doors == {("web", "127.0.0.1", project.port), ("gateway", "127.0.0.1", project.agents_port)}
 
 
 def test_the_documented_link_signs_in_once(project: Project) -> None:

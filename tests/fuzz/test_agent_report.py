@@ -294,7 +294,7 @@ def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
     # All in the test's own transaction, which no other thread could see.
-    monkeypatch.setattr(link, "_in_thread", lambda call, *args: sync_to_async(call, thread_sensitive=True)(*args))
+    monkeypatch.setattr(link, "in_thread", lambda call, *args: sync_to_async(call, thread_sensitive=True)(*args))
     monkeypatch.setattr(consumer, "aclose_old_connections", _keep)
     monkeypatch.setattr(websocket, "aclose_old_connections", _keep)
     monkeypatch.setattr(AgentLink, "channel_layer_alias", None)
