@@ -183,6 +183,20 @@ CHANNEL_LAYERS = {
     }
 }
 
+# Answers of the engine and counts of requests; nothing that is not made anew.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.redis.RedisCache",
+        "LOCATION": REDIS_URL,
+        "KEY_PREFIX": "yard",
+        "OPTIONS": {
+            "serializer": "controlplane.cache.JSONSerializer",
+            "socket_timeout": 2,
+            "socket_connect_timeout": 2,
+        },
+    }
+}
+
 CELERY_BROKER_URL = _BROKER
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
@@ -199,7 +213,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "visibility_timeout": 300,
 }
 CELERY_TASK_DEFAULT_QUEUE = "slow"
-CELERY_TASK_ROUTES = {"scheduler.cycle": {"queue": "cycle"}}
+CELERY_TASK_ROUTES = {
+    "scheduler.cycle": {"queue": "cycle"},
+    "whatif.answer": {"queue": "questions"},
+    "simulations.launch": {"queue": "questions"},
+}
 CELERY_BEAT_SCHEDULE = {
     "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
     "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
@@ -221,6 +239,17 @@ NODE_CREDENTIAL_LIFE = timedelta(days=int(os.environ.get("YARD_NODE_CREDENTIAL_D
 SESSION_IDLE_S = float(os.environ.get("YARD_SESSION_IDLE_S", "1800"))
 SESSIONS_PER_USER = int(os.environ.get("YARD_SESSIONS_PER_USER", "8"))
 SESSIONS_PER_NODE = int(os.environ.get("YARD_SESSIONS_PER_NODE", "32"))
+
+# Requests a second that one person may send, over ten seconds: those that read, those that write; and one address that
+# names nobody.
+RATE_LIMITS = {"read": 200, "write": 500, "anonymous": 100}
+for _limit in _list("YARD_RATE_LIMITS"):
+    _name, _, _value = _limit.partition("=")
+    if _name not in RATE_LIMITS or not _value.isdecimal() or not 0 < int(_value) <= 1_000_000:
+        raise ImproperlyConfigured(f'YARD_RATE_LIMITS has "{_limit}"; it is like read=200,write=500,anonymous=100')
+    RATE_LIMITS[_name] = int(_value)
+# Sockets that one person's browsers may have open at once on one server: a socket for each tab.
+SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
@@ -278,6 +307,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_THROTTLE_CLASSES": ["controlplane.api.throttle.PerUser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "controlplane.api.problem.handle",

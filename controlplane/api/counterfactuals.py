@@ -18,7 +18,7 @@ from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
-from controlplane.live import otherwise
+from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
 
 _NUMBER = re.compile(r"#([0-9]+)/")
@@ -74,7 +74,7 @@ class CounterfactualsOfJob(Resource):
         it is, so it is true until that changes; nothing is changed by asking."""
         user = signed_in(request)
         job = found(user, name)
-        tried = otherwise.tried(job)
+        tried = counterfactuals.tried(job, user)
         seen = _visible(tried, user)
         may = _powers(user, job)
         names = dict(job.stages.values_list("id", "name"))
@@ -117,7 +117,7 @@ def _label(name: str, seen: set[int] | None) -> str:
     return name if seen is None or (number and int(number[1]) in seen) else HIDDEN
 
 
-def _visible(tried: otherwise.Tried, user: User) -> set[int] | None:
+def _visible(tried: counterfactuals.Tried, user: User) -> set[int] | None:
     """The numbers of jobs that may be named; None means all."""
     if permissions.is_staff(user):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -25,20 +26,20 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.live import reports
-from controlplane.live import shadow as beside
 from controlplane.live.reports import ACTS
 from controlplane.pools import profiles
 from controlplane.sentences import in_language
+from controlplane.whatif.difference import QUESTION
+from controlplane.whatif.questions import ask
 from scheduler.core.model.clauses import plain
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.sentences import said
 from scheduler.core.model.types import Snapshot
-from scheduler.decisions import code, difference, log, replay
+from scheduler.decisions import code, difference, log
 from scheduler.decisions.log import Record
 
 _NUMBER = re.compile(r"#([0-9]{1,18})/")
 # Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
-MOST_STAGES = 20_000
 MOST_SHOWN = 500
 
 
@@ -235,22 +236,20 @@ class DecisionUnder(Resource):
     def get(self, request: Request, number: int) -> Response:
         """What another profile would have decided on what was known then. Nothing is changed."""
         query, user = asked(request, DifferenceQuery), signed_in(request)
-        row, record = _row(number), log.find(settings.DECISIONS, number)
+        _row(number)
         try:
-            other = profiles.named(query.profile)
+            profiles.named(query.profile)
         except ValueError as error:
             raise Refused(400, "invalid", in_language(said(error))) from None
-        if record is None:
+        found = ask(QUESTION, {"number": number, "profile": query.profile}, user)
+        if not found.recorded:
             what = _("record of decision {number}; records are kept for {kept_s:.0f} s")
             raise not_found(what.format(number=number, kept_s=settings.DECISIONS_KEEP_S))
-        if len(record.snapshot.waiting) > MOST_STAGES:
+        if found.difference is None:
             detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
-            raise Refused(422, "too_large", detail.format(count=len(record.snapshot.waiting), number=number))
-        plan = replay.under(record, other)
-        seen = difference.compare(record.plan, plan)
-        known = _visible_numbers([row], user, record.snapshot)
-        words = beside.in_words(record, seen, plan)
-        return Response(DecisionDifference(query.profile, seen.any, _hide(words, known)))
+            raise Refused(422, "too_large", detail.format(count=found.waiting, number=number))
+        words = found.difference
+        return Response(DecisionDifference(query.profile, found.differs, _hide(words, _visible(str(words), user))))
 
 
 class DecisionRecord(Resource):
@@ -293,13 +292,18 @@ def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> Quer
 
 def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
     """The numbers among those named that this user may see; None means all."""
+    named = " ".join(f"{each.started} {each.evicted} {each.skipped} {each.head} {_shadow_text(each)}" for each in page)
+    if world is None:
+        return _visible(named, user)
+    return _visible(named, user, {one.number for one in world.waiting} | {one.number for one in world.running})
+
+
+def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
+    """The numbers in a text, and those of ``among``, that this user may see; None means all."""
     if permissions.is_staff(user):
         return None
-    named = {int(n) for each in page for n in _NUMBER.findall(f"{each.started} {each.evicted} {each.skipped}")}
-    named |= {int(n) for each in page for n in _NUMBER.findall(f"{each.head} {_shadow_text(each)}")}
-    if world is not None:
-        named |= {one.number for one in world.waiting} | {one.number for one in world.running}
-    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=named)
+    numbers = {*map(int, _NUMBER.findall(named)), *among}
+    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
     return set(visible.values_list("number", flat=True))
 
 

@@ -186,9 +186,9 @@ class Jobs(Resource):
                 {**resolved.plain(), "warnings": [{"pointer": p, "detail": d} for p, d in resolved.warnings]}
             )
         if dry_run == "placement":
-            from controlplane.live import preview
+            from controlplane.whatif.dry_run import dry_run as placed
 
-            return Response(preview.dry_run(spec, signed_in(request)))
+            return Response(placed(spec, signed_in(request)))
         if dry_run:
             raise Refused(400, "invalid", _("dry_run must be validate or placement"))
         return self.submit(request)

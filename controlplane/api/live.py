@@ -39,6 +39,7 @@ def read(address: str, user: User) -> tuple[int, str, bytes]:
     request.META |= {"REQUEST_METHOD": "GET", "SERVER_NAME": _server_name(), "SERVER_PORT": "80"}
     request.META["QUERY_STRING"] = parts.query
     request.user = user
+    request.is_inside = True  # type: ignore[attr-defined]
     request.resolver_match = match
     response = match.func(request, *match.args, **match.kwargs)
     if hasattr(response, "render"):

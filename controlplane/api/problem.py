@@ -26,6 +26,7 @@ from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
+from controlplane.whatif.questions import NotAnswered
 from scheduler.core.model.lifecycle import IllegalTransition
 from scheduler.core.model.sentences import said
 from scheduler.scenario.scenario import ScenarioError, shortened
@@ -137,6 +138,8 @@ def _refused(error: Exception) -> Refused:
             return Refused(422, "invalid_scenario", detail, errors=[at])
         case TooMany():
             return Refused(429, "too_many_simulations", str(error))
+        case NotAnswered():
+            return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case FleetRefusal():
             return Refused(409, "refused", str(error))
         case Http404():

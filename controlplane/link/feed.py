@@ -27,6 +27,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
 from django.db import connections
 
 from controlplane.access.standing import Rights, rights
@@ -46,6 +47,7 @@ JOIN_AGAIN_S = 10.0
 BEAT_S = 2.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
+CLOSE_TOO_MANY = 4429
 GROUP = "changes"
 _rights: Standing[tuple[str, int], Rights] = Standing(rights)
 
@@ -126,6 +128,9 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         found = await sync_to_async(_first, thread_sensitive=False)(key)
         if found is None or user is None or found.password != user.password:
             await self.close(CLOSE_UNAUTHENTICATED)
+            return
+        if sum(user_id == key[1] for _session, user_id in _rights.watched()) >= settings.SOCKETS_PER_USER:
+            await self.close(CLOSE_TOO_MANY)
             return
         self.rights, self.scope["user"] = found, found.user
         _rights.enter(self, key, self._judge)

@@ -39,6 +39,11 @@ class Standing(Generic[K, V]):
         if roll.asking is None or roll.asking.done():
             roll.asking = asyncio.create_task(self._keep_asking(roll))
 
+    def watched(self) -> list[K]:
+        """What the sockets of this event loop rest on, a key for each."""
+        roll = self._rolls.get(asyncio.get_running_loop())
+        return [key for key, _ in roll.members.values()] if roll else []
+
     async def leave(self, socket: Any) -> None:
         """Watches it no longer. With the last one the asking ends, and no thread of it goes on."""
         roll = self._rolls.get(asyncio.get_running_loop())

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from kombu.exceptions import OperationalError
 
 from controlplane import changes
 from controlplane.access.models import User
@@ -56,7 +57,7 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     )
     old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
     Simulation.objects.filter(pk__in=list(old)).delete()
-    transaction.on_commit(lambda: launch(row.pk))
+    transaction.on_commit(lambda: ask_to_launch(row.pk))
     return row
 
 
@@ -97,8 +98,18 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
 
 
+def ask_to_launch(simulation_id: int) -> None:
+    """Has a worker start the process."""
+    from controlplane.simulations import tasks
+
+    try:
+        tasks.launch.apply_async((simulation_id,), retry=False, expires=GONE_S)
+    except OperationalError:
+        end(simulation_id, Phase.FAILED, "it could not be started: the message broker does not answer")
+
+
 def launch(simulation_id: int) -> None:
-    """Starts the process. It ends with this one, so that a stopped server leaves nothing behind."""
+    """Starts the process. It ends with this one, a worker, so that a stopped worker leaves nothing behind."""
     command = [sys.executable, "-P", "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
     # No working folder is imported from, whoever may write there.
     environment = {**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)}

@@ -45,7 +45,7 @@ def worker(home: Home, user: User, environment: Environment) -> Service:
     command = [
         *python("-m", "celery", "--app", "controlplane", "--quiet", "worker"),
         *("--beat", "--schedule", str(home.run / "beat")),
-        *("--pool", "threads", "--concurrency", "3", "--queues", "cycle,slow"),
+        *("--pool", "threads", "--concurrency", "5", "--queues", "cycle,slow,questions"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]
     return Service("worker", command, environment, home.logs / "worker.log", user=user)

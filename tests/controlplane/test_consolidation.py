@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from django.test import Client
 
 from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Job
-from controlplane.live import questions
+from controlplane.whatif import consolidation
 from tests.controlplane.people import Town
 from tests.record.yard import Agent, stage, states
 
@@ -19,7 +20,7 @@ ASKED = {"devices": {"kind": "gpu", "count": 1}, "expected": "5h", "time_limit":
 
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "FRESH_S", 0.0)
+    monkeypatch.setattr(consolidation, "ask", partial(consolidation.ask, anew=True))
 
 
 def scattered(town: Town) -> tuple[dict[str, Agent], list[Job], Job]:

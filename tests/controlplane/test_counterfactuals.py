@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from django.core.cache import cache
 
 from controlplane.jobs.models import Job
-from controlplane.live import otherwise
 from controlplane.pages.words import CHANGES
 from controlplane.pools.models import Quota
+from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import SENTENCES
 from tests.controlplane.people import Town
 
@@ -36,7 +37,7 @@ def test_a_quota_is_a_leads_to_raise(town: Town) -> None:
     found = answers(town, waiting.number)["quota"]
     assert not found["allowed"]
     assert "with a quota of 1 gpu" in found["changes"][0]["text"]
-    otherwise._answers.forget()
+    cache.clear()
     lead = town.lead.read(f"/jobs/{waiting.number}/counterfactuals")["stages"][0]["answers"]
     assert [one["allowed"] for one in lead if one["changes"][-1]["kind"] == "quota"] == [True]
 
@@ -79,13 +80,13 @@ def test_what_was_tried_a_moment_ago_is_not_tried_again(town: Town, monkeypatch:
     waiting = town.job(devices={"kind": "gpu", "count": 2})
     town.cycle()
     first = answers(town, waiting.number)
-    monkeypatch.setattr(otherwise, "search", lambda *_: pytest.fail("it was tried again"))
+    monkeypatch.setattr(counterfactuals, "search", lambda *_: pytest.fail("it was tried again"))
     assert answers(town, waiting.number) == first
 
 
 def test_a_world_with_too_many_waiting_is_not_tried(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
     job = town.job()
-    monkeypatch.setattr(otherwise, "MOST_WAITING", 0)
+    monkeypatch.setattr(counterfactuals, "MOST_STAGES_WAITING", 0)
     body = town.owner.read(f"/jobs/{job.number}/counterfactuals")
     assert (body["too_large"], body["stages"]) == (True, [])
 

@@ -135,6 +135,20 @@ async def test_who_is_not_signed_in_is_turned_away(people: dict[str, User]) -> N
         assert (output["type"], output["code"]) == ("websocket.close", 4401)
 
 
+async def test_one_person_has_so_many_lines_and_others_are_let_in(people: dict[str, User], settings: Any) -> None:
+    settings.SOCKETS_PER_USER = 2
+    async with line(people["owner"]) as first, line(people["owner"]) as second:
+        for own in (first, second):
+            await own.say(op="sub", topic="/api/v1/whoami")
+            assert (await own.hear())["data"]["user"] == "owner"
+        async with line(people["owner"]) as third:
+            output = await third.communicator.receive_output(WAIT_S)
+            assert (output["type"], output["code"]) == ("websocket.close", 4429)
+        async with line(people["stranger"]) as other:
+            await other.say(op="sub", topic="/api/v1/whoami")
+            assert (await other.hear())["data"]["user"] == "stranger"
+
+
 async def test_a_topic_is_told_at_once_and_again_when_it_changed(people: dict[str, User]) -> None:
     job = await rows(_job, people["owner"])
     async with line(people["owner"]) as own:

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,13 @@ from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
-from controlplane.live import questions
 from controlplane.live.invariants import INVARIANTS
 from controlplane.live.recorder import Recorder
 from controlplane.live.store import clock
 from controlplane.pages.words import trace_text
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
+from controlplane.whatif import consolidation
 from scheduler.sim.traces import FORMATS
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_consolidation import scattered
@@ -353,7 +354,7 @@ def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
 
 
 def test_whoever_moves_for_another_is_told_who_asked(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "FRESH_S", 0.0)
+    monkeypatch.setattr(consolidation, "ask", partial(consolidation.ask, anew=True))
     _, _, wide = scattered(town)
     (advice,) = town.staff.read("/consolidation")["advice"]
     check(town.staff, "/consolidation", f"#{wide.number} main")
@@ -507,7 +508,7 @@ def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str
 
 
 def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulations, "launch", lambda _: None)
+    monkeypatch.setattr(simulations, "ask_to_launch", lambda _: None)
     asked = {
         "trace": {"generate": {"jobs": 5, "per_hour": 60, "median_s": 300}, "first": 3},
         "world": {"nodes": "41x8"},

@@ -34,7 +34,7 @@ LIFO: dict[str, Any] = {"policies": {"fifo": {"strict": False}, "gang": {}, "spr
 
 @pytest.fixture(autouse=True)
 def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
 
 
 def made(town: Town, name: str = "mine", **body: Any) -> Any:

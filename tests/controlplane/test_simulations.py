@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from controlplane.access.models import User
 from controlplane.jobs.models import Stage
-from controlplane.simulations import service, worker
+from controlplane.simulations import service, tasks, worker
 from controlplane.simulations.models import Simulation
 from tests.controlplane.people import Town
 
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 def no_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Most tests do the work of the process themselves."""
     if "transactional_db" not in request.fixturenames:
-        monkeypatch.setattr(service, "launch", lambda _: None)
+        monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
 
 
 def posted(town: Town, **more: Any) -> Any:
@@ -124,6 +124,7 @@ def test_a_real_process_is_seen_and_stops_when_it_is_told(
     place = urlsplit(os.environ["DATABASE_URL"])
     own = place._replace(path=f"/{connection.settings_dict['NAME']}")
     monkeypatch.setenv("DATABASE_URL", own.geturl())
+    monkeypatch.setattr(tasks.launch, "apply_async", lambda args, **_: tasks.launch.apply(args, throw=True))
     user = User.objects.create(username="owner")
     endless = {**SMALL, "trace": {"generate": {"jobs": 20_000, "per_hour": 4000}}, "world": {"nodes": "40x8"}}
     row = service.submit(endless, user)

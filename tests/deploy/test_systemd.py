@@ -22,7 +22,7 @@ def read(unit: Path) -> ConfigParser:
     return parser
 
 
-@pytest.mark.parametrize("name", ["web", "gateway", "scheduler", "worker", "beat"])
+@pytest.mark.parametrize("name", ["web", "gateway", "scheduler", "worker", "questions", "beat"])
 def test_a_unit_runs_its_containers_command(name: str) -> None:
     unit = read(ROOT / "deploy" / "systemd" / f"switchyard-{name}.service")
     program, *options = shlex.split(unit["Service"]["ExecStart"].replace("%%", "%"))

@@ -12,15 +12,22 @@ if TYPE_CHECKING:
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a web process has learned of the database of another test."""
-    from controlplane.live import consolidation, otherwise, preview, questions
+    """What processes have learned of the database of another test, and what they left in Redis.
+
+    Questions to the engine are thought about here: another process would not see what a test's transaction holds.
+    """
+    from django.core.cache import cache
+
     from controlplane.live.memory import Memory
     from controlplane.live.store import LiveStore
+    from controlplane.whatif import answers, dry_run, tasks
+    from controlplane.whatif.thinker import thinker
 
-    monkeypatch.setattr(questions, "_store", LiveStore())
-    monkeypatch.setattr(preview, "_advisor", Memory())
-    for asked in (consolidation, otherwise):
-        asked._answers.forget()
+    monkeypatch.setattr(answers, "_store", LiveStore())
+    monkeypatch.setattr(dry_run, "_advisor", Memory())
+    monkeypatch.setattr(thinker, "think", answers.reply)
+    monkeypatch.setattr(tasks.answer, "apply_async", lambda args, **_: tasks.answer.apply(args, throw=True))
+    cache.clear()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.live.preview import dry_run
+from controlplane.whatif.dry_run import dry_run
 from tests.record.yard import Agent, Yard, stage, states
 
 IMAGE = "registry.local/pytorch:2.9"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.jobs.models import Job
-from controlplane.live import preview
 from controlplane.live.memory import Memory
+from controlplane.whatif import dry_run
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 GIB = 2**30
@@ -22,7 +22,7 @@ def ran(yard: Yard, agent: Agent, peak_gib: float, **end: Any) -> None:
 
 
 def told(yard: Yard, memory: str) -> Any:
-    (shown,) = preview.dry_run({"name": "tune", "run": "true", "memory": memory}, yard.user)["stages"]
+    (shown,) = dry_run.dry_run({"name": "tune", "run": "true", "memory": memory}, yard.user)["stages"]
     return shown["memory"]
 
 
@@ -32,7 +32,7 @@ def test_what_nobody_used_is_offered_back_and_what_was_too_little_is_warned_of(y
         ran(yard, agent, peak)
     assert told(yard, "8GiB") is None, "two say nothing about the third"
     ran(yard, agent, 1.5)
-    preview._advisor = Memory()
+    dry_run._advisor = Memory()
     advice = told(yard, "8GiB")
     assert (advice["verdict"], advice["largest_bytes"], advice["asked_bytes"]) == ("generous", 2 * GIB, 8 * GIB)
     assert advice["suggested_bytes"] == 2.5 * GIB
@@ -58,7 +58,7 @@ def held(yard: Yard, agent: Agent, gib: float, **asks: Any) -> None:
 
 def on_device(yard: Yard, **asks: Any) -> Any:
     spec = {"name": "sft", "run": "true", "devices": {"kind": "gpu", **asks}}
-    (shown,) = preview.dry_run(spec, yard.user)["stages"]
+    (shown,) = dry_run.dry_run(spec, yard.user)["stages"]
     return shown["device_memory"]
 
 
@@ -68,7 +68,7 @@ def test_the_same_of_the_memory_of_devices(yard: Yard) -> None:
         held(yard, agent, gib)
     assert on_device(yard) is None, "two say nothing about the third"
     held(yard, agent, 20.0, milli=500, memory="40GiB")
-    preview._advisor = Memory()
+    dry_run._advisor = Memory()
     advice = on_device(yard)
     assert (advice["verdict"], advice["kind"]) == ("generous", "gpu")
     assert (advice["asked_bytes"], advice["largest_bytes"]) == (80 * GIB, 31 * GIB)
@@ -78,7 +78,7 @@ def test_the_same_of_the_memory_of_devices(yard: Yard) -> None:
     assert on_device(yard, milli=500, memory="40GiB") is None, "that fits"
     assert on_device(yard, milli=500, memory="30GiB")["verdict"] == "tight"
     assert on_device(yard, milli=500) is None, "it asks for no memory"
-    (shown,) = preview.dry_run({"name": "sft", "run": "true"}, yard.user)["stages"]
+    (shown,) = dry_run.dry_run({"name": "sft", "run": "true"}, yard.user)["stages"]
     assert shown["device_memory"] is None
     assert Job.objects.count() == 3, "it is advice: nothing was changed"
 
@@ -87,6 +87,6 @@ def test_who_fills_a_whole_device_is_not_told_to_ask_for_more(yard: Yard) -> Non
     agent = yard.agent("a", cpu("a", cores=8, memory_gib=64), gpu("a"))
     for _ in range(3):
         held(yard, agent, 79.0)
-    preview._advisor = Memory()
+    dry_run._advisor = Memory()
     assert on_device(yard) is None
     assert on_device(yard, memory="79GiB")["verdict"] == "tight"

@@ -15,5 +15,6 @@ def test_everything_that_beats_is_registered_and_goes_to_a_queue_that_is_consume
         assert entry["task"] in app.tasks
     assert {route["queue"] for route in app.conf.task_routes.values()} | {app.conf.task_default_queue} == {
         "cycle",
+        "questions",
         "slow",
     }

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Attempt, Job, Stage
-from controlplane.live import preview, questions
 from controlplane.live.store import LiveStore, clock
+from controlplane.whatif import answers, dry_run
 from scheduler.core.model.lifecycle import Cause
 from scheduler.predict import speeds
 from scheduler.predict.finished import Finished
@@ -31,8 +31,8 @@ def ended(yard: Yard, agent: Agent, ran_s: float, **spec: Any) -> Job:
 
 def said(yard: Yard, **spec: Any) -> dict[str, Any]:
     """What the dry run says of the run time."""
-    questions._store = LiveStore()
-    (shown,) = preview.dry_run({"name": "job", "run": "true", **spec}, yard.user)["stages"]
+    answers._store = LiveStore()
+    (shown,) = dry_run.dry_run({"name": "job", "run": "true", **spec}, yard.user)["stages"]
     lasts: dict[str, Any] = shown["expected_s"]
     return lasts
 
@@ -116,8 +116,8 @@ def test_seconds_are_those_of_the_place_where_it_would_run(yard: Yard) -> None:
     spec: dict[str, Any] = {"stages": [{"name": "main", "kind": "train", "run": "true", "devices": {"kind": "cpu"}}]}
     for _ in range(3):
         ended(yard, agent, 480.0, name="tune", **spec)
-    questions._store = LiveStore()
-    (shown,) = preview.dry_run({"name": "tune", **spec}, yard.user)["stages"]
+    answers._store = LiveStore()
+    (shown,) = dry_run.dry_run({"name": "tune", **spec}, yard.user)["stages"]
     assert shown["expected_s"]["p50"] == pytest.approx(480, rel=0.05)
 
 

@@ -12,8 +12,8 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import record, service
 from controlplane.jobs.models import Attempt, Job
-from controlplane.live import preview
 from controlplane.live.store import clock
+from controlplane.whatif import dry_run
 from scheduler.core.model.lifecycle import NodeState
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
@@ -175,11 +175,11 @@ def test_a_dry_run_says_who_would_give_back(yard: Yard) -> None:
     job = under_way(yard, [a, b])
     asks = {"devices": {"kind": "gpu"}, "expected": "5h", "time_limit": "20h"}
     spec = {"name": "x", "run": "true", "priority": "high", **asks}
-    found = preview.dry_run(spec, yard.user)
+    found = dry_run.dry_run(spec, yard.user)
     (one,) = found["resizes"]
     assert (one["stage"], one["sizes"]) == (f"#{job.number} main", [2, 1])
     assert one["gain"] >= one["price"]
-    wide = preview.dry_run({**spec, "priority": "medium", "nodes": {"min": 1, "max": 9}}, yard.user)
+    wide = dry_run.dry_run({**spec, "priority": "medium", "nodes": {"min": 1, "max": 9}}, yard.user)
     assert wide["stages"][0]["expected_s"]["p50"] == 5 * 3600
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
+from controlplane.access.models import User
 from controlplane.jobs.models import Job
-from controlplane.live.questions import MOST_WAITING, Answers
+from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
 from controlplane.pools.models import PriorityClass
+from controlplane.whatif.questions import MOST_STAGES_WAITING, Question, ask
 from scheduler.core.explain import counterfactual
 from scheduler.core.explain.counterfactual import Findings
 from scheduler.core.model.types import Snapshot
@@ -36,7 +40,7 @@ def search(world: Snapshot, now: float, job_id: str) -> Tried:
     waiting = [stage for stage in world.waiting if stage.job == job_id][:MOST_STAGES]
     if not waiting:
         return Tried(now, {}, {})
-    if len(world.waiting) > MOST_WAITING:
+    if len(world.waiting) > MOST_STAGES_WAITING:
         return Tried(now, {}, {}, too_large=True)
     chosen = profiles.of(world.pools)
     plan = engine.plan(world, chosen, now)
@@ -50,9 +54,14 @@ def search(world: Snapshot, now: float, job_id: str) -> Tried:
     return Tried(now, found, difference.named(world))
 
 
-_answers = Answers(search)
+QUESTION: Final = Question("counterfactuals", Tried, is_personal=False)
 
 
-def tried(job: Job) -> Tried:
+def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> Tried:
+    """Searches; ``params`` has the id of the ``job``."""
+    return search(store.load(now), now, params["job"])
+
+
+def tried(job: Job, user: User) -> Tried:
     """The counterfactuals of a job's waiting stages; what was found a moment ago is given again."""
-    return _answers.of(str(job.id))
+    return ask(QUESTION, {"job": str(job.id)}, user)

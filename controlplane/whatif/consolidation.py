@@ -5,16 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
 
 from controlplane import changes
+from controlplane.access.models import User
 from controlplane.jobs import service
 from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
-from controlplane.live.questions import MOST_WAITING, Answers
+from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
+from controlplane.whatif.questions import MOST_STAGES_WAITING, Question, ask
 from scheduler.core.model.lifecycle import Cause, State
 from scheduler.core.model.types import Snapshot
 from scheduler.core.planning.consolidate import Advice, advise
@@ -36,28 +39,33 @@ class Thought:
     too_large: bool = False
 
 
-def think(world: Snapshot, now: float, _key: str = "") -> Thought:
+def think(world: Snapshot, now: float) -> Thought:
     """The advice for a world."""
     nodes = {node.id: node.name for node in world.nodes}
     where = {one.id: one.placement.nodes for one in world.running}
-    if len(world.waiting) > MOST_WAITING:
+    if len(world.waiting) > MOST_STAGES_WAITING:
         return Thought(now, (), {}, nodes, where, too_large=True)
     chosen = profiles.of(world.pools)
     return Thought(now, advise(world, chosen, now), difference.named(world), nodes, where)
 
 
-_answers = Answers(think)
+QUESTION: Final = Question("consolidation", Thought, is_personal=False)
 
 
-def thought() -> Thought:
+def answer(_params: Mapping[str, Any], store: LiveStore, now: float) -> Thought:
+    """Thinks of what could be moved."""
+    return think(store.load(now), now)
+
+
+def thought(user: User) -> Thought:
     """The advice as of now; what was found a moment ago is given again."""
-    return _answers.of()
+    return ask(QUESTION, {}, user)
 
 
-def follow(stage_id: str, actor: str) -> tuple[Advice, Thought] | None:
+def follow(stage_id: str, user: User) -> tuple[Advice, Thought] | None:
     """Tells those who stand in the way of this stage to go on elsewhere; what they free is kept for it. ``None``, and
     nothing is done, where there is no such advice now."""
-    found = _answers.of(anew=True)
+    found = ask(QUESTION, {}, user, anew=True)
     advice = next((one for one in found.advice if one.stage == stage_id), None)
     if advice is None:
         return None
@@ -71,7 +79,7 @@ def follow(stage_id: str, actor: str) -> tuple[Advice, Thought] | None:
             return None
         notes: list[service.Note] = []
         for row in rows:
-            note = told(clause("AsAsked", why=whys[str(row.id)], actor=actor))
+            note = told(clause("AsAsked", why=whys[str(row.id)], actor=user.get_username()))
             notes += service.stop(
                 [jobs[row.job_id]], [row], Cause.MOVE, at, stop_for=uuid.UUID(advice.stage), note=note
             )

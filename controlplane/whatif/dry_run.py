@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from controlplane.access.models import User
 from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
-from controlplane.live import questions, residence
+from controlplane.live import residence
 from controlplane.live.lengths import Lengths
 from controlplane.live.memory import Memory
 from controlplane.live.reports import ACTS, moment, shown
-from controlplane.live.store import LiveStore, clock
+from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
+from controlplane.whatif.questions import Question, ask
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.clauses import plain
 from scheduler.core.model.reasons import sentence
@@ -25,22 +27,38 @@ from scheduler.predict.memory import Advice
 
 IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 
+QUESTION: Final = Question("dry_run", dict)
+
 _advisor = Memory()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
     """Where and when each stage of ``spec`` would run, or why it waits. Nothing is written.
 
-    Raises ``InvalidSpec`` as a submit would. ``verdict`` is *starts_now*, *queued* or *never*; ``refused`` lists what a
-    submit refuses of it as impossible on the nodes there are.
+    Raises ``InvalidSpec`` as a submit would, and ``NotAnswered``. ``verdict`` is *starts_now*, *queued* or *never*;
+    ``refused`` lists what a submit refuses of it as impossible on the nodes there are.
     """
-    resolved = jobfile.resolve_all([spec], user)[0]
+    jobfile.resolve_all([spec], user)
+    return ask(QUESTION, {"spec": without_values(spec), "user": user.pk}, user, anew=True)
+
+
+def without_values(asked: Any, key: str = "") -> Any:
+    """A job file without the values of its variables: nobody plans by them, and some are secret."""
+    if isinstance(asked, Mapping):
+        if key == "env":
+            return dict.fromkeys(asked, "")
+        return {name: without_values(each, name) for name, each in asked.items()}
+    return [without_values(each) for each in asked] if isinstance(asked, list) else asked
+
+
+def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> dict[str, Any]:
+    """Plans with the stages of ``params["spec"]`` beside those that wait."""
+    user = User.objects.get(pk=params["user"])
+    resolved = jobfile.resolve_all([params["spec"]], user)[0]
     refused = possible.faults([resolved])
-    with questions.store() as store:
-        now = clock()
-        snapshot = store.load(now)
-        stages = _stages(resolved, user, now, store)
-        lengths = Lengths(snapshot, store.history.held)
+    snapshot = store.load(now)
+    stages = _stages(resolved, user, now, store)
+    lengths = Lengths(snapshot, store.history.held)
     waiting = (*snapshot.waiting, *stages)
     world = replace(snapshot, waiting=waiting, nodes=residence.with_cached(snapshot.nodes, waiting))
     plan = think(world, profiles.of(world.pools), now)

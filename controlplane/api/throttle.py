@@ -1,0 +1,55 @@
+"""How many requests a person, or an address that names nobody, may send: counted in Redis by all servers together.
+
+It keeps a loop that forgot to sleep from taking a whole server, and is no guard against guessing; ``access.guard`` is.
+Without Redis nobody is counted, and everything is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.cache import cache
+from redis.exceptions import RedisError
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+from controlplane.access.guard import who
+
+log = logging.getLogger(__name__)
+
+WINDOW_S: Final = 10
+# After Redis failed no request waits for it for so long.
+AGAIN_S: Final = 10.0
+
+
+class PerUser(BaseThrottle):
+    """So many requests that read, and so many that write, in each window of :data:`WINDOW_S`."""
+
+    _blind_until = 0.0
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        """Count this one; what a page reads inside the server is part of a request that was counted."""
+        if getattr(request._request, "is_inside", False) or time.monotonic() < PerUser._blind_until:
+            return True
+        sort = "read" if request.method in SAFE_METHODS else "write"
+        person = str(request.user.pk) if request.user else ""
+        if not person:
+            sort, person = "anonymous", who(request._request).address
+        key = f"rate:{sort}:{person}:{int(time.time()) // WINDOW_S}"
+        try:
+            cache.add(key, 0, 2 * WINDOW_S)
+            return int(cache.incr(key)) <= settings.RATE_LIMITS[sort] * WINDOW_S
+        except ValueError:  # it expired between the two
+            return True
+        except RedisError as error:
+            PerUser._blind_until = time.monotonic() + AGAIN_S
+            log.warning("requests are not counted for now: %s", error)
+            return True
+
+    def wait(self) -> float:
+        """Seconds until the next window."""
+        return WINDOW_S - time.time() % WINDOW_S

@@ -1,0 +1,38 @@
+"""Which function answers which question, and the world that they look at."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from django.utils import translation
+
+from controlplane.live.store import LiveStore, clock
+from controlplane.whatif import consolidation, counterfactuals, difference, dry_run
+from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, Reply
+
+log = logging.getLogger(__name__)
+
+ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], LiveStore, float], Any]]] = {
+    dry_run.QUESTION.name: dry_run.answer,
+    counterfactuals.QUESTION.name: counterfactuals.answer,
+    consolidation.QUESTION.name: consolidation.answer,
+    difference.QUESTION.name: difference.answer,
+}
+# It remembers between two questions, for one thread.
+_store = LiveStore()
+
+
+def reply(name: str, params: Mapping[str, Any], language: str) -> Reply:
+    """The reply to one question; whatever goes wrong is said in it."""
+    try:
+        with translation.override(language):
+            answer = msgspec.json.encode(ANSWERS[name](params, _store, clock()))
+    except Exception as error:
+        log.exception("a question (%s) could not be answered", name)
+        return Reply(fault=f"{type(error).__name__}: {error}"[:500])
+    if len(answer) > LARGEST_ANSWER_BYTES:
+        return Reply(fault=f"the answer has {len(answer):,} bytes, more than is kept")
+    return Reply(answer=msgspec.Raw(answer))

@@ -1,0 +1,44 @@
+"""What another profile would have decided in a recorded cycle, on what was known then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.conf import settings
+
+from controlplane.live import shadow
+from controlplane.live.store import LiveStore
+from controlplane.pools import profiles
+from controlplane.whatif.questions import Question
+from scheduler.decisions import difference, log, replay
+
+# Deciding anew with more stages than this would keep others waiting for too long.
+MOST_STAGES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """Whether the other plan differs, and in what, with all stages by their names. ``recorded`` is false where the
+    record of the decision is gone; ``waiting`` is told alone where too many stages waited."""
+
+    recorded: bool = True
+    waiting: int = 0
+    differs: bool = False
+    difference: dict[str, Any] | None = None
+
+
+QUESTION: Final = Question("difference", Otherwise, fresh_s=600, is_personal=False)
+
+
+def answer(params: Mapping[str, Any], _store: LiveStore, _now: float) -> Otherwise:
+    """Decides once more; ``params`` has the ``number`` of the decision and the name of the other ``profile``."""
+    record = log.find(settings.DECISIONS, params["number"])
+    if record is None:
+        return Otherwise(recorded=False)
+    if len(record.snapshot.waiting) > MOST_STAGES:
+        return Otherwise(waiting=len(record.snapshot.waiting))
+    plan = replay.under(record, profiles.named(params["profile"]))
+    seen = difference.compare(record.plan, plan)
+    return Otherwise(differs=seen.any, difference=shadow.in_words(record, seen, plan))

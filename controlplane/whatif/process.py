@@ -1,0 +1,59 @@
+"""The process that thinks about people's questions: ``python -m controlplane.whatif.process SOCKET``.
+
+It remembers the world between two questions, and ends when nobody has asked for a while. It yields to everything else
+on its host: to work by its niceness, to memory by being the first to go.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from multiprocessing.connection import Connection
+from typing import Final
+
+import django
+import msgspec
+
+from controlplane.whatif.messages import LONGEST_S, Asked
+
+IDLE_S: Final = 300
+# Address space; a world of ten thousand nodes takes less than one.
+MOST_BYTES: Final = 8 * 2**30
+
+
+def main() -> int:
+    """Answers what comes by the socket with this number until it closes or nothing comes."""
+    line = Connection(int(sys.argv[1]))
+    _yield_to_others()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    django.setup()
+    from django.db import close_old_connections
+
+    from controlplane.whatif.answers import reply
+
+    try:
+        while line.poll(IDLE_S):
+            asked = msgspec.json.decode(line.recv_bytes(), type=Asked)
+            signal.alarm(LONGEST_S + 5)  # also where whoever asked is gone
+            line.send_bytes(msgspec.json.encode(reply(asked.name, asked.params, asked.language)))
+            signal.alarm(0)
+            close_old_connections()
+    except (EOFError, OSError):
+        pass
+    return 0
+
+
+def _yield_to_others() -> None:
+    os.nice(10)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("800")
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The handle that a worker has of the process that thinks about people's questions, one after the other.
+
+The process is started with the first question. One that takes too long is killed, and the next question starts another.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, LONGEST_S, Asked, Reply
+
+
+class NoAnswer(Exception):
+    """Raised where the process has none to give; the message says why."""
+
+
+class Thinker:
+    """The handle. One question at a time; whoever asks meanwhile waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+
+    def think(self, name: str, params: dict[str, Any], language: str) -> Reply:
+        """The reply to a question. Raises :class:`NoAnswer` where the process ended or took too long."""
+        question = msgspec.json.encode(Asked(name, params, language))
+        with self._lock:
+            try:
+                line = self._ready()
+                line.send_bytes(question)
+                if not line.poll(LONGEST_S):
+                    raise NoAnswer(f"it takes longer than {LONGEST_S} s")
+                return msgspec.json.decode(line.recv_bytes(LARGEST_ANSWER_BYTES + 1024), type=Reply)
+            except (OSError, EOFError) as error:
+                self._end()
+                raise NoAnswer("the process that thought about it ended") from error
+            except NoAnswer:
+                self._end()
+                raise
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._end()
+
+    def _ready(self) -> Connection:
+        if self._process is not None and self._line is not None and self._process.poll() is None:
+            return self._line
+        self._end()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "controlplane.whatif.process", str(theirs.fileno())],
+                cwd="/",  # no working folder is imported from, whoever may write there
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)},
+                pass_fds=[theirs.fileno()],
+            )
+        self._line = Connection(ours.detach())
+        return self._line
+
+    def _end(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._line = self._process = None
+
+
+thinker = Thinker()
