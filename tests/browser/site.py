@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 @contextmanager
 def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator[Site]:
-    """A site on a new database of the server at ``database_url``."""
+    """A site on a new database of the server at ``database_url``: a web server, and a worker for questions."""
     with psycopg.connect(database_url, dbname="postgres", autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {DATABASE}")
@@ -92,15 +92,22 @@ def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator
         "--log-level",
         "warning",
     ]
+    thinks = [sys.executable, "-m", "celery", "--app", "controlplane", "--quiet", "worker", "--queues", "questions"]
+    thinks += ["--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
+        worker = subprocess.Popen(
+            thinks, cwd=ROOT, env={**environment, "YARD_DB_POOL": "0"}, stdout=output, stderr=output
+        )
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, server, log)
         yield Site(url, own, server.pid)
     finally:
-        server.terminate()
-        server.wait(15)
+        for process in (server, worker):
+            process.terminate()
+        for process in (server, worker):
+            process.wait(15)
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
