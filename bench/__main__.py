@@ -12,7 +12,7 @@ from typing import Any
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live", "fuzz")
+NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live", "fuzz", "api")
 
 
 def main() -> int:

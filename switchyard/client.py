@@ -407,6 +407,14 @@ class Nodes:
         """Has its agent get a new credential."""
         return self._act(node, "rotate", reason)
 
+    def fuse(self) -> dict[str, Any]:
+        """Whether so many nodes fell silent together that none of them is given up (``blown_at``), and which do."""
+        return dict(self._wire.get("/fuse"))
+
+    def release_fuse(self, reason: str) -> dict[str, Any]:
+        """Let silent nodes be given up: what ran there is started elsewhere where its owner wants that. For staff."""
+        return dict(self._wire.post("/fuse/release", {"reason": reason}))
+
     def survivors(self) -> Iterator[dict[str, Any]]:
         """What runs on nodes and the record does not know, for it was restored from a backup."""
         yield from self._wire.get("/survivors")["results"]

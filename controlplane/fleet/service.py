@@ -24,7 +24,7 @@ from controlplane import changes
 from controlplane.access.models import slug
 from controlplane.access.service import digest
 from controlplane.fleet import alarms, hosts, links, quarantine
-from controlplane.fleet.models import Device, Heartbeat, JoinToken, Node
+from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health, NodeState
@@ -480,39 +480,6 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
             _enter(node, NodeState.DRAINED, node.reason)
             node.save(update_fields=["state", "state_at", "reason"])
     return len(suspects) + len(lost) + len(drained), lost
-
-
-FUSE: Final = "fuse"
-
-
-def mass_loss(within_s: float = 120, at_least: int = 3, share: float = 0.5) -> bool:
-    """True while so many nodes are out of contact that the fault is more likely on this side: nothing is requeued then.
-
-    It begins when so many fall silent within ``within_s``, and is kept in the record: time does not end it, nor a new
-    start of this side. Their return does, or that somebody confirms of enough of them that they are gone.
-    """
-    with transaction.atomic():
-        total = Node.objects.exclude(state=NodeState.JOINING).count()
-        # One that runs nothing, or of which somebody knows that it is gone, is no reason to wait.
-        lost = Node.objects.filter(state=NodeState.LOST)
-        running = lost.filter(parts__isnull=False, parts__ended_at=None).distinct()
-        doubtful = list(running.values_list("name", flat=True))
-        is_blown = Heartbeat.objects.select_for_update().filter(name=FUSE).exists()
-        if (is_blown and not doubtful) or (is_blown and (lost.count() < at_least or lost.count() < share * total)):
-            Heartbeat.objects.filter(name=FUSE).delete()
-            is_blown = False
-        elif not is_blown:
-            fresh = lost.filter(state_at__gte=timezone.now() - timedelta(seconds=within_s)).count()
-            is_blown = bool(doubtful) and fresh >= at_least and fresh >= share * total
-            if is_blown:
-                Heartbeat.objects.update_or_create(name=FUSE, defaults={"at": timezone.now()})
-        names = ", ".join(sorted(doubtful)[:5])
-        says = (
-            f"{lost.count()} of {total} nodes fell silent together ({names}): the fault is more likely on this side; "
-            "nothing of theirs is started elsewhere until they are back, or somebody confirms that they are gone"
-        )
-        alarms.raised(alarms.FUSE, {"cluster": says} if is_blown else {})
-    return is_blown
 
 
 def now_in_database() -> datetime:

@@ -18,7 +18,7 @@ from agents.protocol import Timers
 from controlplane import changes
 from controlplane.access import guard
 from controlplane.access import service as access
-from controlplane.fleet import alarms, service
+from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import record, sessions
 from controlplane.live import feed, invariants, recorder
@@ -83,7 +83,7 @@ def watch() -> None:
         record.mark_contact([node.id for node in lost], lost=True)
         log.warning("out of contact: %s", ", ".join(node.name for node in lost))
     since = Heartbeat.objects.filter(name="amnesty").values_list("at", flat=True).first()
-    given_up = 0 if service.mass_loss() else record.give_up_lost(timers.lease_s, not_before=since)
+    given_up = 0 if fuse.look() else record.give_up_lost(timers.lease_s, not_before=since)
     if changed or given_up:
         changes.announce("fleet", "jobs")
         changes.wake()

@@ -62,6 +62,7 @@ def show(request: HttpRequest) -> HttpResponse:
         {
             "nodes": nodes,
             "asked": asked,
+            "fuse": read(request, "/fuse").body,
             "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
             "states": ["READY", "JOINING", "DRAINING", "DRAINED", "SUSPECT", "LOST"],
             "next": cursor_of(answer.body.get("next")),

@@ -201,7 +201,7 @@ ALARMED = (
     ),
     _(
         "{lost} of {total} nodes fell silent together ({nodes}): the fault is more likely on this side; nothing of "
-        "theirs is started elsewhere until they are back, or somebody confirms that they are gone"
+        "theirs is started elsewhere until they are back, or staff release the fuse"
     ),
     _(
         "its agent has seen order {seen}, and the record knows {known}: the record was restored from a backup, or the "

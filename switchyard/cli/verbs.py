@@ -33,6 +33,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "topology": "draw which devices and nodes stand near each other",
         "drain": "let a node finish and give it nothing new",
         "lost": "confirm that a node which is LOST is gone",
+        "fuse": "tell whether most nodes fell silent together, and release what that holds",
         "resume": "give a drained node work again",
         "rotate": "give a node's agent a new credential",
         "survivors": "list, stop and forget what a restored record does not know",

@@ -93,7 +93,7 @@ def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator
         "warning",
     ]
     thinks = [sys.executable, "-m", "celery", "--app", "controlplane", "--quiet", "worker", "--queues", "questions"]
-    thinks += ["--pool", "threads", "--concurrency", "4", "--without-gossip", "--without-mingle", "--loglevel", "WARNING"]
+    thinks += ["--pool", "threads", "--concurrency", "4", "--without-gossip", "--loglevel", "WARNING"]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         worker = subprocess.Popen(

@@ -18,8 +18,9 @@ from agents.protocol import Conditions, SetAside
 from controlplane.access import service
 from controlplane.access.models import Member, Project, SignInLink, Token, User
 from controlplane.api.urls import urlpatterns
+from controlplane.fleet import fuse
 from controlplane.fleet import service as fleet
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import Heartbeat, Node
 from controlplane.pools.models import Pool
 from tests.controlplane.people import Person, Town
 
@@ -34,10 +35,11 @@ READS = [
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
     "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
-    "maintenance-windows",
+    "maintenance-windows", "fuse",
     "openapi.yaml", "docs",
 ]  # fmt: skip
-WRITES = ["bundles", "jobs", "jobs/batch", "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
+WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",
+          "jobs/{number}/cancel", "jobs/{number}/hold", "jobs/{number}/release",
           "nodes/n1/drain", "nodes/n1/lost", "nodes/n1/rotate", "nodes/n1/quarantine",
           "nodes/n1/resume", "devices/GPU-n1-0/cordon",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
@@ -302,3 +304,13 @@ def test_survivors_are_staffs(town: Town) -> None:
     assert town.staff.post(f"/survivors/{part}/stop", {}).status_code == 409
     assert town.staff.post(f"/survivors/{part}/stop", {"reason": "old"}).json()["stopped_by"] == "old (ada)"
     assert town.staff.read("/nodes/n1")["survivors"][0]["ended"] is False
+
+
+def test_the_fuse_is_seen_by_all_and_released_by_staff_with_a_reason(town: Town) -> None:
+    assert town.owner.read("/fuse") == {"blown_at": None, "silent": [], "nodes": 0}
+    assert town.staff.post("/fuse/release", {"reason": "x"}).status_code == 409
+    Heartbeat.objects.create(name=fuse.BLOWN, at=timezone.now())
+    for lead, reason, status in ((town.lead, "x", 403), (town.staff, " ", 422), (town.staff, "x", 200)):
+        assert town.owner.read("/fuse")["blown_at"]
+        assert lead.post("/fuse/release", {"reason": reason}).status_code == status
+    assert town.owner.read("/fuse")["blown_at"] is None

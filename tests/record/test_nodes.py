@@ -5,15 +5,16 @@ from datetime import timedelta
 import msgspec
 import pytest
 from django.db.models import F
+from django.db.models.functions import Now
 
 from agents.protocol import Conditions, DeviceError, Phase
 from controlplane.api import nodes
+from controlplane.fleet import fuse, world
 from controlplane.fleet import service as fleet
-from controlplane.fleet import world
 from controlplane.fleet.identity import Verdict
 from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
-from controlplane.jobs.models import Attempt, Part
+from controlplane.jobs.models import Attempt, Job, Part
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.live import watch
 from controlplane.pools.models import Pool
@@ -27,10 +28,10 @@ def silence(node: Node, seconds: float) -> None:
 
 def look(*, after_outage: bool = False) -> None:
     """One watch; without an outage this side has been looking all the time."""
-    Heartbeat.objects.exclude(name=fleet.FUSE).delete()
+    Heartbeat.objects.exclude(name__startswith=fuse.BLOWN).delete()
     if not after_outage:
         watch.claim("watch", 0)
-        Heartbeat.objects.exclude(name=fleet.FUSE).update(at=F("at") - timedelta(seconds=2))
+        Heartbeat.objects.exclude(name__startswith=fuse.BLOWN).update(at=F("at") - timedelta(seconds=2))
         Heartbeat.objects.create(name="amnesty", at=Heartbeat.objects.get(name="watch").at - timedelta(hours=1))
     watch.watch()
 
@@ -262,8 +263,8 @@ def test_contact_lost_is_told_and_nothing_else_changes(yard: Yard) -> None:
     assert states(job)["main"] == "RUNNING"
 
 
-def test_a_mass_loss_holds_until_nodes_are_back_or_somebody_knows(yard: Yard) -> None:
-    """Time alone proves nothing: after two minutes, or two hours, the other side may still run it all."""
+def four_silent(yard: Yard) -> tuple[list[Agent], list[Job]]:
+    """Four nodes that run a stage each and fell silent together; hours have passed since."""
     agents = [yard.agent(name) for name in "abcd"]
     jobs = [yard.submit(on_node_lost="requeue", cpus=2) for _ in agents]
     yard.cycle()
@@ -274,14 +275,40 @@ def test_a_mass_loss_holds_until_nodes_are_back_or_somebody_knows(yard: Yard) ->
     look()
     Node.objects.update(state_at=F("state_at") - timedelta(hours=2))
     look()
+    return agents, jobs
+
+
+def come_back(agent: Agent) -> None:
+    for _ in range(fleet.GOOD_REPORTS):
+        agent.report()
+
+
+def test_a_mass_loss_holds_although_time_passes_and_most_are_back(yard: Yard) -> None:
+    """Time proves nothing, nor do the others: who is still silent may run it all."""
+    agents, jobs = four_silent(yard)
     assert [states(job)["main"] for job in jobs] == ["RUNNING"] * 4
     assert "4 of 4 nodes fell silent together" in Alarm.objects.get(kind="fuse").says
     for agent in agents[:3]:
-        for _ in range(fleet.GOOD_REPORTS):
-            agent.report()
+        come_back(agent)
     look()
+    assert "1 of 4 nodes" in Alarm.objects.get(kind="fuse").says
+    assert [states(job)["main"] for job in jobs] == ["RUNNING"] * 4
+    come_back(agents[3])
+    look()
+    assert fuse.state().blown_at is None
     assert not Alarm.objects.filter(kind="fuse").exists()
-    assert sorted(states(job)["main"] for job in jobs) == ["PENDING", "RUNNING", "RUNNING", "RUNNING"]
+
+
+def test_a_person_releases_the_fuse_and_who_is_silent_is_given_up(yard: Yard) -> None:
+    agents, jobs = four_silent(yard)
+    come_back(agents[0])
+    Node.objects.filter(state="LOST").update(state_at=Now())
+    fuse.release("ada", "the racks burnt")
+    look()
+    assert not Alarm.objects.filter(kind="fuse").exists(), "they did not fall silent after it was released"
+    assert sorted(states(job)["main"] for job in jobs) == ["PENDING"] * 3 + ["RUNNING"]
+    with pytest.raises(fleet.Refusal, match="not blown"):
+        fuse.release("ada", "again")
 
 
 def test_a_full_disk_gets_nothing_new(yard: Yard) -> None:

@@ -1,0 +1,93 @@
+"""The mass-loss fuse: when so many nodes fall silent together, the fault is more likely on this side.
+
+Nothing of silent nodes is started elsewhere while it is blown. Time does not end that, nor a new start of this side,
+nor that some of the nodes are back: the others may run it all the same. It is whole again when no node that ran
+something is silent any more, or when a person releases it, who thereby says that the silent ones may be given up.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane import changes
+from controlplane.fleet import alarms
+from controlplane.fleet.models import Heartbeat, Node
+from controlplane.fleet.service import Refusal
+from scheduler.core.model.lifecycle import NodeState
+
+log = logging.getLogger(__name__)
+
+BLOWN: Final = "fuse"
+RELEASED: Final = "fuse-released"
+WITHIN: Final = timedelta(seconds=120)
+AT_LEAST: Final = 3
+SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Since when the fuse is blown (``None``: it is whole), the silent nodes that ran something, and of how many."""
+
+    blown_at: datetime | None
+    silent: tuple[str, ...]
+    nodes: int
+
+
+def look() -> bool:
+    """Blow the fuse where that is due, and tell whether it is blown."""
+    with transaction.atomic():
+        blown = Heartbeat.objects.select_for_update().filter(name=BLOWN).first()
+        silent, total = list(_silent().values_list("name", flat=True)), _known()
+        if blown is not None and not silent:
+            blown.delete()
+            blown = None
+        elif blown is None and silent and _fell_together(total):
+            blown, _new = Heartbeat.objects.update_or_create(name=BLOWN, defaults={"at": timezone.now()})
+            log.error("the mass-loss fuse has blown: %s of %s nodes are silent", len(silent), total)
+        says = (
+            f"{len(silent)} of {total} nodes fell silent together ({', '.join(sorted(silent)[:5])}): the fault is more "
+            "likely on this side; nothing of theirs is started elsewhere until they are back, or staff release the fuse"
+        )
+        alarms.raised(alarms.FUSE, {"cluster": says} if blown else {})
+    return blown is not None
+
+
+def release(actor: str, reason: str) -> None:
+    """Let the silent nodes be given up by the ordinary rules, each as its stages ask for. Raises :class:`Refusal`."""
+    with transaction.atomic():
+        if not Heartbeat.objects.select_for_update().filter(name=BLOWN).delete()[0]:
+            raise Refusal(_("the mass-loss fuse is not blown; there is nothing to release"))
+        Heartbeat.objects.update_or_create(name=RELEASED, defaults={"at": timezone.now()})
+        alarms.raised(alarms.FUSE, {})
+        transaction.on_commit(lambda: changes.announce("fleet"))
+    log.warning("%s has released the mass-loss fuse: %s", actor, reason)
+
+
+def state() -> State:
+    """How it stands."""
+    at = Heartbeat.objects.filter(name=BLOWN).values_list("at", flat=True).first()
+    return State(at, tuple(_silent().order_by("sort_key").values_list("name", flat=True)), _known())
+
+
+def _silent() -> QuerySet[Node]:
+    """The lost nodes that ran something; of one that somebody confirmed to be gone nothing runs."""
+    return Node.objects.filter(state=NodeState.LOST, parts__isnull=False, parts__ended_at=None).distinct()
+
+
+def _known() -> int:
+    return Node.objects.exclude(state=NodeState.JOINING).count()
+
+
+def _fell_together(total: int) -> bool:
+    since = timezone.now() - WITHIN
+    released = Heartbeat.objects.filter(name=RELEASED).values_list("at", flat=True).first()
+    fresh = Node.objects.filter(state=NodeState.LOST, state_at__gte=max(since, released or since)).count()
+    return fresh >= max(AT_LEAST, SHARE * total)

@@ -1,0 +1,49 @@
+"""``yard fuse``: how the mass-loss fuse stands, and its release."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from switchyard.cli import clean, exits, output
+from switchyard.cli.session import connect
+
+if TYPE_CHECKING:
+    import argparse
+
+    from switchyard.cli.output import Row
+
+EXAMPLES = """
+  yard fuse
+  yard fuse --json
+  yard fuse release --reason "the racks are switched off; nothing runs there"
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("deed", nargs="?", choices=("show", "release"), default="show", help="show if not told")
+    parser.add_argument("--reason", default="", help="why the silent nodes may be given up; a release needs one")
+    output.options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.deed == "release" and not args.reason.strip():
+        print("error: a release needs --reason; whose jobs start elsewhere will ask", file=sys.stderr)
+        return exits.USAGE
+    with connect(args) as client:
+        told = client.nodes.release_fuse(args.reason) if args.deed == "release" else client.nodes.fuse()
+        output.one(args, told, lambda: _lines(args.deed, told), name="blown" if told["blown_at"] else "whole")
+    return exits.OK
+
+
+def _lines(deed: str, told: Row) -> list[str]:
+    silent = told["silent"]
+    names = ", ".join(silent[:10]) + (f" and {len(silent) - 10} more" if len(silent) > 10 else "")
+    about = f"{len(silent)} of {told['nodes']} nodes are silent and ran something" + (f": {names}" if silent else "")
+    if deed == "release":
+        state = "the fuse is released; silent nodes are given up as their stages ask for"
+    elif told["blown_at"]:
+        state = f"the fuse is blown since {told['blown_at']}; nothing of silent nodes is started elsewhere"
+    else:
+        state = "the fuse is whole"
+    return [clean.line(state), clean.line(about)]
