@@ -50,8 +50,9 @@ _PART = {
 }
 _CLAIM = {"part_id": "md5('part' || t.part_id || n)::uuid", "opened_at": "{begin}", "closed_at": "{end}"}
 _EVENTS = """
-INSERT INTO jobs_event (job_id, seq, at, kind, stage, attempt, actor, text, said, params)
-SELECT j.id, k.seq, j.submitted_at + k.seq * interval '1 min', k.kind, 'main', 1, 'scheduler', 'it was so', '[]', '{}'
+INSERT INTO jobs_event (job_id, project_id, seq, at, kind, stage, attempt, actor, text, said, params)
+SELECT j.id, j.project_id, k.seq, j.submitted_at + k.seq * interval '1 min', k.kind, 'main', 1, 'scheduler',
+       'it was so', '[]', '{}'
 FROM jobs_job j CROSS JOIN (VALUES (1, 'submitted'), (2, 'placed'), (3, 'started'), (4, 'completed')) AS k(seq, kind)
 WHERE j.state IN ('COMPLETED', 'FAILED') ORDER BY j.submitted_at
 """

@@ -5,6 +5,7 @@ Staff see and do all. In a project, viewers read, members also submit and end th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
@@ -45,6 +46,14 @@ def visible_jobs(user: User, prefix: str = "") -> Q:
         return Q()
     projects = Member.objects.filter(user=user).values("project")
     return Q(**{f"{prefix}user": user}) | Q(**{f"{prefix}project__in": projects})
+
+
+def sight(user: User) -> Callable[[int, UUID], bool]:
+    """Whether this user sees a job of this owner and project: as :func:`visible_jobs`, for many jobs that were read."""
+    if is_staff(user):
+        return lambda owner_id, project_id: True
+    projects = set(Member.objects.filter(user=user).values_list("project_id", flat=True))
+    return lambda owner_id, project_id: owner_id == user.pk or project_id in projects
 
 
 def may_end(user: User, *, owner_id: int, project_id: UUID) -> bool:

@@ -19,7 +19,7 @@ from rest_framework.response import Response
 
 from agents.protocol import Phase, Released
 from controlplane.api.devices import FRESH
-from controlplane.api.expected_end import expected_end
+from controlplane.api.expected_end import expected_end, going
 from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import Clause, Placed, clauses, placed
 from controlplane.api.jobs import found
@@ -251,7 +251,7 @@ def _attempt(
     now: datetime,
 ) -> Attempt:
     energy_j, energy_measured_s = _energy(claims, parts, drawn)
-    ending = expected_end(attempt, now)
+    ending = expected_end(going(attempt), now)
     unused = [claim.device.uuid for claim in claims if claim.closed_at is None and claim.device_id in idle]
     return Attempt(
         id=attempt.id,

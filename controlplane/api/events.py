@@ -6,11 +6,13 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.db.models import Q, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.access import permissions
+from controlplane.access.models import Project, User
 from controlplane.api.job_rows import Clause, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.resource import Resource, asked, parameters, signed_in
@@ -61,14 +63,26 @@ class Facts(Resource):
     def get(self, request: Request) -> Response:
         """What happened, newest first."""
         query, user = asked(request, FactQuery), signed_in(request)
-        facts = rows.Event.objects.filter(permissions.visible_jobs(user, "job__")).select_related("job")
+        facts = _visible(user).select_related("job")
         if query.kind:
             facts = facts.filter(kind=query.kind)
         if query.project:
-            facts = facts.filter(job__project__name=query.project)
+            facts = facts.filter(
+                project__in=list(Project.objects.filter(name=query.project).values_list("pk", flat=True))
+            )
         page, links = page_of(facts, request, "id", limit=query.limit, descending=True)
         found = [
             Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params)
             for e in page
         ]
         return Response(FactPage(found, **links))
+
+
+def _visible(user: User) -> QuerySet[rows.Event]:
+    """The events of jobs that this user may see, so asked that the index of events by project serves."""
+    if permissions.is_staff(user):
+        return rows.Event.objects.all()
+    projects = list(permissions.visible_projects(user).values_list("pk", flat=True))
+    elsewhere = list(rows.Job.objects.filter(user=user).exclude(project__in=projects).values_list("pk", flat=True))
+    in_projects = Q(project__in=projects)
+    return rows.Event.objects.filter(in_projects | Q(job__in=elsewhere) if elsewhere else in_projects)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from controlplane.jobs.models import Attempt
 from scheduler.core.model.lifecycle import State
@@ -21,27 +23,55 @@ class Ending:
     overdue_since_at: datetime | None = None
 
 
-def expected_end(attempt: Attempt, now: datetime) -> Ending:
-    """When this attempt will probably end. The attempt's stage must be loaded.
+@dataclass(frozen=True, slots=True)
+class Going:
+    """What is known of an attempt that may run: its stage's state, progress and time limit, and its own estimate.
+
+    ``is_ending`` tells that it was told to stop, or has ended.
+    """
+
+    state: str
+    number: int
+    began_at: datetime
+    is_ending: bool
+    estimate: Mapping[str, Any] | None
+    progress: Mapping[str, Any] | None
+    time_limit_s: float | None
+
+
+def going(attempt: Attempt) -> Going:
+    """What is known of this attempt, whose stage must be loaded."""
+    stage = attempt.stage
+    return Going(
+        state=stage.state,
+        number=attempt.number,
+        began_at=attempt.started_at or attempt.created_at,
+        is_ending=attempt.ended_at is not None or bool(attempt.stop_why),
+        estimate=attempt.estimate,
+        progress=stage.progress,
+        time_limit_s=stage.request.get("time_limit_s"),
+    )
+
+
+def expected_end(attempt: Going, now: datetime) -> Ending:
+    """When this attempt will probably end.
 
     The prediction is the P50 with which it was placed, corrected by the progress that the stage reports. One that runs
     for longer than that ends by its P90, as far as anybody knows, and is overdue after it. The time limit is the last
     word.
     """
-    stage = attempt.stage
-    if attempt.ended_at is not None or attempt.stop_why or stage.state not in {State.STARTING, State.RUNNING}:
+    if attempt.is_ending or attempt.state not in {State.STARTING, State.RUNNING}:
         return Ending()
-    began = attempt.started_at or attempt.created_at
-    ends = _ends(attempt, began, now)
+    ends = _ends(attempt, attempt.began_at, now)
     if ends is None:
         return Ending()
-    if stage.request.get("time_limit_s") is not None:
-        ends = min(ends, began + timedelta(seconds=stage.request["time_limit_s"]))
+    if attempt.time_limit_s is not None:
+        ends = min(ends, attempt.began_at + timedelta(seconds=attempt.time_limit_s))
     ends = ends.replace(microsecond=0)
     return Ending(expected_at=ends) if ends > now else Ending(overdue_since_at=ends)
 
 
-def _ends(attempt: Attempt, began: datetime, now: datetime) -> datetime | None:
+def _ends(attempt: Going, began: datetime, now: datetime) -> datetime | None:
     share, elapsed_s = _share_done(attempt), max(0.0, (now - began).total_seconds())
     median_s, late_s = _length_s(attempt, "p50_s"), _length_s(attempt, "p90_s")
     if share is not None and TELLING_SHARE <= share < 1:
@@ -54,13 +84,13 @@ def _ends(attempt: Attempt, began: datetime, now: datetime) -> datetime | None:
     return None if median_s is None else began + timedelta(seconds=median_s)
 
 
-def _length_s(attempt: Attempt, name: str) -> float | None:
+def _length_s(attempt: Going, name: str) -> float | None:
     estimate = attempt.estimate or {}
     return estimate[name] / (estimate.get("speed") or 1.0) if estimate.get(name) else None
 
 
-def _share_done(attempt: Attempt) -> float | None:
-    progress = attempt.stage.progress or {}
+def _share_done(attempt: Going) -> float | None:
+    progress = attempt.progress or {}
     if not progress.get("total") or progress.get("step") is None:
         return None
     return min(1.0, max(0.0, float(progress["step"] / progress["total"])))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 import msgspec
-from django.db.models import F, Q
+from django.db.models import F
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
@@ -17,7 +18,7 @@ from rest_framework.response import Response
 
 from controlplane.access import permissions
 from controlplane.access.models import User
-from controlplane.api.expected_end import Ending, expected_end
+from controlplane.api.expected_end import Ending, Going, expected_end
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.models import Device
@@ -152,36 +153,70 @@ def timeline(user: User, begin: datetime, end: datetime, pool: str, now: datetim
     )
 
 
+_OF_ATTEMPT: Final = "part__attempt__"
+_OF_STAGE: Final = "part__attempt__stage__"
+_OF_JOB: Final = "part__attempt__stage__job__"
+# Of thousands of claims only what is shown is read, as plain values.
+_SHOWN: Final = (
+    "device_id", "milli", "opened_at", "closed_at", "part__started_at",
+    f"{_OF_ATTEMPT}number", f"{_OF_ATTEMPT}cause", f"{_OF_STAGE}name", f"{_OF_STAGE}kind", f"{_OF_STAGE}state",
+    f"{_OF_JOB}number", f"{_OF_JOB}name", f"{_OF_JOB}user_id", f"{_OF_JOB}user__username", f"{_OF_JOB}project_id",
+    f"{_OF_JOB}project__name",
+)  # fmt: skip
+# And what tells when that which runs will end.
+_GOING: Final = (
+    f"{_OF_ATTEMPT}started_at", f"{_OF_ATTEMPT}created_at", f"{_OF_ATTEMPT}ended_at", f"{_OF_ATTEMPT}stop_why",
+    f"{_OF_ATTEMPT}estimate", f"{_OF_STAGE}progress", f"{_OF_STAGE}request__time_limit_s",
+)  # fmt: skip
+
+
 def _held(user: User, lanes: Mapping[Any, Device], begin: datetime, end: datetime, now: datetime) -> list[Segment]:
     """What held these devices within the span; the newest first where there is more than fits."""
-    within = Q(opened_at__lt=end) & (Q(closed_at=None) | Q(closed_at__gt=begin))
-    claims = rows.Claim.objects.filter(within, device__in=list(lanes)).order_by("-opened_at", "id")
-    claims = claims[: MOST_SEGMENTS + 1]
-    found = list(claims.select_related("part__attempt__stage__job__project", "part__attempt__stage__job__user"))
-    jobs = {claim.part.attempt.stage.job_id for claim in found}
-    seen = set(rows.Job.objects.filter(permissions.visible_jobs(user), id__in=jobs).values_list("id", flat=True))
-    return [_segment(claim, lanes[claim.device_id], claim.part.attempt.stage.job_id in seen, now) for claim in found]
+    sees = permissions.sight(user)
+    claims = rows.Claim.objects.filter(device__in=list(lanes)).order_by("-opened_at", "id")
+    still = claims.filter(opened_at__lt=end, closed_at=None)[: MOST_SEGMENTS + 1].values_list(*_SHOWN, *_GOING)
+    found = [_segment(shown[: len(_SHOWN)], lanes, sees, _ending(shown, now)) for shown in still]
+    past = claims.filter(opened_at__lt=end, closed_at__gt=begin)[: MOST_SEGMENTS + 1].values_list(*_SHOWN)
+    found += [_segment(shown, lanes, sees, Ending()) for shown in past]
+    return sorted(found, key=lambda segment: segment.start_at, reverse=True)
 
 
-def _segment(claim: rows.Claim, device: Device, known: bool, now: datetime) -> Segment:
-    attempt = claim.part.attempt
-    stage, job = attempt.stage, attempt.stage.job
-    open_ = claim.closed_at is None
-    ending = expected_end(attempt, now) if open_ else Ending()
+def _ending(shown: tuple[Any, ...], now: datetime) -> Ending:
+    started_at, created_at, ended_at, stop_why, estimate, progress, time_limit_s = shown[len(_SHOWN) :]
+    known = Going(
+        state=shown[_SHOWN.index(f"{_OF_STAGE}state")],
+        number=shown[_SHOWN.index(f"{_OF_ATTEMPT}number")],
+        began_at=started_at or created_at,
+        is_ending=ended_at is not None or bool(stop_why),
+        estimate=estimate,
+        progress=progress,
+        time_limit_s=time_limit_s,
+    )
+    return expected_end(known, now)
+
+
+def _segment(
+    shown: tuple[Any, ...], lanes: Mapping[Any, Device], sees: Callable[[int, UUID], bool], ending: Ending
+) -> Segment:
+    (
+        device, milli, opened_at, closed_at, started_at, attempt, cause, stage, kind, state,
+        number, name, user_id, username, project_id, project,
+    ) = shown  # fmt: skip
+    known = sees(user_id, project_id)
     return Segment(
-        lane=device.uuid,
-        job=job.number if known else None,
-        name=job.name if known else None,
-        stage=stage.name if known else None,
-        kind=stage.kind if known else None,
-        attempt=attempt.number if known else None,
-        project=job.project.name if known else None,
-        user=job.user.get_username() if known else None,
-        state=stage.state if open_ and stage.state not in FINAL else (attempt.cause or "COMPLETED"),
-        cause=attempt.cause,
-        milli=claim.milli,
-        start_at=claim.part.started_at or claim.opened_at,
-        end_at=claim.closed_at,
+        lane=lanes[device].uuid,
+        job=number if known else None,
+        name=name if known else None,
+        stage=stage if known else None,
+        kind=kind if known else None,
+        attempt=attempt if known else None,
+        project=project if known else None,
+        user=username if known else None,
+        state=state if closed_at is None and state not in FINAL else (cause or "COMPLETED"),
+        cause=cause,
+        milli=milli,
+        start_at=started_at or opened_at,
+        end_at=closed_at,
         expected_end_at=ending.expected_at,
         overdue_since_at=ending.overdue_since_at,
         planned=False,

@@ -300,6 +300,10 @@ class Event(models.Model):
     """An append-only fact about a job; ``seq`` has no gaps within the job. ``said`` is its text in clauses."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    # That of the job, written by a trigger: what happened in few projects is found without reading all.
+    project = models.ForeignKey(
+        Project, null=True, editable=False, db_index=False, on_delete=models.PROTECT, related_name="events"
+    )
     seq = models.PositiveIntegerField()
     at = models.DateTimeField()
     kind = models.CharField(max_length=40)
@@ -313,6 +317,7 @@ class Event(models.Model):
     class Meta:
         ordering = ["seq"]
         constraints = [models.UniqueConstraint(fields=["job", "seq"], name="event_seq_once_per_job")]
+        indexes = [models.Index(fields=["project", "-id"], name="event_of_project")]
 
 
 class Session(models.Model):
