@@ -273,7 +273,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 # A redirect saves no secret that came over plain HTTP already, and it would break what speaks it on purpose: a check of
 # health beside the server, and agents on a private network (--plain-http).
-SECURE_REDIRECT_EXEMPT = [r"^agent/v1/", r"^api/v1/version$"]
+SECURE_REDIRECT_EXEMPT = [r"^agent/v1/", r"^api/v1/version$", r"^healthz$", r"^readyz$"]
 if _flag("YARD_BEHIND_PROXY"):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # Over plain HTTP on loopback, which is the default, the checks that ask for TLS do not apply.

@@ -3,6 +3,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from controlplane.observability import probes
 from controlplane.pages import sign_in
 
 admin.site.site_header = "Switchyard"
@@ -13,6 +14,8 @@ handler400 = "controlplane.wellformed.said"
 
 urlpatterns = [
     path("api/v1/", include("controlplane.api.urls")),
+    path("healthz", probes.alive),
+    path("readyz", probes.ready),
     path("agent/v1/", include("controlplane.link.urls")),
     # One door for passwords, with one guard.
     path("admin/login/", sign_in.to_administer),

@@ -89,6 +89,10 @@ class Client:
     def version(self) -> dict[str, Any]:
         return dict(self.wire.get("/version"))
 
+    def health(self) -> dict[str, Any]:
+        """What of the installation works and what does not; staff are told why."""
+        return dict(self.wire.get("/health"))
+
     def whoami(self) -> dict[str, Any]:
         return dict(self.wire.get("/whoami"))
 

@@ -44,6 +44,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "This command": {
         "login": "remember a control plane and a token",
+        "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
         "completion": "print a completion script for bash or zsh",
     },

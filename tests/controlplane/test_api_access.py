@@ -35,7 +35,7 @@ READS = [
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
     "projects", "projects/default", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
-    "maintenance-windows", "fuse",
+    "maintenance-windows", "fuse", "health",
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",

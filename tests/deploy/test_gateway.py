@@ -25,7 +25,7 @@ async def ask(path, method):
 
 async def main():
     return {path: await ask(path, method) for path, method in (
-        ("/agent/v1/alive", "get"), ("/agent/v1/logs", "post"), ("/api/v1/version", "get"), ("/", "get"),
+        ("/healthz", "get"), ("/agent/v1/logs", "post"), ("/api/v1/version", "get"), ("/", "get"),
         ("/admin/", "get"), ("/sign-in", "get"))}
 
 found = asgiref.sync.async_to_sync(main)()
@@ -49,7 +49,7 @@ def told() -> dict[str, object]:
 
 def test_it_answers_agents_and_has_no_page_and_no_rest(told: dict[str, object]) -> None:
     assert told["found"] == {
-        "/agent/v1/alive": 200,
+        "/healthz": 200,
         "/agent/v1/logs": 401,
         "/api/v1/version": 404,
         "/": 404,
