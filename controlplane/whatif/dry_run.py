@@ -21,7 +21,7 @@ from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.clauses import plain
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Placement, Plan, Snapshot, Stage
-from scheduler.core.planning.engine import plan as think
+from scheduler.core.planning import aside
 from scheduler.predict.finished import Asked
 from scheduler.predict.memory import Advice
 
@@ -30,6 +30,8 @@ IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 QUESTION: Final = Question("dry_run", dict)
 
 _advisor = Memory()
+# It works out again only what changed since the last question of this process; what it decides is never applied.
+_planner = aside.Planner()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
@@ -59,9 +61,12 @@ def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> dict[str,
     snapshot = store.load(now)
     stages = _stages(resolved, user, now, store)
     lengths = Lengths(snapshot, store.history.held)
-    waiting = (*snapshot.waiting, *stages)
-    world = replace(snapshot, waiting=waiting, nodes=residence.with_cached(snapshot.nodes, waiting))
-    plan = think(world, profiles.of(world.pools), now)
+    waiting, nodes = (*snapshot.waiting, *stages), snapshot.nodes
+    if any(stage.inputs for stage in stages):
+        nodes = residence.with_cached(nodes, waiting)
+    world = replace(snapshot, waiting=waiting, nodes=nodes)
+    _planner.plan(world, profiles.of(world.pools), now)
+    plan = _planner.explained({stage.id for stage in stages})
     told = [
         {
             **_shown(stage, plan, world, lengths),
