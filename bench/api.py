@@ -213,6 +213,6 @@ def _asked(port: int, asker: Asker) -> dict[str, float | int | str]:
         print(f"  {name:<10} p50 {quantile(took[1:], 0.5):9.1f} ms   first {took[0]:9.1f} ms", flush=True)
         if name == "submit":
             began = time.perf_counter()
-            _request(link, "POST", "/api/v1/jobs/batch", asker.member, {"jobs": [one] * 2_000})
+            _request(link, "POST", "/api/v1/jobs/batch", asker.member, {"jobs": [one] * BULK})
             figures["api_bulk_s"] = time.perf_counter() - began
     return figures

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from django.core.cache import cache
 from django.db.models import Q, QuerySet
 
 from controlplane.access.models import Member, Project, User
@@ -54,6 +55,20 @@ def sight(user: User) -> Callable[[int, UUID], bool]:
         return lambda owner_id, project_id: True
     projects = set(Member.objects.filter(user=user).values_list("project_id", flat=True))
     return lambda owner_id, project_id: owner_id == user.pk or project_id in projects
+
+
+def audience(user: User) -> list[str]:
+    """What tells which jobs a user sees: two users with the same audience see the same ones."""
+    if is_staff(user):
+        return ["staff"]
+    projects = sorted(Member.objects.filter(user=user).values_list("project_id", flat=True))
+
+    def has_more() -> bool:
+        return user.jobs.exclude(project__in=projects).exists()
+
+    # Where this is a minute old somebody sees less than they might, and nobody sees more.
+    alone = cache.get_or_set(f"sees-own:{user.pk}", has_more, 60)
+    return [*map(str, projects), *([str(user.pk)] if alone else [])]
 
 
 def may_end(user: User, *, owner_id: int, project_id: UUID) -> bool:

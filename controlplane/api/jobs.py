@@ -32,7 +32,7 @@ from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import Refusal
 from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
-MOST_AT_ONCE = 2000
+MOST_AT_ONCE = 10_000
 KEY = OpenApiParameter(
     "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key takes effect once within a day."
 )
@@ -251,7 +251,7 @@ class JobBatch(Resource):
     )
     @idempotent
     def post(self, request: Request) -> Response:
-        """Submits up to 2,000 job files: all of them, or none where one has a fault."""
+        """Submits up to 10,000 job files: all of them, or none where one has a fault."""
         batch = taken(request, Batch)
         if not 1 <= len(batch.jobs) <= MOST_AT_ONCE:
             detail = _("jobs must hold 1 to {most:,} job files, not {count:,}")

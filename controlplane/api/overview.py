@@ -25,6 +25,7 @@ from controlplane.api.attention import Held, Sign, attention
 from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import ExpectedStart, expected
 from controlplane.api.resource import Resource, signed_in
+from controlplane.api.shared import shared
 from controlplane.fleet import models as fleet
 from controlplane.jobs import demand
 from controlplane.jobs import models as rows
@@ -147,7 +148,8 @@ class OverviewNow(Resource):
     @extend_schema(operation_id="overview", responses={200: Overview})
     def get(self, request: Request) -> Response:
         """Tiles, the map of devices, the queue, what runs, and what needs attention."""
-        return Response(overview(signed_in(request)))
+        user = signed_in(request)
+        return Response(shared("overview", user, lambda: overview(user), Overview))
 
 
 def overview(user: User) -> Overview:

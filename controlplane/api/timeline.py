@@ -21,6 +21,7 @@ from controlplane.access.models import User
 from controlplane.api.expected_end import Ending, Going, expected_end
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.api.shared import shared
 from controlplane.fleet.models import Device
 from controlplane.jobs import models as rows
 from controlplane.wellformed import fault_of
@@ -110,7 +111,8 @@ class TimelineNow(Resource):
         begin, end = _moment(query.from_, -3600, now), _moment(query.to, 3600, now)
         if not begin < end <= begin + LONGEST:
             raise Refused(400, "invalid", _("from must be before to, by at most {most} days").format(most=LONGEST.days))
-        return Response(timeline(signed_in(request), begin, end, query.pool, now))
+        user, name = signed_in(request), f"timeline {query.from_} {query.to} {query.pool}"
+        return Response(shared(name, user, lambda: timeline(user, begin, end, query.pool, now), Timeline))
 
 
 def _moment(text: str, fallback_s: float, now: datetime) -> datetime:

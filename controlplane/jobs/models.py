@@ -21,7 +21,7 @@ from controlplane.access.models import Project
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
-from scheduler.core.model.lifecycle import FINAL, WAITING, Cause, State
+from scheduler.core.model.lifecycle import ACTIVE, FINAL, WAITING, Cause, State
 
 STATES = [(state, state) for state in State]
 CAUSES = [(cause, cause) for cause in Cause]
@@ -118,6 +118,9 @@ class Stage(models.Model):
             models.Index(fields=["id"], name="stage_open", condition=~Q(state__in=sorted(FINAL))),
             models.Index(fields=["id"], name="stage_waiting", condition=Q(state__in=sorted(WAITING))),
             models.Index(fields=["-ended_at"], name="stage_ended", condition=Q(state="COMPLETED")),
+            models.Index(fields=["-started_at"], name="stage_active", condition=Q(state__in=sorted(ACTIVE))),
+            models.Index(fields=["id"], name="stage_planned", condition=Q(planned__isnull=False)),
+            models.Index(fields=["state_at"], name="stage_held", condition=Q(state="HELD")),
             models.Index(fields=["-started_at"], name="stage_announced", condition=Q(announced__isnull=False)),
             models.Index(
                 fields=["id"], name="stage_reads", condition=Q(state__in=sorted(WAITING), request__has_key="inputs")

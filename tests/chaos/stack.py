@@ -18,6 +18,9 @@ import pytest
 
 from deploy.local.service import ROOT
 
+# What the commands of the two servers have in them.
+WEB, GATEWAY = "controlplane.asgi", "controlplane.link.gateway"
+
 PATIENCE_S = 90.0
 
 
@@ -89,6 +92,16 @@ class Up:
     def named(self, words: str) -> psutil.Process:
         (found,) = [child for child in self.keeper().children() if words in words_of(child)]
         return found
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the web server runs with."""
+        return dict(psutil.Process(self.named(WEB).pid).environ())
+
+    @property
+    def agents_url(self) -> str:
+        """Where agents reach the gateway."""
+        return self.environment["YARD_AGENTS_URL"]
 
     def keeper(self) -> psutil.Process:
         (found,) = [process for process in self.processes() if "deploy.local keep" in words_of(process)]

@@ -23,7 +23,7 @@ import pytest
 from switchyard.client import Client
 from tests.chaos.oracle import BEATS, Run, doubled, runs
 from tests.chaos.partition import DOWN, UP, Partition
-from tests.chaos.stack import eventually, standing
+from tests.chaos.stack import GATEWAY, eventually, standing
 from tests.chaos.test_job import Yard, on, processes_of
 
 pytestmark = pytest.mark.chaos
@@ -52,7 +52,7 @@ class Chaos:
         token = tomllib.loads((self.yard.up.home / "client.toml").read_text())["token"]
         (local,) = [node["name"] for node in self.yard.client.nodes.list()]
         for name in NAMES:
-            wall = self.walls[name] = Partition(self.yard.up.port)
+            wall = self.walls[name] = Partition(int(self.yard.up.agents_url.rpartition(":")[2]))
             side = Yard(self.yard.up, Client(wall.url, token), self.yard.agents)
             self.sides.append(side)
             side.agent(name)
@@ -108,7 +108,7 @@ class Chaos:
             if "server" in self.healing:
                 return
             name, for_s = "server", self.dice.uniform(1, 12)
-            server = self.yard.up.named("uvicorn")
+            server = self.yard.up.named(GATEWAY)
             server.send_signal(signal.SIGSTOP)
 
             def mend() -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from deploy.local.service import ROOT
@@ -26,7 +25,7 @@ def yard() -> Iterator[Yard]:
         environment.setenv("YARD_TIMERS", TIMERS)
         up.started()
         for yard in on(up):
-            own = psutil.Process(up.named("uvicorn").pid).environ()
+            own = up.environment
             forget = "from controlplane.pools.models import Pool; Pool.objects.update(storage_path='')"
             subprocess.run([sys.executable, "manage.py", "shell", "-c", forget], cwd=ROOT, env=own, check=True)
             (local,) = [node["name"] for node in yard.client.nodes.list()]

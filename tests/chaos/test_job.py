@@ -80,14 +80,14 @@ class Yard:
         }
         token = state / "join"
         token.write_text(self.join_token())
-        command = [sys.executable, "-m", "agents", "--url", self.client.url, "--state", str(state), "--name", name]
+        command = [sys.executable, "-m", "agents", "--url", self.up.agents_url, "--state", str(state), "--name", name]
         more = ["--join-token-file", str(token), "--run-as", str(os.geteuid())]
         self.agents.append(subprocess.Popen([*command, *more], cwd=ROOT, env=environment, start_new_session=True))
         assert eventually(lambda: any(n["name"] == name and n["state"] == "READY" for n in self.client.nodes.list()))
         return self.agents[-1]
 
     def join_token(self) -> str:
-        environment = psutil.Process(self.up.named("uvicorn").pid).environ()
+        environment = self.up.environment
         made = subprocess.run(
             [sys.executable, "manage.py", "join_token", "--pool", "default"],
             cwd=ROOT,

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from deploy.local.service import ROOT
@@ -72,7 +71,7 @@ def allow(yard: Yard, repartition: bool) -> None:
     """What an administrator does to the pool."""
     words = f"from controlplane.pools.models import Pool; Pool.objects.update(repartition={repartition})"
     command = [sys.executable, "manage.py", "shell", "-c", words]
-    environment = psutil.Process(yard.up.named("uvicorn").pid).environ()
+    environment = yard.up.environment
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
 
 

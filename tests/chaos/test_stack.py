@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from switchyard.client import Client
-from tests.chaos.stack import Up, eventually, standing, words_of
+from tests.chaos.stack import GATEWAY, WEB, Up, eventually, standing, words_of
 
 pytestmark = pytest.mark.chaos
 
@@ -73,7 +73,7 @@ def test_after_a_kill_the_next_start_keeps_what_was_there(up: Up) -> None:
     assert token
 
 
-@pytest.mark.parametrize("part", ["uvicorn", "celery", "valkey-server", "postgres", "-m agents"])
+@pytest.mark.parametrize("part", [WEB, GATEWAY, "celery", "valkey-server", "postgres", "-m agents"])
 def test_a_killed_part_is_started_again(up: Up, part: str) -> None:
     up.started()
     first = up.named(part)

@@ -32,9 +32,7 @@ def without_time(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_remembered_changes_no_answer(yard: Yard, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     dice = random.Random(seed)
-    agents = [
-        yard.agent(name, cpu(name, 8), *(gpu(name, index) for index in range(4))) for name in ("n1", "n2", "n3")
-    ]
+    agents = [yard.agent(name, cpu(name, 8), *(gpu(name, index) for index in range(4))) for name in ("n1", "n2", "n3")]
     warm = dry_run._planner
     compared = 0
     for _ in range(12):
