@@ -24,6 +24,7 @@ from deploy.local.service import ROOT
 NODES, FINISHED, PENDING, BULK = 128, 1_000_000, 100_000, 10_000
 SAMPLES = {"timeline": 20, "overview": 30, "dry_run": 10}
 DAYS = 60
+LOG_SAMPLES = 300
 # One row of each, cloned: what differs is said by column, and everything else is as it was.
 _JOB = {
     "id": "md5('job' || t.id || n)::uuid",
@@ -59,7 +60,7 @@ WHERE j.state IN ('COMPLETED', 'FAILED') ORDER BY j.submitted_at
 
 
 def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
-    """Return the P95 of each kind of request in ms, and ``api_bulk_s``."""
+    """Return the P95 of each kind of request in ms, ``api_bulk_s``, and how logs do at length."""
     with fresh_database():
         cluster = Filled(NODES)
         began = time.monotonic()
@@ -68,6 +69,7 @@ def measure(finished: int = FINISHED, pending: int = PENDING) -> Figures:
         asker = Asker(cluster)
         with _servers() as port:
             figures = _asked(port, asker)
+        figures |= _logs(cluster)
     return Figures({**figures, "finished": finished, "pending": pending}, [f"rows were made in {rows_s:.0f} s"])
 
 
@@ -116,6 +118,44 @@ def _copy(
         f"INSERT INTO {table} ({named}) SELECT {', '.join(chosen)} "
         f"FROM generate_series(1, {times}) n, {table} t WHERE {which} ORDER BY n DESC"
     )
+
+
+def _logs(cluster: Filled) -> dict[str, float | int | str]:
+    """How much longer an append and a tail of 64 KiB take at a gigabyte of log than at a megabyte."""
+    from django.db import connection, transaction
+
+    from controlplane.jobs import logs
+    from controlplane.jobs.models import LogSpan
+
+    piece = (b"x" * 127 + b"\n") * 512
+    took: dict[str, list[float]] = {}
+    for number, (name, megabytes) in enumerate((("short", 1), ("long", 1_000))):
+        part = cluster.going[number]
+        count = megabytes * 16 // 2
+        spans = [
+            LogSpan(part=part, stream=stream, start=(2 * n + k) * len(piece), offset=n * len(piece), size=len(piece))
+            for n in range(count)
+            for k, stream in enumerate(logs.STREAMS)
+        ]
+        LogSpan.objects.bulk_create(spans, batch_size=5_000)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE jobs_logspan")  # as the database does by itself when a table has grown
+        logs.folder(part.id).mkdir(parents=True)
+        for stream in logs.STREAMS:
+            with (logs.folder(part.id) / stream).open("wb") as file:
+                file.writelines(piece for _ in range(count))
+        for n in range(LOG_SAMPLES):
+            began = time.perf_counter()
+            with transaction.atomic():
+                logs.append([logs.Piece(part.id, logs.STREAMS[n % 2], (count + n // 2) * len(piece), piece)])
+            between = time.perf_counter()
+            if logs.tail(part, "both", 512) != piece:
+                raise SystemExit("the tail is not what was appended")
+            took.setdefault(f"append {name}", []).append(between - began)
+            took.setdefault(f"tail {name}", []).append(time.perf_counter() - between)
+    middle = {name: quantile(samples, 0.5) * 1000 for name, samples in took.items()}
+    print("  " + ", ".join(f"{name} {value:.2f} ms" for name, value in middle.items()), flush=True)
+    return {f"log_{what}_ratio": middle[f"{what} long"] / middle[f"{what} short"] for what in ("append", "tail")}
 
 
 class Asker:

@@ -20,6 +20,7 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 FRONTEND = BASE_DIR / "frontend"
 HOME = Path(os.environ.get("YARD_HOME") or Path.home() / ".switchyard")
 BLOBS = Path(os.environ.get("YARD_BLOBS") or HOME / "blobs")
+LOGS = Path(os.environ.get("YARD_LOGS") or BLOBS / "logs")
 DECISIONS = Path(os.environ.get("YARD_DECISIONS") or HOME / "decisions")
 DECISIONS_KEEP_S = float(os.environ.get("YARD_DECISIONS_DAYS", "7")) * 86_400
 DECISIONS_KEEP_BYTES = int(float(os.environ.get("YARD_DECISIONS_GIB", "2")) * 2**30)

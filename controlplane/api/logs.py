@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from django.db import connection
 from django.db.models import F, Max
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
@@ -17,6 +14,7 @@ from rest_framework.response import Response
 from controlplane.api.jobs import found
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.jobs import logs
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import nearest
 
@@ -24,8 +22,6 @@ USUAL_BYTES = 256 * 1024
 MOST_BYTES = 4 * 2**20
 MOST_LINES = 50_000
 MOST_STREAMS = 10_000
-# A line may be long; nobody's tail reads more than this to find the last ones.
-TAIL_BYTES = 8 * 2**20
 
 
 class LogStream(msgspec.Struct, frozen=True):
@@ -87,13 +83,13 @@ class JobStreams(Resource):
         """Which streams there are, and their lengths."""
         query, job = asked(request, StreamQuery), found(signed_in(request), name)
         whose = {"part__attempt__stage__name": query.stage} if query.stage else {}
-        chunks = (
-            rows.LogChunk.objects.filter(part__attempt__stage__job=job, **whose)
+        spans = (
+            rows.LogSpan.objects.filter(part__attempt__stage__job=job, **whose)
             .values_list("part__attempt__stage__name", "part__attempt__number", "part__rank", "stream")
             .annotate(size_bytes=Max(F("offset") + F("size")))
             .order_by("part__attempt__stage__index", "part__attempt__number", "part__rank", "stream")
         )
-        told = [LogStream(*row) for row in chunks[: MOST_STREAMS + 1]]
+        told = [LogStream(*row) for row in spans[: MOST_STREAMS + 1]]
         return Response(LogStreamList(told[:MOST_STREAMS], len(told) > MOST_STREAMS))
 
 
@@ -160,50 +156,14 @@ def _part(job: rows.Job, query: LogQuery) -> rows.Part | None:
     return None
 
 
-# Both streams together are read in the order of arrival, which is stable: a chunk is never inserted before another.
-_STARTS = """
-SELECT id, size, sum(size) OVER (ORDER BY id) - size AS start FROM jobs_logchunk
-WHERE part_id = %(part)s AND stream = ANY(%(streams)s)
-"""
-_RANGE = f"""
-SELECT c.data, s.start FROM ({_STARTS}) s JOIN jobs_logchunk c ON c.id = s.id
-WHERE s.start < %(end)s AND s.start + s.size > %(begin)s ORDER BY s.id
-"""
-
-
 def read(part: rows.Part, query: LogQuery) -> tuple[bytes, int, int]:
     """The bytes asked for, the offset after them, and the size of all."""
-    streams = ["out", "err"] if query.stream == "both" else [query.stream]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT coalesce(sum(size), 0) FROM jobs_logchunk WHERE part_id = %s AND stream = ANY(%s)",
-            [part.id, streams],
-        )
-        size = int(cursor.fetchone()[0])
+    size = logs.size(part, query.stream)
+    try:
         if query.tail is not None:
-            content = _bytes(cursor, part, streams, max(0, size - TAIL_BYTES), size)
-            content = last_lines(content, query.tail)[-max(query.limit, USUAL_BYTES) :]
-            return content, size, size
+            return logs.tail(part, query.stream, query.tail)[-max(query.limit, USUAL_BYTES) :], size, size
         begin = min(query.offset or 0, size)
-        content = _bytes(cursor, part, streams, begin, begin + query.limit)
-        return content, begin + len(content), size
-
-
-def _bytes(cursor: Any, part: rows.Part, streams: list[str], begin: int, end: int) -> bytes:
-    cursor.execute(_RANGE, {"part": part.id, "streams": streams, "begin": begin, "end": end})
-    found = bytearray()
-    for data, start in cursor:
-        found += bytes(data)[max(0, begin - int(start)) : end - int(start)]
-    return bytes(found)
-
-
-def last_lines(content: bytes, count: int) -> bytes:
-    """The last ``count`` lines; a last line without its newline counts too."""
-    if count == 0:
-        return b""
-    end = len(content) - 1 if content.endswith(b"\n") else len(content)
-    for _line in range(count):
-        end = content.rfind(b"\n", 0, end)
-        if end < 0:
-            return content
-    return content[end + 1 :]
+        content = logs.read(part, query.stream, begin, query.limit)
+    except logs.LogLost:
+        raise Refused(410, "log_lost", _("the bytes of this log are not in the storage any more")) from None
+    return content, begin + len(content), size

@@ -350,22 +350,23 @@ class Session(models.Model):
         indexes = [models.Index(fields=["seen_at"], name="session_open", condition=Q(ended_at=None))]
 
 
-class LogChunk(models.Model):
-    """Bytes of one stream of one part. Chunks of a stream follow each other without gap or overlap."""
+class LogSpan(models.Model):
+    """Bytes of one stream of a part that came without any of the other between; :mod:`controlplane.jobs.logs` has them.
 
-    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="log_chunks")
-    rank = models.PositiveIntegerField(default=0)
+    ``start`` is how many bytes of both streams came before, ``offset`` how many of this one.
+    """
+
+    part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="log_spans", db_index=False)
     stream = models.CharField(max_length=3)
+    start = models.BigIntegerField()
     offset = models.BigIntegerField()
-    size = models.PositiveIntegerField()
-    data = models.BinaryField()
-    at = models.DateTimeField()
+    size = models.BigIntegerField()
 
     class Meta:
-        ordering = ["offset"]
         constraints = [
-            models.UniqueConstraint(fields=["part", "rank", "stream", "offset"], name="log_offset_once"),
-            models.CheckConstraint(condition=Q(stream__in=["out", "err"]), name="log_stream_known"),
+            models.UniqueConstraint(fields=["part", "start"], name="log_start_once"),
+            models.UniqueConstraint(fields=["part", "stream", "offset"], name="log_offset_of_stream_once"),
+            models.CheckConstraint(condition=Q(stream__in=["out", "err"]), name="log_span_stream_known"),
         ]
 
 

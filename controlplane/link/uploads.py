@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
@@ -23,11 +24,13 @@ from controlplane import changes
 from controlplane.fleet import alarms, hosts, loads
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
+from controlplane.jobs import logs as log_files
 from controlplane.jobs.models import Job, Part
-from controlplane.jobs.models import LogChunk as LogRow
 from controlplane.jobs.record import is_uuid
 from controlplane.link.door import UNREADABLE
 from controlplane.live.sources import answer
+
+log = logging.getLogger(__name__)
 
 CHUNK_LIMIT = 256 * 1024
 BATCH_LIMIT = 8 * 2**20
@@ -87,68 +90,51 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
         return _refuse(400, f"this is no batch of logs: {error}")
     if _is_of_another(node, batch.incarnation):
         return _refuse(409, ANOTHER)
-    receipt = LogReceipt(streams=_append(node, batch.chunks))
+    try:
+        receipt = LogReceipt(streams=_append(node, batch.chunks))
+    except OSError as error:
+        # The agent keeps what was not taken, and sends it again.
+        log.warning("logs of node %s could not be kept: %s", node.name, error)
+        return _refuse(503, f"the storage of logs does not take them: {error.strerror}")
     return HttpResponse(msgspec.msgpack.encode(receipt), content_type="application/msgpack")
 
 
 def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
     ids = {chunk.part for chunk in chunks if is_uuid(chunk.part)}
-    at = timezone.now()
+    refused: dict[tuple[str, str], str] = {}
     with transaction.atomic():
         # One writer per part at a time: an agent that reconnects may overlap its own former request.
-        locked = Part.objects.select_for_update().filter(id__in=ids, node=node).order_by("id")
+        locked = list(Part.objects.select_for_update().filter(id__in=ids, node=node).order_by("id"))
         parts = {str(part.id): part for part in locked}
-        committed = _committed([part.id for part in parts.values()])
-        rows, refused = [], {}
-        for chunk in sorted(chunks, key=lambda c: (c.part, c.rank, c.stream, c.offset)):
-            key = (chunk.part, chunk.rank, chunk.stream)
+        committed: dict[tuple[uuid.UUID, str], int] = defaultdict(int, log_files.ends([part.id for part in locked]))
+        pieces: list[log_files.Piece] = []
+        for chunk in sorted(chunks, key=lambda c: (c.part, c.stream, c.offset)):
             part = parts.get(chunk.part)
             if part is None:
-                refused[key] = "unknown"
+                refused[chunk.part, chunk.stream] = "unknown"
             elif chunk.epoch != part.epoch:
-                refused[key] = "stale_epoch"
-            elif chunk.stream not in {"out", "err"} or len(chunk.data) > CHUNK_LIMIT or chunk.offset < 0:
-                refused[key] = "malformed"
-            elif chunk.offset <= committed[key] < chunk.offset + len(chunk.data):
-                fresh = chunk.data[committed[key] - chunk.offset :]
-                rows.append(
-                    LogRow(
-                        part=part,
-                        rank=chunk.rank,
-                        stream=chunk.stream,
-                        offset=committed[key],
-                        size=len(fresh),
-                        data=fresh,
-                        at=at,
-                    )
-                )
-                committed[key] += len(fresh)
-        LogRow.objects.bulk_create(rows)
-        if rows:
-            touched = {row.part_id for row in rows}
+                refused[chunk.part, chunk.stream] = "stale_epoch"
+            elif chunk.stream not in log_files.STREAMS or len(chunk.data) > CHUNK_LIMIT or chunk.offset < 0:
+                refused[chunk.part, chunk.stream] = "malformed"
+            elif chunk.offset <= (end := committed[part.id, chunk.stream]) < chunk.offset + len(chunk.data):
+                fresh = chunk.data[end - chunk.offset :]
+                pieces.append(log_files.Piece(part.id, chunk.stream, end, fresh))
+                committed[part.id, chunk.stream] = end + len(fresh)
+        if pieces:
+            log_files.append(pieces)
+            touched = {piece.part for piece in pieces}
             numbers = (
                 Job.objects.filter(stages__attempts__parts__in=touched).distinct().values_list("number", flat=True)
             )
             keys = [f"logs:{number}" for number in numbers[:50]]
             transaction.on_commit(lambda: changes.announce(*keys))
-    asked = dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)
-    return [
-        LogCommit(part=p, rank=r, stream=s, committed=committed[p, r, s], refused=refused.get((p, r, s), ""))
-        for p, r, s in asked
-    ]
 
+    def told(part: str, rank: int, stream: str) -> LogCommit:
+        known = parts.get(part)
+        end = committed[known.id, stream] if known else 0
+        return LogCommit(part=part, rank=rank, stream=stream, committed=end, refused=refused.get((part, stream), ""))
 
-def _committed(part_ids: list[uuid.UUID]) -> dict[tuple[str, int, str], int]:
-    ends: dict[tuple[str, int, str], int] = defaultdict(int)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            'SELECT part_id::text, rank, stream, max("offset" + size) FROM jobs_logchunk '
-            "WHERE part_id = ANY(%s) GROUP BY 1, 2, 3",
-            [part_ids],
-        )
-        for part, rank, stream, end in cursor:
-            ends[part, rank, stream] = end
-    return ends
+    return [told(*each) for each in dict.fromkeys((chunk.part, chunk.rank, chunk.stream) for chunk in chunks)]
 
 
 _DEVICE_SAMPLES = """

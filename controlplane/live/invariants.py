@@ -50,11 +50,13 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I4",
-        "the chunks of a log stream follow each other without gap or overlap",
-        """SELECT part_id::text || ' ' || rank || '.' || stream FROM (
-               SELECT part_id, rank, stream, "offset", lag("offset" + size, 1, 0::bigint)
-                   OVER (PARTITION BY part_id, rank, stream ORDER BY "offset") AS due FROM jobs_logchunk) c
-           WHERE "offset" <> due""",
+        "the spans of a log, and of each of its streams, follow each other without gap or overlap",
+        """SELECT DISTINCT part_id::text || '.' || stream FROM (
+               SELECT part_id, stream, "offset", start,
+                   lag("offset" + size, 1, 0::bigint) OVER (PARTITION BY part_id, stream ORDER BY "offset") AS due,
+                   lag(start + size, 1, 0::bigint) OVER (PARTITION BY part_id ORDER BY start) AS begins
+               FROM jobs_logspan) s
+           WHERE "offset" <> due OR start <> begins""",
     ),
     Invariant(
         "I9",

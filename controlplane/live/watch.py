@@ -20,7 +20,7 @@ from controlplane.access import guard
 from controlplane.access import service as access
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import record, sessions
+from controlplane.jobs import logs, record, sessions
 from controlplane.live import feed, invariants, recorder
 
 log = logging.getLogger(__name__)
@@ -100,6 +100,7 @@ def housekeeping() -> None:
     recorder.forget_old()
     feed.forget_old()
     sessions.sweep()
+    logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)

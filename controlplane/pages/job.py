@@ -15,8 +15,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.access.permissions import may_end, visible_jobs
-from controlplane.jobs import masked
-from controlplane.jobs.models import Attempt, Checkpoint, Job, LogChunk, Part
+from controlplane.jobs import logs, masked
+from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
@@ -233,10 +233,8 @@ def log(request: HttpRequest, number: int) -> StreamingHttpResponse:
     ).first()
     if part is None:
         raise Http404(_("There is no such attempt."))
-    streams = [asked["stream"]] if asked["stream"] in {"out", "err"} else ["out", "err"]
-    chunks = LogChunk.objects.filter(part=part, stream__in=streams).order_by("id").values_list("data", flat=True)
-    pieces = (bytes(piece) for piece in chunks.iterator(chunk_size=16))
-    response = StreamingHttpResponse(pieces, content_type="text/plain; charset=utf-8")
+    stream = asked["stream"] if asked["stream"] in logs.STREAMS else "both"
+    response = StreamingHttpResponse(logs.pieces(part, stream), content_type="text/plain; charset=utf-8")
     name = "-".join(["job", str(number), *(value for value in asked.values() if value)])
     safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
     response["Content-Disposition"] = f'attachment; filename="{safe}.log"'

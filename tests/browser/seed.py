@@ -23,10 +23,10 @@ from agents import ends
 from agents.protocol import Phase
 from controlplane.access.models import Member, Project, User
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
-from controlplane.jobs import service
+from controlplane.jobs import logs, service
 from controlplane.jobs.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.jobs.curves import Curve
-from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, LogChunk, Part, Stage
+from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, Part, Stage
 from controlplane.live import shadow
 from controlplane.live.recorder import Noted, Recorder
 from controlplane.live.store import LiveStore
@@ -324,10 +324,8 @@ class Yard:
         Curves.objects.create(attempt=attempt, kept=msgspec.to_builtins({"loss": loss, "lr": rate}))
 
     def log(self, attempt: Attempt, text: str, stream: str = "out") -> None:
-        content = text.encode()
-        LogChunk.objects.create(
-            part=attempt.parts.first(), stream=stream, offset=0, size=len(content), data=content, at=self.now
-        )
+        part = attempt.parts.get(rank=0)
+        logs.append([logs.Piece(part.id, stream, logs.size(part, stream), text.encode())])
 
     def pulse(self) -> None:
         """One more measurement of every device, now."""

@@ -49,6 +49,7 @@ class Site:
     url: str
     database_url: str
     pid: int
+    logs: Path
 
     def run(self, sql: str, *values: object) -> list[tuple[object, ...]]:
         with psycopg.connect(self.database_url, autocommit=True) as connection:
@@ -59,6 +60,18 @@ class Site:
         """Measures every device and part again, up to now; the API shows nothing that is older than a minute."""
         self.run(_AGAIN)
         self.run(_AGAIN_PARTS)
+
+    def append_to_log(self, number: int, content: bytes) -> None:
+        """Add bytes to what the job's newest attempt has printed, as an upload does."""
+        last = """SELECT l.id, l.part_id, l."offset" + l.size FROM jobs_logspan l JOIN jobs_part p ON p.id = l.part_id
+                  JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
+                  JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s AND l.stream = 'out'
+                  ORDER BY a.created_at DESC, l.start DESC LIMIT 1"""
+        ((span, part, end),) = self.run(last, number)
+        with (self.logs / part.hex[-2:] / str(part) / "out").open("r+b") as file:
+            file.seek(end)
+            file.write(content)
+        self.run("UPDATE jobs_logspan SET size = size + %s WHERE id = %s", len(content), span)
 
     def number(self, name: str) -> int:
         """The number of the job with this name."""
@@ -102,7 +115,7 @@ def serve(database_url: str, environment: dict[str, str], log: Path) -> Iterator
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, server, log)
-        yield Site(url, own, server.pid)
+        yield Site(url, own, server.pid, Path(environment["YARD_HOME"]) / "blobs" / "logs")
     finally:
         for process in (server, worker):
             process.terminate()

@@ -254,12 +254,7 @@ def test_a_log_follows_what_is_appended(open_page: Open, site: Site) -> None:
     number = site.number("qwen3-32b-sft")
     page, _witness = open_page(f"/jobs/{number}")
     expect(page.locator(".y-log .rows")).to_contain_text("step 3940", timeout=20_000)
-    site.run(
-        """INSERT INTO jobs_logchunk (part_id, rank, stream, "offset", size, data, at)
-           SELECT part_id, rank, stream, "offset" + size, 18, %s, now() FROM jobs_logchunk
-           WHERE stream = 'out' ORDER BY id LIMIT 1""",
-        b"a line that is new",
-    )
+    site.append_to_log(number, b"a line that is new")
     expect(page.locator(".y-log .rows")).to_contain_text("a line that is new", timeout=30_000)
 
 

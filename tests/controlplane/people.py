@@ -8,7 +8,6 @@ from typing import Any
 from django.http import HttpResponse
 from django.test import Client
 
-from agents.protocol import LogBatch, LogChunk
 from controlplane.access import service
 from controlplane.access.models import Member, Project, User
 from controlplane.jobs.models import Job, Part
@@ -81,17 +80,9 @@ class Town(Yard):
 
 def write_log(job: Job, *chunks: tuple[str, bytes], stage: str | None = None) -> None:
     """Appends chunks to the log of the newest attempt, as the agent's upload does."""
-    from controlplane.jobs.models import LogChunk as Row
+    from controlplane.jobs import logs
 
     parts = Part.objects.filter(attempt__stage__job=job, rank=0)
     part = parts.filter(**({"attempt__stage__name": stage} if stage else {})).latest("attempt__created_at")
-    offsets = {"out": 0, "err": 0}
-    for row in Row.objects.filter(part=part):
-        offsets[row.stream] = max(offsets[row.stream], row.offset + row.size)
     for stream, content in chunks:
-        chunk = LogChunk(str(part.id), part.epoch, 0, stream, offsets[stream], content)
-        assert LogBatch([chunk]).chunks
-        Row.objects.create(
-            part=part, rank=0, stream=stream, offset=chunk.offset, size=len(content), data=content, at=job.submitted_at
-        )
-        offsets[stream] += len(content)
+        logs.append([logs.Piece(part.id, stream, logs.size(part, stream), content)])

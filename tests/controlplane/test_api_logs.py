@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.api.logs import last_lines
+from controlplane.jobs.logs import last_lines
 from tests.controlplane.people import Town, write_log
 
 

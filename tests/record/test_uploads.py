@@ -16,8 +16,8 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DeviceSample as DeviceRow
 from controlplane.fleet.models import Host
 from controlplane.fleet.models import PartSample as PartRow
+from controlplane.jobs import logs
 from controlplane.jobs.models import Bundle, Part
-from controlplane.jobs.models import LogChunk as LogRow
 from tests.record.yard import Agent, Yard
 
 
@@ -51,7 +51,7 @@ def send(client: Client, agent: Agent, *chunks: tuple[int, bytes], epoch: int = 
 
 
 def stored() -> bytes:
-    return b"".join(bytes(row.data) for row in LogRow.objects.order_by("offset"))
+    return b"".join(piece for part in Part.objects.all() for piece in logs.pieces(part, "out"))
 
 
 def test_bytes_are_stored_once_and_in_order_however_they_come(client: Client, agent: Agent) -> None:

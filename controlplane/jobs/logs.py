@@ -1,0 +1,230 @@
+"""Logs: their bytes lie in files, one for each stream of a part; rows tell how much of them counts and how they came.
+
+A span is a run of bytes of one stream that came without any of the other between; ``start`` counts the bytes of both
+streams before it, ``offset`` those of its own. So every offset is found by an index, however long a log is, and an
+append adds to the last span or begins one. Bytes are on the disk before their row says so; what lies in a file beyond
+what the rows say never came, and is written over.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db import connection
+
+from controlplane.jobs.models import LogSpan, Part
+
+STREAMS: Final = ("out", "err")
+# One look at spans reads no more of them; a reader goes on where it ends.
+MOST_SPANS: Final = 20_000
+PIECE_BYTES: Final = 256 * 1024
+# A line may be long; nobody's tail reads more than this to find the last ones.
+TAIL_BYTES: Final = 8 * 2**20
+FIRST_TAIL_BYTES: Final = 64 * 1024
+
+_ENDS = """
+SELECT p.id, v.stream, s.end FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN (VALUES ('out'), ('err')) AS v(stream)
+CROSS JOIN LATERAL (SELECT "offset" + size AS end FROM jobs_logspan
+                    WHERE part_id = p.id AND stream = v.stream ORDER BY "offset" DESC LIMIT 1) s
+"""
+_LAST = """
+SELECT p.id, s.id, s.stream, s.start + s.size FROM unnest(%s::uuid[]) AS p(id)
+CROSS JOIN LATERAL (SELECT * FROM jobs_logspan WHERE part_id = p.id ORDER BY start DESC LIMIT 1) s
+"""
+# The span in which the range begins, and those after it up to its end.
+_WITHIN = """
+(SELECT stream, start, "offset", size FROM jobs_logspan
+ WHERE part_id = %(part)s AND start <= %(begin)s ORDER BY start DESC LIMIT 1)
+UNION ALL
+(SELECT stream, start, "offset", size FROM jobs_logspan
+ WHERE part_id = %(part)s AND start > %(begin)s AND start < %(end)s ORDER BY start LIMIT %(most)s)
+"""
+
+
+class LogLost(Exception):
+    """Raised where bytes that were taken are in no file any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that continue a stream of a part, which begin at ``offset`` of the stream."""
+
+    part: uuid.UUID
+    stream: str
+    offset: int
+    content: bytes
+
+
+def folder(part: uuid.UUID) -> Path:
+    """Where the files of a part lie; a folder has those of a 256th of all parts."""
+    return settings.LOGS / part.hex[-2:] / str(part)
+
+
+def ends(parts: Sequence[uuid.UUID]) -> dict[tuple[uuid.UUID, str], int]:
+    """How many bytes of each stream are here; a stream without any is left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ENDS, [list(parts)])
+        return {(part, stream): int(end) for part, stream, end in cursor.fetchall()}
+
+
+def append(pieces: Iterable[Piece]) -> None:
+    """Keep these bytes, each of which continues its stream. The parts are locked by the caller's transaction.
+
+    Raises ``OSError`` where they cannot be written; then nothing of them counts.
+    """
+    pieces = [piece for piece in pieces if piece.content]
+    _write(pieces)
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST, [list({piece.part for piece in pieces})])
+        last = {part: (span, stream, int(end)) for part, span, stream, end in cursor.fetchall()}
+        for piece in pieces:
+            size = len(piece.content)
+            span, stream, start = last.get(piece.part, (None, "", 0))
+            if stream == piece.stream:
+                cursor.execute("UPDATE jobs_logspan SET size = size + %s WHERE id = %s", [size, span])
+            else:
+                span = LogSpan.objects.create(
+                    part_id=piece.part, stream=piece.stream, start=start, offset=piece.offset, size=size
+                ).pk
+            last[piece.part] = (span, piece.stream, start + size)
+
+
+def _write(pieces: Sequence[Piece]) -> None:
+    """Put the bytes into their files, and onto the disk."""
+    by_file: dict[tuple[uuid.UUID, str], list[Piece]] = {}
+    for piece in pieces:
+        by_file.setdefault((piece.part, piece.stream), []).append(piece)
+    for (part, stream), some in by_file.items():
+        path = folder(part) / stream
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            handle = os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = os.open(path, flags, 0o600)
+        try:
+            for piece in some:
+                rest, at = memoryview(piece.content), piece.offset
+                while rest:
+                    wrote = os.pwrite(handle, rest, at)
+                    rest, at = rest[wrote:], at + wrote
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
+
+
+def size(part: Part, stream: str) -> int:
+    """How many bytes there are of ``out``, ``err`` or ``both``."""
+    return sum(end for (_, name), end in ends([part.id]).items() if stream in ("both", name))
+
+
+def read(part: Part, stream: str, begin: int, length: int) -> bytes:
+    """Bytes from ``begin`` on: at most ``length``, fewer at the end or where streams alternate very often; none only
+    at the end. ``both`` is in the order of arrival. Raises :class:`LogLost`."""
+    until = min(begin + length, size(part, stream))
+    if begin >= until:
+        return b""
+    with _Files(part.id) as files:
+        if stream != "both":
+            return files.read(stream, begin, until - begin)
+        with connection.cursor() as cursor:
+            cursor.execute(_WITHIN, {"part": part.id, "begin": begin, "end": until, "most": MOST_SPANS})
+            found = bytearray()
+            for name, start, offset, span in cursor.fetchall():
+                first, last = max(begin, start), min(until, start + span)
+                found += files.read(name, offset + first - start, last - first)
+        return bytes(found)
+
+
+def tail(part: Part, stream: str, lines: int) -> bytes:
+    """The last ``lines`` lines; a last line without its newline counts too."""
+    end, span = size(part, stream), FIRST_TAIL_BYTES
+    while True:
+        begin = max(0, end - span)
+        content = _whole(part, stream, begin, end)
+        found = last_lines(content, lines)
+        if len(found) < len(content) or begin == 0 or span >= TAIL_BYTES:
+            return found
+        span *= 4
+
+
+def pieces(part: Part, stream: str) -> Iterator[bytes]:
+    """All bytes, piece by piece."""
+    at = 0
+    while content := read(part, stream, at, PIECE_BYTES):
+        yield content
+        at += len(content)
+
+
+def _whole(part: Part, stream: str, begin: int, end: int) -> bytes:
+    found = bytearray()
+    while begin + len(found) < end and (more := read(part, stream, begin + len(found), end - begin - len(found))):
+        found += more
+    return bytes(found)
+
+
+def last_lines(content: bytes, count: int) -> bytes:
+    """The last ``count`` lines of a text."""
+    if count == 0:
+        return b""
+    end = len(content) - 1 if content.endswith(b"\n") else len(content)
+    for _line in range(count):
+        end = content.rfind(b"\n", 0, end)
+        if end < 0:
+            return content
+    return content[end + 1 :]
+
+
+def sweep(shard: int) -> int:
+    """Remove the folders of parts that are no more, of one 256th of them; how many went."""
+    base = settings.LOGS / f"{shard % 256:02x}"
+    if not base.is_dir():
+        return 0
+    there = {name.name: name for name in base.iterdir() if _is_part(name.name)}
+    kept = Part.objects.filter(id__in=list(there)).values_list("id", flat=True)
+    gone = there.keys() - {str(part) for part in kept}
+    for name in gone:
+        for stream in STREAMS:
+            (there[name] / stream).unlink(missing_ok=True)
+        there[name].rmdir()
+    return len(gone)
+
+
+def _is_part(name: str) -> bool:
+    try:
+        return str(uuid.UUID(name)) == name
+    except ValueError:
+        return False
+
+
+class _Files:
+    """The open files of one part."""
+
+    def __init__(self, part: uuid.UUID) -> None:
+        self._folder = folder(part)
+        self._open: dict[str, int] = {}
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._open.values():
+            os.close(handle)
+
+    def read(self, stream: str, offset: int, length: int) -> bytes:
+        """Exactly these bytes. Raises :class:`LogLost` where the file has them not."""
+        try:
+            if stream not in self._open:
+                self._open[stream] = os.open(self._folder / stream, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            content = os.pread(self._open[stream], length, offset)
+        except FileNotFoundError:
+            content = b""
+        if len(content) < length:
+            raise LogLost(f"{self._folder / stream} has no {length} bytes at {offset}")
+        return content
