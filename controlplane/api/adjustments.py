@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.protocol import Share
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api.attempts import Attempt, shown
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY

@@ -16,8 +16,8 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schem
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api import job_rows
 from controlplane.api.action import Why, action
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds

@@ -19,8 +19,8 @@ from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api import names
 from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.access.service import digest
+from controlplane.accounts.service import digest
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
 from controlplane.pools.models import Pool

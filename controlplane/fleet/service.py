@@ -21,8 +21,8 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
-from controlplane.access.models import slug
-from controlplane.access.service import digest
+from controlplane.accounts.models import slug
+from controlplane.accounts.service import digest
 from controlplane.fleet import alarms, hosts, links, quarantine
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow

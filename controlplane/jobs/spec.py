@@ -18,8 +18,8 @@ from typing import Any, Final
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from controlplane.access import permissions
-from controlplane.access.models import Project, User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Project, User
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
 from controlplane.jobs.demand import AFFINITY, Host, Known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool, ProfileVersion
 from controlplane.simulations import service

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
-from controlplane.live import residence
-from controlplane.live.lengths import Lengths
-from controlplane.live.memory import Memory
-from controlplane.live.reports import ACTS, moment, shown
-from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
+from controlplane.scheduling import data_locality
+from controlplane.scheduling.durations import Lengths
+from controlplane.scheduling.memory_advice import Memory
+from controlplane.scheduling.store import LiveStore
+from controlplane.scheduling.waiting_reasons import ACTS, moment, shown
 from controlplane.whatif.questions import Question, ask
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model.clauses import plain
@@ -63,7 +63,7 @@ def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> dict[str,
     lengths = Lengths(snapshot, store.history.held)
     waiting, nodes = (*snapshot.waiting, *stages), snapshot.nodes
     if any(stage.inputs for stage in stages):
-        nodes = residence.with_cached(nodes, waiting)
+        nodes = data_locality.with_cached(nodes, waiting)
     world = replace(snapshot, waiting=waiting, nodes=nodes)
     _planner.plan(world, profiles.of(world.pools), now)
     plan = _planner.explained({stage.id for stage in stages})

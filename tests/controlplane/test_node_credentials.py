@@ -18,7 +18,7 @@ from django.test import Client
 from django.urls import reverse
 
 from agents.protocol import CLOSE_UNAUTHENTICATED, Desired, InventoryRef, Report
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.asgi import application
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import JoinToken, Node
@@ -32,7 +32,7 @@ WAIT_S = 15
 @pytest.fixture
 def pool(transactional_db: None, servers: Any, monkeypatch: pytest.MonkeyPatch) -> Pool:
     # The threads of a server keep their connections; those of a test would outlive it.
-    monkeypatch.setattr("controlplane.link.agent.close_old_connections", connections.close_all)
+    monkeypatch.setattr("controlplane.dispatch.agent_socket.close_old_connections", connections.close_all)
     channel_layers.backends.clear()  # a layer belongs to one event loop, and each test has its own
     return Pool.objects.create(name="default")
 

@@ -10,8 +10,8 @@ from django.test import Client, RequestFactory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.access import guard, service
-from controlplane.access.models import User
+from controlplane.accounts import guard, service
+from controlplane.accounts.models import User
 from controlplane.fleet import service as fleet
 
 FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

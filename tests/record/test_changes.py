@@ -11,15 +11,15 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from agents.protocol import Phase, Progress
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Bundle, Change, Job, Stage
-from controlplane.live import feed
-from controlplane.live.feed import KEPT_S, Changes, Feed
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool
+from controlplane.scheduling import change_feed
+from controlplane.scheduling.change_feed import KEPT_S, Changes, Feed
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.model.types import Pool as EnginePool
 from scheduler.core.model.types import Snapshot
 from scheduler.core.world.view import View
@@ -193,11 +193,11 @@ def test_what_was_not_taken_is_given_again_and_who_is_too_late_reads_everything(
         assert seen.read(cursor) is None
         assert seen.read(cursor) is None
     seen.taken()
-    feed.forget_old()
+    change_feed.forget_old()
     assert Change.objects.exists()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE jobs_change SET at = at - interval '1 day'")
-    feed.forget_old()
+    change_feed.forget_old()
     assert not Change.objects.exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.jobs.models import Job
-from controlplane.live.memory import Memory
+from controlplane.scheduling.memory_advice import Memory
 from controlplane.whatif import dry_run
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 

@@ -16,7 +16,7 @@ from controlplane.fleet.models import Alarm, Device, Heartbeat, Node
 from controlplane.jobs import record
 from controlplane.jobs.models import Attempt, Job, Part
 from controlplane.jobs.spec import InvalidSpec
-from controlplane.live import watch
+from controlplane.operations import watch
 from controlplane.pools.models import Pool
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 

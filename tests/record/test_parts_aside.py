@@ -7,9 +7,9 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from agents.protocol import AsideOrder, Conditions, SetAside
+from controlplane.dispatch import desired
 from controlplane.fleet import service
 from controlplane.fleet.models import Node
-from controlplane.live import desired
 from tests.record.yard import Agent, Yard, cpu
 
 

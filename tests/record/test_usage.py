@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.access.models import Project
+from controlplane.accounts.models import Project
 from controlplane.jobs.models import Claim
-from controlplane.live.usage import Ledger
+from controlplane.scheduling.usage import Ledger
 from tests.record.yard import Yard, cpu, gpu, stage
 
 

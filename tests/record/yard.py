@@ -9,17 +9,17 @@ from typing import Any
 
 from agents import protocol
 from agents.protocol import Desired, Exit, Here, Inventory, InventoryRef, Phase, Report
-from controlplane.access.models import Project, User
+from controlplane.accounts.models import Project, User
+from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
 from controlplane.fleet import world
 from controlplane.fleet.identity import Caller
 from controlplane.fleet.models import Node
 from controlplane.jobs import record, service
 from controlplane.jobs.models import Job, Stage
-from controlplane.live import desired
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.model.types import Estimate
 from scheduler.core.planning import aside, engine
 from scheduler.core.planning.cycle import Cycle, run

@@ -24,7 +24,7 @@ MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}
 PEOPLE = sorted(
     path
     for path in (ROOT / "controlplane").rglob("*.py")
-    if not {"migrations", "management"} & set(path.parts) and path.relative_to(ROOT).parts[1] != "link"
+    if not {"migrations", "management"} & set(path.parts) and path.relative_to(ROOT).parts[1] != "dispatch"
 )
 # The engine's modules whose refusals the API passes on.
 PASSED_ON = [
