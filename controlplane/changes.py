@@ -7,6 +7,8 @@ connections, and a dead Redis costs a log line a minute.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import logging
 import os
 import threading
@@ -56,15 +58,38 @@ class _Courier:
 _courier = _Courier()
 
 
+@atexit.register
+def _close() -> None:
+    """Closes what the courier of this process has open to Redis."""
+    client = _redis.pop(os.getpid(), None)
+    if client is not None:
+        with contextlib.suppress(Exception):  # the process ends all the same
+            asyncio.run_coroutine_threadsafe(client.aclose(), _courier.loop()).result(1)
+
+
 async def _send(group: str, message: dict[str, Any]) -> None:
     from channels.layers import get_channel_layer
 
     await get_channel_layer().group_send(group, message)
 
 
+def counter(name: str) -> str:
+    """The key in Redis that counts changes: ``samples`` are measurements, and all others are ``facts``."""
+    return f"yard:changes:{name}"
+
+
+async def _announce(keys: list[str]) -> None:
+    # Counted before it is told: who is told finds the count that includes it.
+    names = {"samples" if key == "samples" else "facts" for key in keys}
+    redis = _client()
+    for name in names:
+        await redis.incr(counter(name))
+    await _send("changes", {"type": "changed", "keys": keys})
+
+
 def announce(*keys: str) -> None:
     """Tells browsers' sockets that what these keys name has changed: ``jobs``, ``job:12``, ``fleet``, ``samples``."""
-    _courier.carry(_send("changes", {"type": "changed", "keys": list(keys)}))
+    _courier.carry(_announce(list(keys)))
 
 
 def nudge(node_ids: list[str]) -> None:
@@ -89,13 +114,18 @@ _redis: dict[int, Any] = {}
 _clearing: dict[int, Any] = {}
 
 
-async def _wake() -> None:
+def _client() -> Any:
+    """The courier's client; only its loop uses it."""
     from redis.asyncio import Redis
 
     client = _redis.get(os.getpid())
     if client is None:
         client = _redis[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
-    if await client.set(WAKE_KEY, b"1", nx=True, px=3000):
+    return client
+
+
+async def _wake() -> None:
+    if await _client().set(WAKE_KEY, b"1", nx=True, px=3000):
         await asyncio.get_running_loop().run_in_executor(None, _send_cycle)
 
 

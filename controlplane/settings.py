@@ -337,7 +337,12 @@ USE_I18N = True
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")
-WHITENOISE_USE_FINDERS = True
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "controlplane.pages.static_files.CollectedStaticFiles"},
+}
+# Until they are collected, files are served from where they lie in the tree, under plain names and without compression.
+WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_AUTOREFRESH = DEBUG
 
 LOGGING = {

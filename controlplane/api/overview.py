@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, Protocol
 
 import msgspec
 from django.db.models import Count, F, Min
@@ -156,7 +157,7 @@ def overview(user: User) -> Overview:
     """The cluster as this user may see it."""
     nodes = list(fleet.Node.objects.prefetch_related("pools"))
     cells = _cells(nodes, user)
-    queue, (running, running_count) = _queue(user), _running(user)
+    waiting, (active, active_count) = queue(user), running(user)
     held = (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
     signs, sign_count = attention(nodes, held, user)
     by_node: dict[uuid.UUID, list[MapDevice]] = defaultdict(list)
@@ -167,7 +168,7 @@ def overview(user: User) -> Overview:
     profiles = dict(Pool.objects.values_list("name", "profile"))
     return Overview(
         profile=profiles.get("default") or next(iter(profiles.values()), ""),
-        tiles=_tiles(cells),
+        tiles=tiles(cell.shown for cell in cells),
         nodes=[
             MapNode(
                 node.name,
@@ -178,9 +179,9 @@ def overview(user: User) -> Overview:
             )
             for node in nodes
         ],
-        queue=queue,
-        running=running,
-        running_count=running_count,
+        queue=waiting,
+        running=active,
+        running_count=active_count,
         attention=signs,
         attention_count=sign_count,
         counts=Counts(
@@ -210,7 +211,9 @@ def _cells(nodes: list[fleet.Node], user: User) -> list[_Cell]:
                     kind=device.kind,
                     model=device.model,
                     u=sample.utilisation if sample else None,
-                    state=_state(device, states[device.node_id], idle),
+                    state=state_of(
+                        states[device.node_id], device.health, device.claimed_milli, is_idle=device.id in idle
+                    ),
                     job=largest.job if largest else None,
                     project=largest.project if largest else None,
                     milli=device.claimed_milli,
@@ -222,23 +225,43 @@ def _cells(nodes: list[fleet.Node], user: User) -> list[_Cell]:
     return cells
 
 
-def _state(device: fleet.Device, node: NodeState, idle: set[uuid.UUID]) -> str:
+def state_of(node: NodeState, health: str, claimed_milli: int, *, is_idle: bool) -> str:
+    """The state of a device on the map, by that of its node, its health and what is claimed of it."""
     if node in {NodeState.LOST, NodeState.JOINING}:
         return "offline"
-    if device.health not in USABLE_HEALTH:
+    if health not in USABLE_HEALTH:
         return "unhealthy"
     if node in {NodeState.DRAINING, NodeState.DRAINED}:
         return "draining"
-    if device.claimed_milli == 0:
+    if claimed_milli == 0:
         return "free"
-    return "held_idle" if device.id in idle else "allocated"
+    return "held_idle" if is_idle else "allocated"
 
 
-def _tiles(cells: Iterable[_Cell]) -> list[Tile]:
-    groups: dict[tuple[str, str, bool], list[MapDevice]] = defaultdict(list)
-    for cell in cells:
-        shown = cell.shown
-        groups[shown.kind, shown.model, shown.simulated].append(shown)
+class Counted(Protocol):
+    """What a tile counts of a device."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def milli(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def u(self) -> float | None: ...
+
+
+def tiles(devices: Iterable[Counted]) -> list[Tile]:
+    """A tile for each kind and model, with what is simulated apart."""
+    groups: dict[tuple[str, str, bool], list[Counted]] = defaultdict(list)
+    for device in devices:
+        groups[device.kind, device.model, device.simulated].append(device)
     order = {"cpu": 0, "gpu": 1, "npu": 2}
     return [
         _tile(*key, groups[key])
@@ -246,8 +269,8 @@ def _tiles(cells: Iterable[_Cell]) -> list[Tile]:
     ]
 
 
-def _tile(kind: str, model: str, simulated: bool, devices: list[MapDevice]) -> Tile:
-    def size(device: MapDevice) -> float:
+def _tile(kind: str, model: str, simulated: bool, devices: list[Counted]) -> Tile:
+    def size(device: Counted) -> float:
         # A CPU is counted by its cores; anything else is one device, whatever of it is taken.
         return device.capacity / 1000 if kind == "cpu" else 1.0
 
@@ -271,7 +294,8 @@ def _tile(kind: str, model: str, simulated: bool, devices: list[MapDevice]) -> T
     )
 
 
-def _queue(user: User) -> Queue:
+def queue(user: User) -> Queue:
+    """How long the queue is, and what of it this user may see start next."""
     waiting = rows.Stage.objects.filter(state__in=WAITING)
     totals = waiting.aggregate(count=Count("id"), oldest_at=Min("eligible_at"))
     # Only stages in the timetable can start next, and there are few of them however long the queue is.
@@ -293,7 +317,7 @@ def _queue(user: User) -> Queue:
     )
 
 
-def _running(user: User) -> tuple[list[RunningStage], int]:
+def running(user: User, most: int = MOST_RUNNING) -> tuple[list[RunningStage], int]:
     """The newest stages that hold devices, and how many there are."""
     active = rows.Stage.objects.filter(permissions.visible_jobs(user, "job__"), state__in=ACTIVE)
     chosen = active.select_related("job__project", "job__user").order_by(F("started_at").desc(nulls_first=True), "id")
@@ -309,9 +333,14 @@ def _running(user: User) -> tuple[list[RunningStage], int]:
             started_at=stage.started_at,
             progress=_share(stage.progress),
         )
-        for stage in chosen[:MOST_RUNNING]
+        for stage in chosen[:most]
     ]
-    return shown, active.count() if len(shown) == MOST_RUNNING else len(shown)
+    return shown, active.count() if len(shown) == most else len(shown)
+
+
+def plain(model: msgspec.Struct) -> Any:
+    """A model as the values that its JSON has, for a template."""
+    return msgspec.to_builtins(model)
 
 
 def _share(progress: dict[str, float] | None) -> float | None:

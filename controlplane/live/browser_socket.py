@@ -2,14 +2,19 @@
 
 A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
 Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
-speed and nothing else. What a user may see is decided by the same read as over REST, at every look. Once a second the
-session and the rights of its user are looked at (``link.standing``): a socket whose session ended, or whose user was
-made inactive or has another password, is closed; where rights changed every topic is read anew with those of now.
+speed and nothing else. Snapshots that many share are made once for all of them (``live.snapshots``), and each tab gets
+what differs from what it has. What a user may see is decided by the same read as over REST, at every look. Once a
+second the session and the rights of its user are looked at (``socket_authorization``): a socket whose session ended, or
+whose user was made inactive or has another password, is closed; where rights changed every topic is read anew with
+those of now.
 
     -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
+    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}      a snapshot that many share (live.snapshots)
+    <- {"kind": "delta", "topic": ..., "since": "4f1c2a9b.17", "to": "4f1c2a9b.18", "parts": {...}, "gone": [...]}
+                                           without "since" these are all parts
     <- {"kind": "error", "topic": ..., "status": 404}
     <- {"kind": "beat", "late_s": 0}       the line lives; ``late_s`` is for how long a look that is due has no answer
 """
@@ -25,12 +30,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 from django.db import connections
+from django.http import HttpRequest
+from django.utils import translation
 
 from controlplane.accounts.rights import Rights, rights
+from controlplane.live.feeds import Feed, feeds, sources
+from controlplane.live.snapshots import Source
 from controlplane.socket_authorization import Standing
 from controlplane.wellformed import fault_in, fault_of_query
 
@@ -42,13 +52,13 @@ MAX_TOPIC_LENGTH = 500
 MAX_MESSAGE_LENGTH = 4_000
 AGAIN_S = 1.0
 SAFETY_S = 8.0
-JOIN_AGAIN_S = 10.0
+# Who sees what is asked so often for shared snapshots, beside every change of rights.
+AUDIENCE_S = 60.0
 # A browser that hears nothing for a little more than twice this says that it is not live.
 BEAT_S = 2.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
 CLOSE_TOO_MANY = 4429
-GROUP = "changes"
 _rights: Standing[tuple[str, int], Rights] = Standing(rights)
 
 
@@ -63,6 +73,10 @@ class Topic:
     due_at: float = 0.0
     asked_again: bool = False
     failed: int = 0
+    # Of a shared snapshot: what it is made from, its feed, and the cursor of what the browser has.
+    source: Source | None = None
+    feed: Feed | None = None
+    cursor: str = ""
 
 
 def touched(path: str, keys: Iterable[str]) -> bool:
@@ -106,6 +120,16 @@ def _look(path: str, user: Any) -> tuple[int, str, bytes]:
         connections.close_all()
 
 
+def _language(scope: Any) -> str:
+    """The language of the page that opened the socket: by its cookie, else by what the browser asks for."""
+    request = HttpRequest()
+    request.COOKIES = scope.get("cookies") or {}
+    for name, value in scope["headers"]:
+        if name == b"accept-language":
+            request.META["HTTP_ACCEPT_LANGUAGE"] = value.decode("latin-1")
+    return translation.get_language_from_request(request)
+
+
 def _first(key: tuple[str, int]) -> Rights | None:
     try:
         return rights({key}).get(key)
@@ -133,6 +157,8 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             await self.close(CLOSE_TOO_MANY)
             return
         self.rights, self.scope["user"] = found, found.user
+        self.language = _language(self.scope)
+        feeds().hints.enter(self._hinted)
         _rights.enter(self, key, self._judge)
         self.looking = asyncio.create_task(self._keep_looking())
         self.beating = asyncio.create_task(self._keep_beating())
@@ -161,8 +187,10 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-        with contextlib.suppress(Exception):
-            await self.channel_layer.group_discard(GROUP, self.channel_name)
+        for topic in self.topics.values():
+            if topic.feed:
+                await topic.feed.leave(self.stir.set)
+        await feeds().hints.leave(self._hinted)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
         """Reads a message. One that no page sends ends the line: too long, or bytes."""
@@ -175,18 +203,28 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         if not isinstance(content, dict) or self.looking is None:
             return
         topic = content.get("topic")
-        if not isinstance(topic, str) or not topic.startswith(PREFIX) or len(topic) > MAX_TOPIC_LENGTH:
+        known = sources()
+        is_path = isinstance(topic, str) and (topic.startswith(PREFIX) or topic in known)
+        if not isinstance(topic, str) or not is_path or len(topic) > MAX_TOPIC_LENGTH:
             await self._refuse(topic, f"a topic is a path below {PREFIX}")
         elif fault := fault_in(topic) or fault_of_query(topic.partition("?")[2]):
             await self._refuse(topic, f"the topic cannot be read: {fault}")
         elif content.get("op") == "unsub":
-            self.topics.pop(topic, None)
+            left = self.topics.pop(topic, None)
+            if left and left.feed:
+                await left.feed.leave(self.stir.set)
         elif content.get("op") == "sub":
             if topic not in self.topics and len(self.topics) >= MAX_TOPICS:
                 await self._refuse(topic, f"one socket watches at most {MAX_TOPICS} topics")
                 return
-            etag = content.get("etag")
-            self.topics[topic] = Topic(content.get("want") != "etag", etag if isinstance(etag, str) else "")
+            etag, since, before = content.get("etag"), content.get("since"), self.topics.get(topic)
+            self.topics[topic] = Topic(
+                content.get("want") != "etag",
+                etag if isinstance(etag, str) else "",
+                source=known.get(topic),
+                feed=before.feed if before else None,
+                cursor=since if isinstance(since, str) else "",
+            )
             self.stir.set()
 
     @classmethod
@@ -196,12 +234,11 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         except (ValueError, RecursionError):
             return None
 
-    async def changed(self, message: dict[str, Any]) -> None:
-        """A hint: topics it touches are looked at soon, but not within a second of the last look."""
-        keys = message.get("keys") or []
+    def _hinted(self, keys: list[str]) -> None:
+        """Topics that a hint touches are looked at soon, but not within a second of the last look."""
         now = time.monotonic()
         for path, topic in self.topics.items():
-            if touched(path, keys):
+            if topic.source is None and touched(path, keys):
                 topic.asked_again = True
                 topic.due_at = min(topic.due_at, max(now, topic.read_at + AGAIN_S))
                 self.stir.set()
@@ -224,35 +261,40 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         """Tells the browser that the line lives, also while a look takes long: how late that is, the beat says."""
         with contextlib.suppress(Exception):  # a send on a socket that just went away
             while True:
-                late_s = time.monotonic() - min(
-                    [time.monotonic(), *(topic.due_at for topic in self.topics.values() if topic.due_at)]
-                )
+                due = [topic.feed.due_at if topic.feed else topic.due_at for topic in self.topics.values()]
+                late_s = time.monotonic() - min([time.monotonic(), *(at for at in due if at)])
                 await self.send_json({"kind": "beat", "late_s": round(late_s, 1)})
                 await asyncio.sleep(BEAT_S)
 
     async def _loop(self) -> None:
-        joined, join_at = False, 0.0
         while True:
             now = time.monotonic()
-            if not joined and now >= join_at:
-                joined, join_at = await self._join(), now + JOIN_AGAIN_S
-            for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
-                await self._tell(path)
-            again = [] if joined else [join_at]
-            next_at = min([now + SAFETY_S, *again, *(topic.due_at for topic in self.topics.values())])
+            for path, topic in list(self.topics.items()):
+                if topic.source is not None:
+                    await self._pass_on(topic, topic.source)
+                elif topic.due_at <= now:
+                    await self._tell(path)
+            next_at = min([now + SAFETY_S, *(topic.due_at for topic in self.topics.values())])
             # Not wait_for: before Python 3.12 that may forget a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
                     await self.stir.wait()
             self.stir.clear()
 
-    async def _join(self) -> bool:
-        try:
-            async with asyncio.timeout(2):
-                await self.channel_layer.group_add(GROUP, self.channel_name)
-        except Exception:  # noqa: BLE001  without Redis there are no hints; the slow look goes on
-            return False
-        return True
+    async def _pass_on(self, topic: Topic, source: Source) -> None:
+        """Sends what of a shared snapshot this browser lacks. A slow browser gets later what differs by then."""
+        now = time.monotonic()
+        if topic.feed is None or topic.feed.is_closed or topic.due_at <= now:
+            topic.due_at = now + AUDIENCE_S
+            feed = await feeds().of(source, self.scope["user"], self.language)
+            if feed is not topic.feed:
+                if topic.feed:
+                    await topic.feed.leave(self.stir.set)
+                topic.feed = feed
+                feed.enter(self.stir.set)
+        for delta in topic.feed.since(topic.cursor):
+            topic.cursor = delta.to
+            await self.send(text_data=msgspec.json.encode(delta).decode())
 
     async def _tell(self, path: str) -> None:
         """Reads one topic, and sends it if it is new to this browser."""

@@ -1,130 +1,165 @@
-"""The cluster at a glance: what there is, how busy it is, what waits, and what wants a person."""
+"""The cluster at a glance: what there is, how busy it is, what waits, and what wants a person.
+
+The page is put together from three snapshots that all its readers share: the map of devices is everybody's, who holds
+and waits for what is each audience's, and the plan takes long to find and moves slowly. A change is sent to the open
+pages as the parts that differ.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final, cast
 
+import msgspec
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
-from controlplane.natural import natural_key
+from controlplane.accounts.models import User
+from controlplane.api import overview as found
+from controlplane.api.attention import Held, attention
+from controlplane.api.held_idle import held_idle_lately
+from controlplane.api.live import read
+from controlplane.fleet import models as fleet
+from controlplane.jobs.models import Job
+from controlplane.live import device_map
+from controlplane.live.device_map import Facet
+from controlplane.live.snapshots import Parts, Shared, Source
 from controlplane.pages.gantt import moment
-from controlplane.pages.reading import read
 from controlplane.pages.shell import page
 from controlplane.pages.timeline import chart
+from controlplane.pools.models import Pool
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
 MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
-# What is no measurement is a mark: which one, by the state of the device.
-MARKS = {"free": "free", "held_idle": "idle", "unhealthy": "bad", "offline": "na"}
 LEAST = timedelta(minutes=4)
-GANTT = "/timeline?from=-5400&to=5400"
+GANTT = "/api/v1/timeline?from=-5400&to=5400"
+COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
-def _mark(device: Mapping[str, Any]) -> str:
-    """The mark of a cell, or empty where its colour is its utilisation."""
-    if device["state"] == "draining":
-        return "" if device["milli"] and device["u"] is not None else "drain"
-    if device["state"] in MARKS:
-        return MARKS[device["state"]]
-    return "" if device["u"] is not None else "na"
+def _html(name: str, values: Mapping[str, Any]) -> str:
+    """A panel of the page as a part: the text that stands in the page, as JSON."""
+    return json.dumps(render_to_string(f"parts/overview_{name}.html", dict(values)))
 
 
-def _tip(node: str, device: Mapping[str, Any], mark: str) -> str:
-    """What the read-out says of a device."""
-    words = {
-        "free": _("free"),
-        "idle": _("held, idle"),
-        "bad": _("unhealthy"),
-        "na": _("no data"),
-        "drain": _("draining"),
+def _make_map(user: User) -> Parts:
+    """How busy each device is: the same for all."""
+    devices = device_map.seen(device_map.nodes_now(), held_idle_lately())
+    facets = device_map.facets(devices)
+    profiles = dict(Pool.objects.values_list("name", "profile"))
+    parts = {
+        "layout": json.dumps(_layout(facets)),
+        "html:overview-tiles": _html("tiles", {"tiles": _tiles(map(found.plain, found.tiles(devices)))}),
+        "html:overview-head": _html(
+            "head",
+            {
+                "nodes": fleet.Node.objects.count(),
+                "accelerators": sum(device.kind != "cpu" for device in devices),
+                "profile": profiles.get("default") or next(iter(profiles.values()), ""),
+                "simulated": any(device.simulated for device in devices),
+            },
+        ),
     }
-    used = words[mark] if mark else f"{device['u'] * 100:.0f} %"
-    share = device["milli"] / device["capacity"] if device["capacity"] else 0
-    claimed = _("{share} allocated").format(share=f"{share:.0%}") if 0 < share < 1 else ""
-    holder = (
-        f"#{device['job']} {device['project'] or ''}"
-        if device["job"]
-        else _("another project")
-        if device["milli"]
-        else ""
-    )
-    name = f"{node} {device['kind']}{device['index']}"
-    return " · ".join(
-        word
-        for word in (name, device["model"], used, claimed, holder, _("simulated") if device["simulated"] else "")
-        if word
-    )
+    for number, facet in enumerate(facets):
+        parts[f"levels:{_facet_id(number)}"] = json.dumps(device_map.levels(facet))
+        parts[f"shares:{_facet_id(number)}"] = json.dumps(device_map.shares(facet))
+    return parts
 
 
-def facets(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One map of node × device per kind and model, because their widths differ: accelerators first."""
-    groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = defaultdict(dict)
-    for node in nodes:
-        for device in node["devices"]:
-            groups[device["kind"], device["model"]].setdefault(node["name"], []).append(device)
-    order = sorted(groups, key=lambda key: (key[0] == "cpu", -sum(map(len, groups[key].values())), key))
-    states = {node["name"]: node["state"] for node in nodes}
-    return [_facet(number, *key, groups[key], states) for number, key in enumerate(order)]
-
-
-def _facet(
-    number: int, kind: str, model: str, rows: Mapping[str, list[Mapping[str, Any]]], states: Mapping[str, str]
-) -> dict[str, Any]:
-    names = sorted(rows, key=natural_key)
-    columns = max(device["index"] for devices in rows.values() for device in devices) + 1
-    z: list[list[float | None]] = [[None] * columns for _name in names]
-    tips = [[""] * columns for _name in names]
-    hrefs = [[""] * columns for _name in names]
-    marks, cells = [], []
-    for row, name in enumerate(names):
-        line = []
-        for device in rows[name]:
-            column, mark = device["index"], _mark(device)
-            href = f"/jobs/{device['job']}" if device["job"] else f"/nodes/{name}#{device['kind']}{device['index']}"
-            tips[row][column], hrefs[row][column] = _tip(name, device, mark), href
-            if mark:
-                marks.append([row, column, mark])
-            else:
-                z[row][column] = round(device["u"] * 100, 1)
-            level = mark or str(min(9, int(device["u"] * 10)))
-            line.append({"u": level, "href": href, "tip": tips[row][column]})
-        cells.append({"node": name, "warn": states[name] != "READY", "cells": line})
-    height = min(TALLEST, CELL * len(names)) + 22
-    drawn = {
-        "rows": names,
-        "columns": columns,
-        "z": z,
-        "tips": tips,
-        "hrefs": hrefs,
-        "marks": marks,
-        "height": height,
-        "width": round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns),
+def _make_work(user: User) -> Parts:
+    """Who holds and waits for what, and what needs somebody: what this user's audience sees of it."""
+    states = device_map.nodes_now()
+    devices = device_map.seen(states, held_idle_lately(), is_measured=False)
+    held, projects = device_map.holders(user)
+    odd = {device.id: device.state for device in devices if device.state in {"unhealthy", "held_idle"}}
+    rows = fleet.Device.objects.in_bulk(list(odd))
+    holds = [Held(row, odd[key], held[key] if held.get(key, 0) > 0 else None) for key, row in rows.items()]
+    signs, sign_count = attention(list(fleet.Node.objects.prefetch_related("pools")), holds, user)
+    since = timezone.now() - timedelta(days=1)
+    ended = {state: Job.objects.filter(submitted_at__gte=since, state=state).count() for state in COUNTED}
+    running, running_count = found.running(user, MOST_RUNNING)
+    queue = found.queue(user)
+    shown = [{**found.plain(sign), "look": LEVELS.get(sign.level, "pending")} for sign in signs]
+    parts = {
+        "projects": json.dumps(sorted(projects.items())),
+        "html:panel-attention": _html("attention", {"attention": shown, "attention_count": sign_count}),
+        "html:panel-queue": _html(
+            "queue", {"queue": found.plain(queue), "running_count": running_count, "ended": ended}
+        ),
+        "html:panel-running": _html(
+            "running", {"running": [found.plain(one) for one in running], "running_count": running_count}
+        ),
     }
-    return {
-        "id": f"chart-heat-{number}",
-        "kind": kind,
-        "model": model or kind,
-        "chart": drawn,
-        "rows": cells,
-        "size": f"{len(names)} × {columns}",
-        "means": _mean(z),
-    }
+    for number, facet in enumerate(device_map.facets(devices)):
+        parts[f"holders:{_facet_id(number)}"] = json.dumps(device_map.held_by(facet, held))
+    return parts
 
 
-def _mean(z: list[list[float | None]]) -> str:
-    """One sentence that says what the map shows."""
-    known = [value for row in z for value in row if value is not None]
-    total = sum(len(row) for row in z)
-    mean = sum(known) / len(known) if known else 0
-    return _("{busy} of {total} at work, {mean} on average").format(busy=len(known), total=total, mean=f"{mean:.0f} %")
+def _make_plan(user: User) -> Parts:
+    """What ran on which device of late, and what is planned."""
+    _status, _etag, content = read(GANTT, user)
+    body = json.loads(content)
+    accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
+    drawn = chart(_near(body), only_used=True, row=15, tallest=420)
+    return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
+
+
+MAP: Final = Source("/overview/map", _make_map, ("samples", "facts"), is_for_all=True)
+WORK: Final = Source("/overview/work", _make_work, ("facts",), every_s=2.0)
+PLAN: Final = Source("/overview/plan", _make_plan, ("facts",), every_s=10.0)
+SOURCES: Final = (MAP, WORK, PLAN)
+
+
+def _facet_id(number: int) -> str:
+    return f"chart-heat-{number}"
+
+
+def _layout(facets: list[Facet]) -> list[dict[str, Any]]:
+    """What of the map changes with the fleet alone: which nodes and columns there are, and which are simulated."""
+    made = []
+    for number, facet in enumerate(facets):
+        simulated = {device.node for device in facet.devices if device.simulated}
+        made.append(
+            {
+                "id": _facet_id(number),
+                "kind": facet.kind,
+                "model": facet.model,
+                "rows": facet.names,
+                "columns": facet.columns,
+                "simulated": [row for row, name in enumerate(facet.names) if name in simulated],
+            }
+        )
+    return made
+
+
+def _charts(parts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The maps to draw, from the parts of both snapshots."""
+    charts = []
+    for facet in parts["layout"]:
+        names, columns = facet["rows"], facet["columns"]
+        width = round(20 + 6.3 * min(13, max(map(len, names)))) + min(640, CELL * columns)
+        chart = {**facet, "width": width, "height": min(TALLEST, CELL * len(names)) + 22}
+        chart |= {what: parts.get(f"{what}:{facet['id']}", "") for what in ("levels", "shares", "holders")}
+        chart["projects"] = parts.get("projects", [])
+        size = f"{len(names)} × {columns}"
+        charts.append(
+            {
+                "id": facet["id"],
+                "kind": facet["kind"],
+                "model": facet["model"] or facet["kind"],
+                "size": size,
+                "chart": chart,
+            }
+        )
+    return charts
 
 
 def _tiles(tiles: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -159,31 +194,29 @@ def _near(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    answer = read(request, "/overview")
-    now = answer.body
-    timeline = read(request, GANTT)
-    devices = sum(len(node["devices"]) for node in now["nodes"])
-    accelerators = sum(1 for node in now["nodes"] for device in node["devices"] if device["kind"] != "cpu")
-    attention = [{**sign, "look": LEVELS.get(sign["level"], "pending")} for sign in now["attention"]]
-    jobs = now["counts"]["jobs"]
+    user, parts, cursors = cast(User, request.user), {}, {}
+    for source in SOURCES:
+        snapshot = Shared.of(source, user).now()
+        parts |= {name: msgspec.json.decode(part) for name, part in snapshot.parts.items()}
+        cursors[source.topic] = snapshot.cursor
+    devices = sum(len(facet["rows"]) * facet["columns"] for facet in parts["layout"])
+    panels = {name.rpartition("-")[2]: mark_safe(text) for name, text in parts.items() if name.startswith("html:")}
     return page(
         request,
         "overview.html",
-        {
-            "now": now,
-            "tiles": _tiles(now["tiles"]),
-            "facets": facets(now["nodes"]),
-            "links": devices <= MOST_LINKS,
-            "devices": devices,
-            "accelerators": accelerators,
-            "attention": attention,
-            "running": now["running"][:MOST_RUNNING],
-            "gantt": chart(_near(timeline.body), only_used=True, row=15, tallest=420),
-            "ended": {state: jobs.get(state, 0) for state in ("COMPLETED", "FAILED", "CANCELLED")},
-            "simulated": any(node["simulated"] for node in now["nodes"]),
-        },
+        {"parts": panels, "facets": _charts(parts), "links": devices <= MOST_LINKS, "cursors": cursors},
         place="overview",
-        topics=[answer],
-        every_s=3,
         crumbs=[(_("Overview"), "")],
     )
+
+
+@login_required
+def updates(request: HttpRequest, name: str) -> HttpResponse:
+    """What a page without a socket asks every few seconds: what it lacks since the cursor that it has."""
+    source = next((source for source in SOURCES if source.topic == f"/overview/{name}"), None)
+    if source is None:
+        raise Http404(_("There is nothing at {path}, or you may not see it.").format(path=request.path))
+    deltas = Shared.of(source, cast(User, request.user)).told(request.GET.get("since", "")[:100])
+    response = HttpResponse(msgspec.json.encode({"deltas": deltas}), content_type="application/json")
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,4 +1,4 @@
-"""What surrounds every page: navigation, the reader's words for scripts, and how a page is told from its live part."""
+"""What surrounds every page: its navigation, and how a page is told from its live part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
 from controlplane.pages.reading import Answer
-from controlplane.pages.words import script_words
 
 LIVE_HEADER = "X-Yard-Part"
 
@@ -49,7 +48,6 @@ def context(request: HttpRequest) -> dict[str, Any]:
         "version": settings.VERSION,
         "languages": settings.LANGUAGES,
         "language": get_language() or settings.LANGUAGE_CODE,
-        "words": script_words(get_language() or settings.LANGUAGE_CODE),
     }
 
 

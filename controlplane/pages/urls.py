@@ -1,6 +1,8 @@
 """Where each page is."""
 
 from django.urls import path
+from django.views.decorators.http import conditional_page
+from django.views.i18n import JavaScriptCatalog
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
@@ -23,6 +25,7 @@ from controlplane.pages import (
 
 urlpatterns = [
     path("", overview.show, name="overview"),
+    path("overview/<slug:name>", overview.updates, name="overview-updates"),
     path("jobs", jobs.show, name="jobs"),
     path("jobs/new", submit.show, name="submit"),
     path("jobs/<int:number>", job.show, name="job"),
@@ -50,4 +53,10 @@ urlpatterns = [
     path("user/password", user.change_password, name="user-password"),
     path("user/sign-out-everywhere", user.sign_out_everywhere, name="user-sign-out"),
     path("language", choose_language, name="language"),
+    # The words of scripts in the reader's language, from djangojs.po.
+    path(
+        "words.js",
+        conditional_page(JavaScriptCatalog.as_view(packages=["controlplane.pages"])),
+        name="javascript-catalog",
+    ),
 ]

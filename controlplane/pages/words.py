@@ -1,4 +1,4 @@
-"""Words in the reader's language: those that scripts show, reasons for waiting by their code, what is told in clauses,
+"""Words in the reader's language: reasons for waiting by their code, what is told in clauses,
 and the few turns of phrase in which the engine and the API say what is asked, how far a search came and what a forecast
 rests on.
 """
@@ -8,98 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
-from django.utils.translation import get_language, gettext, override
+from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
 from controlplane.jobs.clauses import Shown, in_words, shown
 from controlplane.jobs.reasons import phrase_text
 from scheduler.core.explain.counterfactual import SENTENCES
-
-SCRIPT = (
-    _("{n} s"),
-    _("{n} min"),
-    _("{n} h"),
-    _("{n} d"),
-    _("{span} ago"),
-    _("now"),
-    _("Now"),
-    _("Mean"),
-    _("Most"),
-    _("Live"),
-    _("Connecting"),
-    _("Paused"),
-    _("Polling {n} s"),
-    _("Stale {span}"),
-    _("Not live since {time}"),
-    _("showing {n} of {total}"),
-    _("There are more: showing the first {n}."),
-    _("by step"),
-    _("by step; {n} of {total}"),
-    _("Offline, retry in {n} s"),
-    _("Lane"),
-    _("What"),
-    _("State"),
-    _("From"),
-    _("To"),
-    _("Node"),
-    _("Device"),
-    _("Utilisation"),
-    _("Series"),
-    _("Time"),
-    _("Step"),
-    _("Value"),
-    _("Showing 1,000 of {n} rows."),
-    _("The server answered {status}."),
-    _("Copied"),
-    _("Done"),
-    _("core"),
-    _("cores"),
-    _("Following"),
-    _("Follow"),
-    _("attempt {n}"),
-    _("rank {n}"),
-    _("standard error"),
-    _("standard output"),
-    _("{n} found"),
-    _("{n} lines"),
-    _("last {n} lines"),
-    _("Starts now"),
-    _("Starts about {from}"),
-    _("Would wait"),
-    _("Cannot run as written"),
-    _("No preview"),
-    _("Checking…"),
-    _("Valid"),
-    _("{n} to correct"),
-    _("after {stages}"),
-    _("Submitted as #{number}"),
-    _("The preview is not available; submitting still works."),
-    _("Draft restored"),
-    _("given by the whole job"),
-    _("Would be refused"),
-    _("Could never start"),
-    _("Preempts"),
-    _("{asked} of memory may not do: stages like it needed {largest}; ask {suggested}"),
-    _("{suggested} of memory would do: the most that stages like it used is {largest}"),
-    _("memory of each {kind}"),
-    _("as declared"),
-    _("from 1 run of this stage"),
-    _("from {n} runs of this stage"),
-    _("from 1 run of this stage with another request"),
-    _("from {n} runs of this stage with another request"),
-    _("from stages of this name by others"),
-    _("unknown: no like stage has ended"),
-    _("unknown: like stages differ too much"),
-    _("about {half}, nine of ten within {most}"),
-    _("in this pool {held} of {seen} ended within it"),
-    _("in this pool {held} of {seen} such starts held"),
-    _("Choose a file first."),
-    _("The file is larger than 15 MiB."),
-)
-
 
 # The templates of the catalogue of reasons, for the translators; a test compares them with the catalogue.
 REASONS = (
@@ -369,15 +285,6 @@ NOTES = (
     _("{n} processes do not end although killed: pid {pids}"),
     _("queue class and quantum have no effect: no device of this part takes turns (see --queued of its agent)"),
 )
-
-
-@lru_cache(maxsize=8)
-def script_words(language: str) -> Mapping[str, str]:
-    """English sentence to the language's, for every sentence in a script; empty for English."""
-    if language.startswith("en"):
-        return {}
-    with override(language):
-        return {text: gettext(text) for text in SCRIPT}
 
 
 def change_text(change: Mapping[str, Any]) -> str:

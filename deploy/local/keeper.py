@@ -262,7 +262,9 @@ class Keeper:
             log = open_log(path)
             try:
                 process = subprocess.Popen(
-                    leashed(python("-m", "deploy.prepare", str(self.home.shared), *nodes), user=self.people.user),
+                    leashed(
+                        python("-m", "deploy.prepare", str(self.home.shared), "--static", *nodes), user=self.people.user
+                    ),
                     env=self.parts_environment,
                     cwd="/",
                     stdin=subprocess.DEVNULL,

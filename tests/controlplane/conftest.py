@@ -25,9 +25,12 @@ def english() -> Iterator[None]:
 @pytest.fixture
 def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.
+    from django.core.cache import cache
+
     from controlplane.operations import invariants
     from tests.controlplane.people import Town
 
     forget(monkeypatch)
+    cache.clear()  # and with it the snapshots that pages share
     yield Town()
     assert invariants.broken() == []

@@ -15,14 +15,18 @@ from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers, get_channel_layer
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
+from django.core.cache import cache
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from controlplane import changes
+from controlplane.accounts import permissions
 from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
-from controlplane.live import browser_socket
+from controlplane.live import browser_socket, feeds
 from controlplane.live.browser_socket import MAX_TOPICS, BrowserFeed, touched
+from controlplane.live.snapshots import Source
 from controlplane.pools.models import Pool
 
 WAIT_S = 15
@@ -306,3 +310,74 @@ async def test_the_line_beats_while_a_look_takes_long_and_says_how_late_it_is(
 def test_a_beat_comes_at_least_every_two_seconds() -> None:
     """The page calls itself not live after 4.5 s of silence; one lost or late beat must not make it say so."""
     assert browser_socket.BEAT_S <= 2.0
+
+
+# ---- snapshots that many share ----
+
+
+async def _next_of(own: Line, topic: str) -> dict[str, Any]:
+    while True:
+        message = await own.hear()
+        if message["topic"] == topic:
+            return message
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, people: dict[str, User]) -> list[str]:
+    """For whom a shared source was made; it says how many jobs that one sees."""
+    cache.clear()
+    made: list[str] = []
+
+    def make(user: User) -> dict[str, str]:
+        made.append(user.get_username())
+        names = Job.objects.filter(permissions.visible_jobs(user)).values_list("name", flat=True)
+        return {"names": json.dumps(sorted(names)), "still": "1"}
+
+    source = Source("/shared", make, ("facts",), every_s=0.05)
+    monkeypatch.setattr(browser_socket, "sources", lambda: {"/shared": source})
+    return made
+
+
+async def test_a_shared_snapshot_comes_whole_and_then_by_what_differs(people: dict[str, User], made: list[str]) -> None:
+    job = await rows(_job, people["owner"])
+    async with line(people["owner"]) as own, line(people["owner"]) as second:
+        await own.say(op="sub", topic="/shared")
+        whole = await own.hear()
+        assert (whole["kind"], "since" in whole, whole["parts"]) == ("delta", False, {"names": ["watched"], "still": 1})
+        await second.say(op="sub", topic="/shared", since=whole["to"])
+        await rows(Job.objects.filter(pk=job.pk).update, name="renamed")
+        await rows(changes.announce, "jobs")
+        for each in (own, second):
+            delta = await each.hear()
+            assert (delta["since"], delta["parts"]) == (whole["to"], {"names": ["renamed"]})
+        await second.say(op="sub", topic="/shared", since="")
+        assert (await second.hear())["parts"] == {"names": ["renamed"], "still": 1}, "who asks for the whole gets it"
+    assert made == ["owner"] * 2
+
+
+async def test_a_shared_snapshot_is_that_of_an_audience(people: dict[str, User], made: list[str]) -> None:
+    await rows(_job, people["owner"])
+    async with line(people["owner"]) as own, line(people["stranger"]) as other:
+        for each in (own, other):
+            await each.say(op="sub", topic="/shared")
+        assert (await own.hear())["parts"]["names"] == ["watched"]
+        assert (await other.hear())["parts"]["names"] == []
+        # Taken out of the project, whoever still watches sees at once what is left to them.
+        await rows(Job.objects.update, user=people["stranger"])
+        await rows(Member.objects.filter(user=people["owner"]).delete)
+        while (told := await own.hear())["parts"].get("names") != []:
+            assert told["kind"] == "delta"
+
+
+async def test_a_source_that_fails_ends_no_line(
+    people: dict[str, User], made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(user: User) -> dict[str, str]:
+        raise RuntimeError("it cannot be made")
+
+    monkeypatch.setattr(browser_socket, "sources", lambda: {"/shared": Source("/shared", fail, ("facts",))})
+    monkeypatch.setattr(feeds, "FAILED_AGAIN_S", 0.05)
+    async with line(people["owner"]) as own:
+        await own.say(op="sub", topic="/shared")
+        await own.say(op="sub", topic="/api/v1/whoami")
+        assert (await own.hear())["data"]["user"] == "owner"

@@ -29,7 +29,6 @@ from controlplane.pages.words import (
     NOTES,
     REASONS,
     REPLANNED,
-    SCRIPT,
 )
 from scheduler.core.model.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town, write_log
@@ -216,20 +215,36 @@ def test_the_language_follows_the_reader(town: Town) -> None:
     assert "提交作业" in text(client, "/jobs")
 
 
-def test_every_reason_and_every_sentence_of_a_script_has_its_chinese() -> None:
+def test_every_reason_has_its_chinese() -> None:
     assert set(REASONS) == {entry.template for entry in CATALOGUE}
-    catalogue = (FRONTEND / "locale/zh_Hans/LC_MESSAGES/django.po").read_text()
-    entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
-    assert [key for key, value in entries.items() if not value] == []
-    assert set(REASONS) | set(SCRIPT) | set(FUNNEL) | set(BASES) | set(ASKS) | set(CHANGES) | {EITHER} <= set(entries)
+    entries = _entries("django")
+    assert set(REASONS) | set(FUNNEL) | set(BASES) | set(ASKS) | set(CHANGES) | {EITHER} <= set(entries)
     assert {*REPLANNED, *ACTS, *DETAILS, *NOTES} <= set(entries)
     assert {entry.acts for entry in CATALOGUE} - {"nobody"} <= set(ACTS)
     signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
     assert signs <= set(entries)
+
+
+def test_every_sentence_of_a_script_has_its_chinese(client: Client) -> None:
+    entries = _entries("djangojs")
+    scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
+    assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(entries)
+    assert {key for key in entries if f'"{key}"' not in scripts} <= set(BASES), "words that no script says"
+    words = client.get("/words.js", headers={"Accept-Language": "zh-CN"})
+    assert json.dumps(entries["Polling {n} s"]) in words.content.decode(), "as Django's catalogue gives it to a page"
+    again = client.get("/words.js", headers={"Accept-Language": "zh-CN", "If-None-Match": words["ETag"]})
+    assert again.status_code == 304
+    assert "轮询" not in client.get("/words.js", headers={"Accept-Language": "en"}).content.decode()
+
+
+def _entries(domain: str) -> dict[str, str]:
+    """What a catalogue translates, each with all that its sentence has in braces."""
+    catalogue = (FRONTEND / f"locale/zh_Hans/LC_MESSAGES/{domain}.po").read_text()
+    entries = dict(re.findall(r'^msgid "(.+)"\n(?:msgid_plural .*\n)?msgstr(?:\[0\])? "(.*)"', catalogue, re.MULTILINE))
+    assert [key for key, value in entries.items() if not value] == []
     for key, value in entries.items():
         assert set(re.findall(r"\{\w+\}|%\(\w+\)s", value)) == set(re.findall(r"\{\w+\}|%\(\w+\)s", key)), key
-    scripts = "\n".join(path.read_text() for path in (FRONTEND / "static/yard").glob("*.js"))
-    assert set(re.findall(r'\bt\("([^"]+)"', scripts)) <= set(SCRIPT)
+    return entries
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 // The one module that calls Plotly. A chart is <div data-chart="KIND" data-source="ID">, and the JSON script ID holds what
 // to draw; colours are token names, so a change of theme is a redraw. Redraws come at most once a second, never off screen.
+// What the reader zoomed to stays over redraws (uirevision); a double click shows all again.
+import { cells } from "./cells.js";
 import { lang, num, t, wall } from "./text.js";
 
 const CONFIG = {
   displaylogo: false, showSendToCloud: false, plotlyServerURL: "", topojsonURL: "/static/none/", responsive: false, scrollZoom: false,
-  displayModeBar: false, doubleClick: "reset", modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d"],
+  displayModeBar: "hover", doubleClick: "reset", modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d"],
   locale: lang.startsWith("zh") ? "zh-CN" : "en",
 };
 
@@ -17,15 +19,17 @@ function tok(name, alpha = 1) {
   return `rgba(${r},${g},${b},${alpha})`;
 }
 const font = () => getComputedStyle(document.body).fontFamily;
+// A finger on a chart scrolls the page; the buttons of the chart zoom.
+const drag = () => (matchMedia("(pointer: coarse)").matches ? false : "zoom");
 const clear = "rgba(0,0,0,0)";
 const ramp = () => Array.from({ length: 10 }, (_, i) => [i / 9, tok(`ramp-${i}`)]);
 
 const axis = (more = {}) => ({
-  showgrid: false, zeroline: false, showline: false, ticks: "outside", ticklen: 4, tickcolor: clear, fixedrange: true, automargin: false,
+  showgrid: false, zeroline: false, showline: false, ticks: "outside", ticklen: 4, tickcolor: clear, fixedrange: false, automargin: false,
   tickfont: { size: 11, color: tok("text-3"), family: font() }, gridcolor: tok("line-soft"), ...more,
 });
 const layout = (more = {}) => ({
-  paper_bgcolor: clear, plot_bgcolor: clear, showlegend: false, uirevision: "keep", margin: { l: 44, r: 10, t: 8, b: 24 },
+  paper_bgcolor: clear, plot_bgcolor: clear, showlegend: false, uirevision: "keep", dragmode: drag(), modebar: { bgcolor: clear, color: tok("text-3"), activecolor: tok("text") }, margin: { l: 44, r: 10, t: 8, b: 24 },
   font: { family: font(), size: 11, color: tok("text-3") }, hovermode: "closest",
   hoverlabel: { bgcolor: tok("raised"), bordercolor: tok("line"), align: "left", font: { size: 12, color: tok("text"), family: font() } }, ...more,
 });
@@ -80,9 +84,9 @@ function gantt(d, el) {
   const clip = name => (name.length * 6 > left - 8 ? name.slice(0, Math.floor((left - 14) / 6)) + "…" : name);
   return [traces, layout({
     barmode: "overlay", bargap: 0, margin: { l: left, r: 10, t: 20, b: 24 },
-    xaxis: axis({ type: "date", range: [wall(from), wall(to)], showgrid: true, layer: "below traces", nticks: Math.max(3, Math.floor(el.clientWidth / 110)), fixedrange: false }),
+    xaxis: axis({ type: "date", range: [wall(from), wall(to)], showgrid: true, layer: "below traces", nticks: Math.max(3, Math.floor(el.clientWidth / 110)) }),
     yaxis: axis({ range: [-(d.rows || d.lanes.length) + 0.4, 0.6], tickvals: ticks.map(x => x[1]), ticktext: ticks.map(x => safe(clip(x[0]))) }),
-    shapes: [...bands, ...(inside ? [line] : [])], annotations: inside ? [label] : [], dragmode: "zoom",
+    shapes: [...bands, ...(inside ? [line] : [])], annotations: inside ? [label] : [],
   })];
 }
 gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.items.map(i => [i.on ?? d.lanes[i.lane] ?? "", i.t || i.tip, i.s, wall(i.from), i.to ? wall(i.to) : t("now")])];
@@ -90,19 +94,47 @@ gantt.table = d => [[t("Lane"), t("What"), t("State"), t("From"), t("To")], d.it
 // ---- heat: node × device; what is not a measurement is a mark, not a colour ----
 const CELL = { free: ["square-open", "line-strong"], idle: ["square-open", "warn"], bad: ["x-thin-open", "failed"], na: ["line-ne-open", "line-strong"], drain: ["triangle-se", "line-strong"] };
 
+
+const SAID = () => ({ free: t("free"), idle: t("held, idle"), bad: t("unhealthy"), na: t("no data"), drain: t("draining") });
+
+/** Each cell of a map with what its read-out says and where it leads. */
+function told(d) {
+  const said = SAID(), projects = new Map(d.projects), simulated = new Set(d.simulated);
+  return cells(d).map(cell => {
+    const node = d.rows[cell.row], name = `${d.kind}${cell.column}`;
+    const tip = [
+      `${node} ${name}`, d.model, cell.mark ? said[cell.mark] : `${cell.used} %`, cell.share > 0 && cell.share < 100 ? t("{n} % allocated", { n: cell.share }) : "",
+      cell.job ? `#${cell.job} ${projects.get(cell.job) ?? ""}` : cell.isOther ? t("another project") : "", simulated.has(cell.row) ? t("simulated") : "",
+    ].filter(Boolean).join(" · ");
+    return { ...cell, node, tip, href: cell.job ? `/jobs/${cell.job}` : `/nodes/${encodeURIComponent(node)}#${name}` };
+  });
+}
+
+/** One sentence that says what a map shows. */
+function means(found) {
+  const known = found.filter(cell => cell.used !== null);
+  const mean = known.length ? known.reduce((sum, cell) => sum + cell.used, 0) / known.length : 0;
+  return t("{busy} of {total} at work, {mean} % on average", { busy: num(known.length), total: num(found.length), mean: Math.round(mean) });
+}
+
 function heat(d, el) {
+  const found = told(d), empty = value => d.rows.map(() => Array(d.columns).fill(value));
+  const [z, tips, hrefs] = [empty(null), empty(""), empty(null)];
+  for (const { row, column, used, tip, href } of found) [z[row][column], tips[row][column], hrefs[row][column]] = [used, safe(tip), ["", href]];
+  const caption = el.closest("figure")?.querySelector("figcaption");
+  if (caption) caption.textContent = means(found);
   const left = Math.min(96, 14 + 6.3 * Math.max(...d.rows.map(name => name.length)));
   const columns = d.columns, cell = Math.min((el.clientWidth - left - 6) / columns, (el.clientHeight - 22) / d.rows.length);
   const traces = [{
-    type: "heatmap", z: d.z, x: Array.from({ length: columns }, (_, i) => i), y: d.rows.map((_, i) => i), zmin: 0, zmax: 100, colorscale: ramp(), showscale: false, hoverongaps: false,
-    xgap: cell > 8 ? 2 : 1, ygap: cell > 8 ? 2 : d.rows.length > 120 ? 0 : 1, text: d.tips.map(row => row.map(safe)), hovertemplate: "%{text}<extra></extra>", customdata: d.hrefs.map(row => row.map(h => ["", h])),
+    type: "heatmap", z, x: Array.from({ length: columns }, (_, i) => i), y: d.rows.map((_, i) => i), zmin: 0, zmax: 100, colorscale: ramp(), showscale: false, hoverongaps: false,
+    xgap: cell > 8 ? 2 : 1, ygap: cell > 8 ? 2 : d.rows.length > 120 ? 0 : 1, text: tips, hovertemplate: "%{text}<extra></extra>", customdata: hrefs,
   }];
   for (const [kind, [symbol, colour]] of Object.entries(CELL)) {
-    const at = (d.marks || []).filter(m => m[2] === kind);
+    const at = found.filter(one => one.mark === kind);
     if (!at.length) continue;
     traces.push({
-      type: "scatter", mode: "markers", name: kind, x: at.map(m => m[1]), y: at.map(m => m[0]), text: at.map(m => safe(d.tips[m[0]][m[1]])), hovertemplate: "%{text}<extra></extra>",
-      customdata: at.map(m => ["", d.hrefs[m[0]][m[1]]]), marker: { symbol, size: Math.max(4, Math.min(13, cell * (kind === "bad" ? 0.45 : 0.62))), color: tok(colour), line: { width: kind === "free" ? 1 : 1.6, color: tok(colour) } },
+      type: "scatter", mode: "markers", name: kind, x: at.map(one => one.column), y: at.map(one => one.row), text: at.map(one => safe(one.tip)), hovertemplate: "%{text}<extra></extra>",
+      customdata: at.map(one => ["", one.href]), marker: { symbol, size: Math.max(4, Math.min(13, cell * (kind === "bad" ? 0.45 : 0.62))), color: tok(colour), line: { width: kind === "free" ? 1 : 1.6, color: tok(colour) } },
     });
   }
   const every = Math.max(1, Math.ceil(13 / ((el.clientHeight - 22) / d.rows.length)));
@@ -114,7 +146,31 @@ function heat(d, el) {
     yaxis: axis({ range: [d.rows.length - 0.5, -0.5], tickvals: ticks, ticktext: ticks.map(i => safe(d.rows[i].length > 12 ? "…" + d.rows[i].slice(-11) : d.rows[i])) }),
   })];
 }
-heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], d.rows.flatMap((node, r) => d.tips[r].map((tip, c) => (tip ? [node, c, d.z[r][c] === null ? "–" : `${num(d.z[r][c])} %`, tip] : null)).filter(Boolean))];
+heat.table = d => [[t("Node"), t("Device"), t("Utilisation"), t("What")], told(d).map(({ node, column, used, tip }) => [node, column, used === null ? "–" : `${num(used)} %`, tip])];
+
+/** The same map as links, one for each device, for those who read or walk it by keys; kept and changed in place. */
+function links(holder) {
+  const d = source(holder.dataset.links);
+  if (!d || holder.dataset.drawn === String(stamp(JSON.stringify(d)))) return;
+  holder.dataset.drawn = stamp(JSON.stringify(d));
+  const found = told(d), make = (tag, className) => Object.assign(document.createElement(tag), { className });
+  if (holder.querySelectorAll("a").length !== found.length) {
+    const rows = d.rows.map(name => {
+      const row = make("div", "y-node");
+      row.append(Object.assign(make("b", ""), { textContent: name, title: name }), make("div", "y-run"));
+      return row;
+    });
+    for (const { row } of found) rows[row].lastChild.append(make("a", "y-cell"));
+    holder.replaceChildren(...rows);
+  }
+  const all = holder.querySelectorAll("a");
+  found.forEach(({ mark, used, tip, href }, i) => {
+    const level = mark || String(Math.min(9, Math.floor(used / 10)));
+    if (all[i].dataset.u !== level) all[i].dataset.u = level;
+    if (all[i].getAttribute("href") !== href) all[i].href = href;
+    if (all[i].getAttribute("aria-label") !== tip) all[i].setAttribute("aria-label", tip);
+  });
+}
 
 // ---- strip: device × time ----
 function strip(d) {
@@ -215,7 +271,8 @@ async function draw(el) {
   if (wanted.height) el.style.height = `${wanted.height}px`;
   if (wanted.width) [el.style.width, el.style.maxWidth] = [`${wanted.width}px`, "100%"];
   const [traces, more] = KIND[el.dataset.chart](wanted, el);
-  await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, CONFIG);
+  const image = { filename: `switchyard-${el.dataset.source}`, scale: 2 };
+  await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, { ...CONFIG, toImageButtonOptions: image });
   if (live.has(el)) return;
   live.add(el);
   el.on("plotly_click", ({ points }) => { const to = points[0]?.customdata?.[1]; if (to) location.href = to; });
@@ -239,10 +296,17 @@ export function scan() {
     const fig = el.closest(".y-fig");
     if (fig?.dataset.view === "table") table(fig, el);
   }
+  for (const holder of document.querySelectorAll("[data-links]")) if (holder.getClientRects().length) links(holder);
 }
 
 export function redraw() {
   for (const el of document.querySelectorAll("[data-chart]")) ask(el, true);
+}
+
+/** What a chart shows, as the server's JSON. */
+export function source(id) {
+  const text = document.getElementById(id)?.textContent;
+  return text ? JSON.parse(text) : null;
 }
 
 /** Gives a chart new content, as the server's JSON would. */

@@ -4,7 +4,8 @@
 import { clock, span, t } from "./text.js";
 
 const POLL_S = 5, SILENT_S = 4.5, LATE_S = 10, GONE_S = 60;
-const topics = new Map(); // topic -> {etag, data: wanted or not, seen: called with the data or null}
+// topic -> {etag, data: wanted or not, seen: called with the data or null}, or of a shared snapshot {cursor, apply}
+const topics = new Map();
 const pill = document.querySelector("[data-live-pill]");
 let socket = null, tries = 0, retry = 0, retryAt = 0, heardAt = Date.now(), askedAt = 0, polledAt = 0, lateS = 0, lostAt = 0, polling = false, paused = false, shown = "";
 
@@ -32,7 +33,7 @@ function send(message) {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
 }
 
-const subscription = (topic, entry) => ({ op: "sub", topic, etag: entry.etag || "", want: entry.data ? "data" : "etag" });
+const subscription = (topic, entry) => entry.apply ? { op: "sub", topic, since: entry.cursor } : ({ op: "sub", topic, etag: entry.etag || "", want: entry.data ? "data" : "etag" });
 
 function heard() {
   heardAt = Date.now();
@@ -44,9 +45,18 @@ function hear(event) {
   const message = JSON.parse(event.data);
   if (message.kind === "beat") lateS = message.late_s || 0;
   const entry = topics.get(message.topic);
-  if (!entry || !["snapshot", "changed"].includes(message.kind)) return;
+  if (entry?.apply && message.kind === "delta") return take(message, entry) || send(subscription(message.topic, { ...entry, cursor: "" }));
+  if (!entry || entry.apply || !["snapshot", "changed"].includes(message.kind)) return;
   entry.etag = message.etag;
   entry.seen(message.data ?? null);
+}
+
+/** Takes the whole, or what leads on from what the page has; false where something is missing between. */
+function take(delta, entry) {
+  if (delta.since && delta.since !== entry.cursor) return false;
+  entry.cursor = delta.to;
+  entry.apply(delta);
+  return true;
 }
 
 function connect() {
@@ -88,11 +98,16 @@ async function poll() {
   polledAt = Date.now();
   for (const [topic, entry] of [...topics]) {
     try {
-      const answer = await fetch(topic, { headers: { Accept: "application/json", ...(entry.etag && { "If-None-Match": entry.etag }) }, cache: "no-store", signal: AbortSignal.timeout(2 * SILENT_S * 1000) });
+      const address = entry.apply ? `${topic}?since=${encodeURIComponent(entry.cursor)}` : topic;
+      const answer = await fetch(address, { headers: { Accept: "application/json", ...(entry.etag && { "If-None-Match": entry.etag }) }, cache: "no-store", signal: AbortSignal.timeout(2 * SILENT_S * 1000) });
       heard();
       if (answer.status === 401) return location.reload();
       if (!answer.ok) continue;
       const data = await answer.json();
+      if (entry.apply) {
+        data.deltas.every(delta => take(delta, entry)) || (entry.cursor = "");
+        continue;
+      }
       entry.etag = answer.headers.get("ETag") || "";
       entry.seen(entry.data ? data : null);
     } catch {
@@ -117,6 +132,12 @@ function beat() {
 /** Calls `seen` whenever the answer of this REST path changed: with its JSON if `data`, else with null. */
 export function watch(topic, seen, { data = false, etag = "" } = {}) {
   topics.set(topic, { seen, data, etag });
+  send(subscription(topic, topics.get(topic)));
+}
+
+/** Calls `apply` with each change of a snapshot that many share: {parts, gone}. `cursor` is of what the page has. */
+export function follow(topic, cursor, apply) {
+  topics.set(topic, { cursor, apply });
   send(subscription(topic, topics.get(topic)));
 }
 

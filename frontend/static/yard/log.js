@@ -1,30 +1,9 @@
 // A log that follows by byte offset. It keeps a window of lines and draws only those in sight; the whole text is one
 // download away. ANSI colours become classes on text nodes: nothing of a log is ever parsed as HTML.
+import { ansi, Lines } from "./terminal.js";
 import { num, t } from "./text.js";
 
 const LINE = 18, KEEP = 20_000, FIRST = 256 * 1024, LONG = 4000;
-
-/** Splits one line into [text, classes] pieces; other escape sequences vanish. */
-export function ansi(line, on = new Set()) {
-  const pieces = [];
-  let at = 0;
-  for (const found of line.matchAll(/\x1b(?:\[([0-9;?]*)([A-Za-z])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9]|[=>])/g)) {
-    if (found.index > at) pieces.push([line.slice(at, found.index), [...on]]);
-    at = found.index + found[0].length;
-    if (found[2] !== "m") continue;
-    for (const code of (found[1] || "0").split(";").map(Number)) {
-      if (code === 0) on.clear();
-      else if (code >= 1 && code <= 4) on.add(`a${code}`);
-      else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) { for (const c of on) if (/^a[39]\d$/.test(c)) on.delete(c); on.add(`a${code}`); }
-      else if (code === 39) for (const c of on) if (/^a[39]\d$/.test(c)) on.delete(c);
-    }
-  }
-  if (at < line.length) pieces.push([line.slice(at), [...on]]);
-  return pieces;
-}
-
-/** What a terminal would show of a line that was overwritten by carriage returns. */
-export const settled = line => { const parts = line.replace(/\r+$/, "").split("\r"); return parts[parts.length - 1]; };
 
 export class Log {
   constructor(root) {
@@ -53,11 +32,10 @@ export class Log {
   }
 
   reset() {
-    this.lines = [];
-    this.tail = "";
+    this.lines = new Lines(KEEP);
+    this.isCut = false;
     this.offset = null;
     this.skipped = 0;
-    this.dropped = 0;
     this.decoder = new TextDecoder();
     this.hits = [];
     this.draw();
@@ -136,25 +114,21 @@ export class Log {
   }
 
   take(text) {
-    const fresh = (this.tail + text).split("\n");
-    this.tail = fresh.pop();
-    if (this.skipped && !this.lines.length && fresh.length > 1) fresh.shift(); // the first line of a window may be cut
-    for (const line of fresh) this.lines.push(settled(line));
-    if (this.lines.length > KEEP) { this.dropped += this.lines.length - KEEP; this.lines.splice(0, this.lines.length - KEEP); }
+    const isFirst = this.skipped && !this.isCut && text.includes("\n");
+    this.lines.take(text, isFirst); // the first line of a window may be cut
+    this.isCut ||= isFirst;
     this.search(false);
     this.draw();
     if (this.following) this.box.scrollTop = this.box.scrollHeight;
   }
 
-  shown() { return this.tail ? [...this.lines, settled(this.tail)] : this.lines; }
-
   draw() {
-    const all = this.shown(), first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
+    const all = this.lines.all, first = Math.max(0, Math.floor(this.box.scrollTop / LINE) - 20), last = Math.min(all.length, first + Math.ceil((this.box.clientHeight || 380) / LINE) + 40);
     this.space.style.height = `${all.length * LINE}px`;
     this.rows.style.transform = `translateY(${first * LINE}px)`;
     const needle = this.find.value;
-    this.rows.replaceChildren(...all.slice(first, last).map((line, i) => this.row(line, this.dropped + first + i + 1, needle)));
-    const cut = this.skipped || this.dropped;
+    this.rows.replaceChildren(...all.slice(first, last).map((line, i) => this.row(line, this.lines.dropped + first + i + 1, needle)));
+    const cut = this.skipped || this.lines.dropped;
     this.count.textContent = needle ? t("{n} found", { n: num(this.hits.length) }) : (cut ? t("last {n} lines", { n: num(all.length) }) : t("{n} lines", { n: num(all.length) }));
   }
 
@@ -176,7 +150,7 @@ export class Log {
 
   search(move = true) {
     const needle = this.find.value.toLowerCase();
-    this.hits = needle ? this.shown().flatMap((line, i) => (line.toLowerCase().includes(needle) ? [i] : [])) : [];
+    this.hits = needle ? this.lines.all.flatMap((line, i) => (line.toLowerCase().includes(needle) ? [i] : [])) : [];
     this.at = -1;
     if (move) { this.draw(); if (needle) this.next(1); }
   }

@@ -1,7 +1,7 @@
 // What every page does: it keeps itself current, tells times in the reader's zone, and answers to keys and buttons.
+import { Idiomorph } from "../vendor/idiomorph-0.8.0/idiomorph.esm.js";
 import { redraw, scan } from "./charts.js";
 import { start, watch } from "./live.js";
-import { morph } from "./morph.js";
 import { GIB, t, tell } from "./text.js";
 
 // ---- current: when a topic changed, the server renders the page's live part again and it is morphed in place ----
@@ -11,7 +11,21 @@ export const onRefresh = call => settled.add(call);
 const LONGEST_REFRESH = 30_000, AGAIN = 3000;
 let due = 0, busy = false, freshAt = Date.now();
 
-async function refresh() {
+// What the reader has opened, pressed or filled in stays, and an element marked data-keep is its script's own.
+const OWN = new Set(["open", "data-view", "aria-pressed"]);
+const isFilledIn = el =>
+  el === document.activeElement ? el.matches("input, textarea, select") :
+  el.matches("select") ? [...el.options].some(option => option.selected !== option.defaultSelected) && [...el.options].some(option => option.defaultSelected) :
+  el.matches("input, textarea") && (el.value !== el.defaultValue || Boolean(el.checked) !== Boolean(el.defaultChecked));
+const MORPH = {
+  callbacks: {
+    beforeNodeMorphed: from => from.nodeType !== Node.ELEMENT_NODE || !(from.hasAttribute("data-keep") || isFilledIn(from)),
+    beforeAttributeUpdated: name => !OWN.has(name),
+  },
+};
+
+/** Renders the page's live part anew. */
+export async function refresh() {
   due = 0;
   if (busy) return soon();
   busy = true;
@@ -20,7 +34,7 @@ async function refresh() {
     if (answer.redirected || answer.status === 401) return location.reload();
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("[data-live-part]");
-    if (fresh) morph(part, document.adoptNode(fresh));
+    if (fresh) Idiomorph.morph(part, fresh, MORPH);
     freshAt = Date.now();
     tell(part);
     scan();
@@ -31,6 +45,17 @@ async function refresh() {
   } finally {
     busy = false;
   }
+}
+
+/** Brings one panel of the page up to date: `html` is the element with this id as the server renders it now. */
+export function patch(id, html) {
+  const from = document.getElementById(id);
+  const fresh = new DOMParser().parseFromString(html, "text/html").getElementById(id);
+  if (!from || !fresh) return;
+  Idiomorph.morph(from, fresh, MORPH);
+  tell(document.getElementById(id));
+  scan();
+  settled.forEach(call => call());
 }
 
 export function soon() {

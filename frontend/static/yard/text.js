@@ -1,9 +1,9 @@
-// Words, numbers and times as the reader's language writes them. Words come from the page's catalogue.
-const catalogue = JSON.parse(document.getElementById("yard-words")?.textContent || "{}");
-export const lang = document.documentElement.lang || "en";
+// Words, numbers and times as the reader's language writes them. Words come from Django's JavaScript catalogue, which a
+// page loads before its modules.
+export const lang = globalThis.document?.documentElement.lang || "en";
 const number = new Intl.NumberFormat(lang, { maximumFractionDigits: 3 });
 
-export const t = (text, params = {}) => (catalogue[text] ?? text).replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
+export const t = (text, params = {}) => (globalThis.gettext?.(text) ?? text).replace(/\{(\w+)\}/g, (_, key) => params[key] ?? "");
 export const num = value => (value === null || value === undefined ? "–" : number.format(value));
 
 /** Memory is shown in GiB everywhere, as the server does (`jobs/amounts.py`); this is the one number that converts it. */

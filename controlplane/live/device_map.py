@@ -1,0 +1,175 @@
+"""The devices of the cluster as a map of node x device: a byte for each says how busy it is, or why that is not said.
+
+What there is and how busy it is, everybody who is signed in sees, so it is read once for all; who holds a device is
+read for each audience. Devices of a kind and model are one facet, because nodes have different numbers of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from django.db import connection
+from django.utils import timezone
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.fleet import models as fleet
+from controlplane.jobs.models import Claim
+from controlplane.natural import natural_key
+from scheduler.core.model.lifecycle import NodeState
+
+# A byte up to 100 is a utilisation in percent; these say why there is none, and the last that there is no device.
+MARKS: Final = {"free": 201, "idle": 202, "bad": 203, "na": 204, "drain": 205}
+NO_DEVICE: Final = 255
+# In place of a job's number: nobody, and somebody whose job this reader may not see.
+NOBODY, ANOTHER = 0, -1
+# Older measurements say nothing of now.
+FRESH: Final = timedelta(seconds=60)
+_COLUMNS: Final = "d.node_id, d.id, d.kind, d.model, d.index, d.claimed_milli, d.capacity_milli, d.health, d.simulated"
+_DEVICES: Final = f"SELECT {_COLUMNS}, NULL FROM fleet_device d WHERE d.present"
+_MEASURED: Final = f"""
+SELECT {_COLUMNS}, s.utilisation FROM fleet_device d LEFT JOIN LATERAL (
+    SELECT utilisation FROM fleet_device_sample WHERE device_id = d.id AND at > %s ORDER BY at DESC LIMIT 1) s ON true
+WHERE d.present
+"""
+_natural = lru_cache(maxsize=20_000)(natural_key)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A device as everybody sees it; ``state`` is that of the overview's map."""
+
+    node: str
+    id: uuid.UUID
+    kind: str
+    model: str
+    index: int
+    milli: int
+    capacity: int
+    state: str
+    simulated: bool
+    u: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The devices of one kind and model, by row and column."""
+
+    kind: str
+    model: str
+    names: list[str]
+    columns: int
+    devices: list[Seen]
+
+    def places(self) -> list[int]:
+        """Where each device lies, row by row."""
+        rows = {name: row for row, name in enumerate(self.names)}
+        return [rows[device.node] * self.columns + device.index for device in self.devices]
+
+
+def seen(nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, is_measured: bool = True) -> list[Seen]:
+    """Every present device of these nodes, each given by id, name and state; with its newest measurement if wanted."""
+    from controlplane.api.overview import state_of
+
+    known = {node_id: (name, NodeState(state)) for node_id, name, state in nodes}
+    with connection.cursor() as cursor:
+        if is_measured:
+            cursor.execute(_MEASURED, [timezone.now() - FRESH])
+        else:
+            cursor.execute(_DEVICES)
+        rows = cursor.fetchall()
+    found = []
+    for node_id, device_id, kind, model, index, milli, capacity, health, simulated, used in rows:
+        if (node := known.get(node_id)) is None:
+            continue  # it joined since
+        state = state_of(node[1], health, milli, is_idle=device_id in idle)
+        found.append(Seen(node[0], device_id, kind, model, index, milli, capacity, state, simulated, used))
+    return found
+
+
+def facets(devices: Iterable[Seen]) -> list[Facet]:
+    """Accelerators first, the most numerous first."""
+    groups: dict[tuple[str, str], list[Seen]] = defaultdict(list)
+    for device in devices:
+        groups[device.kind, device.model].append(device)
+    order = sorted(groups, key=lambda key: (key[0] == "cpu", -len(groups[key]), key))
+    made = []
+    for key in order:
+        group = groups[key]
+        names = sorted({device.node for device in group}, key=_natural)
+        made.append(Facet(*key, names, max(device.index for device in group) + 1, group))
+    return made
+
+
+def mark_of(device: Seen) -> str:
+    """Why a cell shows no utilisation; empty where it does."""
+    match device.state:
+        case "draining":
+            return "" if device.milli and device.u is not None else "drain"
+        case "free":
+            return "free"
+        case "held_idle":
+            return "idle"
+        case "unhealthy":
+            return "bad"
+        case "offline":
+            return "na"
+    return "" if device.u is not None else "na"
+
+
+def levels(facet: Facet) -> str:
+    """A byte for each cell, in base64."""
+    cells = bytearray([NO_DEVICE]) * (len(facet.names) * facet.columns)
+    for place, device in zip(facet.places(), facet.devices, strict=True):
+        mark = mark_of(device)
+        cells[place] = MARKS[mark] if mark else min(100, round((device.u or 0) * 100))
+    return base64.b64encode(cells).decode()
+
+
+def shares(facet: Facet) -> str:
+    """How many percent of each device are claimed, a byte each, in base64."""
+    cells = bytearray(len(facet.names) * facet.columns)
+    for place, device in zip(facet.places(), facet.devices, strict=True):
+        cells[place] = min(100, round(100 * device.milli / device.capacity)) if device.capacity else 0
+    return base64.b64encode(cells).decode()
+
+
+def holders(user: User) -> tuple[dict[uuid.UUID, int], dict[int, str]]:
+    """Which job holds most of each device, by device; and the projects of these jobs, as far as the user sees them."""
+    sees = permissions.sight(user)
+    job = "part__attempt__stage__job__"
+    columns = ("device_id", "milli", f"{job}number", f"{job}user_id", f"{job}project_id", f"{job}project__name")
+    most: dict[uuid.UUID, int] = {}
+    held: dict[uuid.UUID, int] = {}
+    projects: dict[int, str] = {}
+    claims = Claim.objects.filter(closed_at=None).order_by("id").values_list(*columns)
+    for device_id, milli, number, owner_id, project_id, project in claims:
+        if milli <= most.get(device_id, -1):
+            continue
+        most[device_id] = milli
+        if sees(owner_id, project_id):
+            held[device_id], projects[number] = number, project
+        else:
+            held[device_id] = ANOTHER
+    return held, projects
+
+
+def held_by(facet: Facet, held: dict[uuid.UUID, int]) -> str:
+    """The number of the job that holds each cell, four bytes each, little-endian, in base64."""
+    cells = array("i", [NOBODY]) * (len(facet.names) * facet.columns)
+    for place, device in zip(facet.places(), facet.devices, strict=True):
+        cells[place] = held.get(device.id, NOBODY)
+    return base64.b64encode(cells.tobytes()).decode()
+
+
+def nodes_now() -> list[tuple[uuid.UUID, str, str]]:
+    """The id, the name and the state of each node."""
+    return list(fleet.Node.objects.values_list("id", "name", "state"))

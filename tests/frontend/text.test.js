@@ -1,0 +1,24 @@
+import { clock, gib, num, span, t } from "../../frontend/static/yard/text.js";
+import { equal, test } from "./check.js";
+
+test("spans have two units at most", () => {
+  equal([0, 59.4, 60, 61, 3599, 3600, 7260, 86_400, 90_000].map(span), ["0 s", "59 s", "1 min", "1 min 1 s", "59 min", "1 h", "2 h 1 min", "1 d", "1 d 1 h"]);
+});
+
+test("amounts say what they do not know", () => {
+  equal([num(null), num(undefined), num(0), gib(2 ** 30 * 1.5)], ["–", "–", "0", "1.5 GiB"]);
+});
+
+test("words come from the catalogue, with their values", () => {
+  equal(t("{n} of {n}, {nothing}", { n: 3 }), "3 of 3, ");
+  const before = globalThis.gettext;
+  globalThis.gettext = text => ({ "{n} lines": "{n} 行" })[text] ?? text;
+  equal([t("{n} lines", { n: 2 }), t("unknown")], ["2 行", "unknown"]);
+  globalThis.gettext = before;
+});
+
+test("a moment of today is its time alone", () => {
+  const noon = new Date();
+  noon.setHours(12, 5, 9, 0);
+  equal([clock(noon.toISOString()), clock(noon.toISOString(), true)], ["12:05", "12:05:09"]);
+});
