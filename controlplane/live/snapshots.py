@@ -203,7 +203,7 @@ class Shared:
             if delta.to == made.cursor:
                 pipeline.set(self._name(since), msgspec.json.encode(delta), px=round(KEEP_S * 1000))
         pipeline.set(self._name("head"), msgspec.json.encode(head), px=round(KEEP_S * 1000))
-        pipeline.set(self._name("fresh"), b"1", px=round(SAFETY_S * 1000))
+        pipeline.set(self._name("fresh"), b"1", px=round(max(SAFETY_S, 3 * self.source.every_s) * 1000))
         pipeline.execute()
 
     def _follow(self, redis: Redis, head: _Head) -> None:

@@ -40,7 +40,7 @@ MOST_LINKS = 1500
 MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
-LEAST = timedelta(minutes=4)
+LEAST, MINUTE = timedelta(minutes=4), timedelta(minutes=1)
 GANTT = "/api/v1/timeline?from=-5400&to=5400"
 COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
@@ -82,7 +82,7 @@ def _make_work(user: User) -> Parts:
     odd = {device.id: device.state for device in devices if device.state in {"unhealthy", "held_idle"}}
     rows = fleet.Device.objects.in_bulk(list(odd))
     holds = [Held(row, odd[key], held[key] if held.get(key, 0) > 0 else None) for key, row in rows.items()]
-    signs, sign_count = attention(list(fleet.Node.objects.prefetch_related("pools")), holds, user)
+    signs, sign_count = attention(list(fleet.Node.objects.all()), holds, user)
     since = timezone.now() - timedelta(days=1)
     ended = {state: Job.objects.filter(submitted_at__gte=since, state=state).count() for state in COUNTED}
     running, running_count = found.running(user, MOST_RUNNING)
@@ -189,6 +189,8 @@ def _near(body: Mapping[str, Any]) -> dict[str, Any]:
     last = max((moment(end) for end in ends if end), default=now)
     begin = max(moment(body["from_at"]), min(first, now - LEAST) - LEAST / 10)
     end = min(moment(body["to_at"]), max(last, now + (now - begin) * 0.15))
+    # Whole minutes, so that a plan in which nothing moved is the same plan.
+    begin, end = begin.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0) + MINUTE
     return {**body, "from_at": begin.isoformat(), "to_at": end.isoformat()}
 
 
