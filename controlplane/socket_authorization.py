@@ -23,7 +23,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Standing(Generic[K, V]):
+class AuthorizationWatch(Generic[K, V]):
     """Sockets that rest on a row each. ``read`` finds for many keys what holds now; ``told`` is called with it, None
     where there is nothing any more, and must not wait."""
 

@@ -22,13 +22,13 @@ from controlplane.fleet import alarms
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, Verdict
 from controlplane.jobs import record
-from controlplane.socket_authorization import Standing
+from controlplane.socket_authorization import AuthorizationWatch
 
 log = logging.getLogger(__name__)
 
 _encode = msgspec.json.Encoder().encode
 MESSAGE_LIMIT = 16 * 2**20
-standing: Standing[uuid.UUID, fleet.Standing] = Standing(fleet.standing)
+standing: AuthorizationWatch[uuid.UUID, fleet.Standing] = AuthorizationWatch(fleet.standing)
 
 
 def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +156,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 return
             await self._send(message)
 
-    def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.Answer, Desired | None]:
+    def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.ReportAnswer, Desired | None]:
         answer = record.report(self.node_id, report, self.caller)
         if answer.verdict is not Verdict.TAKEN:
             return answer, None

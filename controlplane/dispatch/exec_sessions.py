@@ -35,7 +35,7 @@ from controlplane.dispatch.agent_socket import standing as standing_of_nodes
 from controlplane.dispatch.report_decoder import UNREADABLE
 from controlplane.fleet import service as fleet
 from controlplane.jobs import sessions
-from controlplane.socket_authorization import Standing
+from controlplane.socket_authorization import AuthorizationWatch
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ WORDS_PER_S: Final = 2_000
 STDIN, STDOUT, STDERR = range(3)
 encode = msgspec.json.Encoder().encode
 decode_word = msgspec.json.Decoder(SessionWord).decode
-_standing: Standing[sessions.Key, str] = Standing(sessions.standing)
+_standing: AuthorizationWatch[sessions.Key, str] = AuthorizationWatch(sessions.standing)
 
 
 class SessionSocket(AsyncWebsocketConsumer):

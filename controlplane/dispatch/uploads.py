@@ -69,7 +69,7 @@ def enrol(request: HttpRequest) -> HttpResponse:
         node, credential = fleet.enrol(asked.token, asked.name)
     except UNREADABLE as error:
         return _refuse(400, f"this is no request to join: {error}")
-    except fleet.Refusal as refusal:
+    except fleet.NodeRefused as refusal:
         return _refuse(403, str(refusal))
     body = msgspec.json.encode(Enrolled(node=str(node.id), name=node.name, credential=credential))
     return HttpResponse(body, content_type="application/json")
