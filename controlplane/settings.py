@@ -261,6 +261,13 @@ for _limit in _list("YARD_RATE_LIMITS"):
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 
+# Bodies of requests: after the grace they keep to so many bytes a second; how many unfinished ones an address, or a
+# person or node beside it, may have at once on one server, and of those that are more than a MiB.
+BODY_GRACE_S = float(os.environ.get("YARD_BODY_GRACE_S", "10"))
+BODY_BYTES_PER_S = int(os.environ.get("YARD_BODY_BYTES_PER_S", "32768"))
+UNFINISHED_BODIES = int(os.environ.get("YARD_UNFINISHED_BODIES", "64"))
+UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
+
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
