@@ -351,6 +351,8 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.api.throttle.PerUser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_VERSION": "v1",
+    "ALLOWED_VERSIONS": ["v1"],
     "EXCEPTION_HANDLER": "controlplane.api.problem.handle",
     "UNAUTHENTICATED_USER": None,
     "COERCE_DECIMAL_TO_STRING": False,
