@@ -164,8 +164,8 @@ class Asker:
     def __init__(self, cluster: Filled) -> None:
         from django.test import Client
 
-        from controlplane.access import service
-        from controlplane.access.models import Member, Project, User
+        from controlplane.accounts import service
+        from controlplane.accounts.models import Member, Project, User
 
         project = cluster.projects[0]
         self.project = project.name

@@ -98,7 +98,7 @@ def _measure(nodes: int) -> Figures:
     from controlplane.fleet import service as fleet
     from controlplane.jobs import service
     from controlplane.jobs.models import Stage
-    from controlplane.live import loop
+    from controlplane.scheduling import loop
 
     cluster = Filled(nodes)
     waiting = Stage.objects.filter(state="PENDING").count()
@@ -174,8 +174,8 @@ def _timed(act: Callable[[], None]) -> float:
 
 def _settle() -> float:
     """Let the record be written and the loop's own pause pass; return how long the record took."""
-    from controlplane.live import loop
-    from controlplane.live.recorder import recorder
+    from controlplane.scheduling import loop
+    from controlplane.scheduling.recorder import recorder
 
     def write() -> None:
         recorder.flush()
@@ -197,7 +197,7 @@ class Filled:
     def __init__(self, nodes: int) -> None:
         from django.utils import timezone
 
-        from controlplane.access.models import Project, User
+        from controlplane.accounts.models import Project, User
         from controlplane.pools.models import Pool, PriorityClass
 
         self.dice, self.now = random.Random(7), timezone.now()

@@ -43,7 +43,7 @@ def part(process: psutil.Process) -> str:
     """Name the part of the stack that a child of the keeper is."""
     command = " ".join(process.cmdline())
     for name, sign in (
-        ("gateway", "controlplane.link.gateway"),
+        ("gateway", "controlplane.gateway.asgi"),
         ("web", "uvicorn"),
         ("worker", "celery"),
         ("agent", "-m agents"),

@@ -16,10 +16,10 @@ from django.urls import path  # noqa: E402
 
 from controlplane.api.body import LARGEST_BATCH, LARGEST_FILE  # noqa: E402
 from controlplane.body_limit import BodyLimit  # noqa: E402
-from controlplane.link.caller import CallerSession  # noqa: E402
-from controlplane.link.feed import BrowserFeed  # noqa: E402
-from controlplane.link.sockets import AGENT_SOCKETS  # noqa: E402
-from controlplane.link.uploads import BATCH_LIMIT  # noqa: E402
+from controlplane.dispatch.agent_routes import AGENT_SOCKETS  # noqa: E402
+from controlplane.dispatch.uploads import BATCH_LIMIT  # noqa: E402
+from controlplane.live.browser_socket import BrowserFeed  # noqa: E402
+from controlplane.live.exec_socket import CallerSession  # noqa: E402
 
 # Agents prove themselves by their credential and carry no cookie; only the browsers' door checks the Origin.
 browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))

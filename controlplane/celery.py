@@ -16,7 +16,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["scheduler", "controlplane.live", "controlplane.simulations", "controlplane.whatif"])
+app.autodiscover_tasks(["scheduler", "controlplane.operations", "controlplane.simulations", "controlplane.whatif"])
 
 
 def tell_alive(**_: Any) -> None:

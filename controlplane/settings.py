@@ -101,7 +101,7 @@ if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z
     )
 
 INSTALLED_APPS = [
-    "controlplane.access",
+    "controlplane.accounts",
     "controlplane.pools",
     "controlplane.fleet",
     "controlplane.jobs",
@@ -269,7 +269,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-AUTHENTICATION_BACKENDS = ["controlplane.access.guard.GuardedBackend"]
+AUTHENTICATION_BACKENDS = ["controlplane.accounts.guard.GuardedBackend"]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
 

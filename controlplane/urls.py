@@ -16,7 +16,7 @@ urlpatterns = [
     path("api/v1/", include("controlplane.api.urls")),
     path("healthz", probes.alive),
     path("readyz", probes.ready),
-    path("agent/v1/", include("controlplane.link.urls")),
+    path("agent/v1/", include("controlplane.dispatch.urls")),
     # One door for passwords, with one guard.
     path("admin/login/", sign_in.to_administer),
     path("admin/", admin.site.urls),

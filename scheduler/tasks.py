@@ -29,7 +29,7 @@ def cycle() -> None:
     The clockwork's thread runs it, which keeps its database connection, and with that the plan of every statement:
     Celery closes those of its own threads after each task.
     """
-    from controlplane.live import loop
+    from controlplane.scheduling import loop
 
     if _clockwork is not None and _clockwork.is_alive():
         _wanted.set()
@@ -56,7 +56,8 @@ def _run() -> None:
     """Runs a cycle when one is wanted or where nobody has run one lately, and the periodic duties likewise."""
     from django.db import close_old_connections
 
-    from controlplane.live import loop, watch
+    from controlplane.operations import watch
+    from controlplane.scheduling import loop
 
     watched_at = time.monotonic()
     while True:

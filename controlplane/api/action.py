@@ -11,7 +11,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.api.idempotency import idempotent
 from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, staff, taken

@@ -17,8 +17,8 @@ from django.utils import timezone
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api.held_idle import IDLE_FOR
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet

@@ -11,8 +11,8 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from controlplane.access import service
-from controlplane.access.models import Token, User
+from controlplane.accounts import service
+from controlplane.accounts.models import Token, User
 from controlplane.api.problem import Refused
 
 

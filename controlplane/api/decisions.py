@@ -17,17 +17,17 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api.job_rows import Clause, WaitReason, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
-from controlplane.live import reports
-from controlplane.live.reports import ACTS
 from controlplane.pools import profiles
+from controlplane.scheduling import waiting_reasons
+from controlplane.scheduling.waiting_reasons import ACTS
 from controlplane.sentences import in_language
 from controlplane.whatif.difference import QUESTION
 from controlplane.whatif.questions import ask
@@ -379,7 +379,7 @@ def _detail(row: rows.Decision, record: Record, user: User, query: WaitQuery) ->
         DecisionWait(
             stage=numbers[wait.stage],
             reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
-            expected_start=reports.shown(wait.expected),
+            expected_start=waiting_reasons.shown(wait.expected),
             funnel=[list(step) for step in wait.funnel],
         )
         for wait in waits

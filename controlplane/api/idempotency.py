@@ -17,8 +17,8 @@ from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access.models import IdempotencyKey
-from controlplane.access.service import KEY_LIFE
+from controlplane.accounts.models import IdempotencyKey
+from controlplane.accounts.service import KEY_LIFE
 from controlplane.api.problem import Refused
 
 View = Callable[..., Response]

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import Resolver404, resolve
 from django.utils.translation import gettext as _
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.sentences import title
 from controlplane.wellformed import fault_in, fault_of_query, problem
 

@@ -15,8 +15,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
@@ -26,7 +26,7 @@ from controlplane.fleet import maintenance
 from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job, Part
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -202,7 +202,7 @@ def shown(row: Row) -> MaintenanceWindow:
 
 
 def _faulty(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid_window", detail, errors=[Refusal(f"/{field}", detail, "invalid")])
+    return Refused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])
 
 
 def _row(number: int) -> Row:

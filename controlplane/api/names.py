@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Job
 

@@ -17,8 +17,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api import devices, hosts, maintenance, survivors
 from controlplane.api.action import staff_action
 from controlplane.api.devices import Device

@@ -18,8 +18,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api import devices as device_rows
 from controlplane.api.attention import Held, Sign, attention
 from controlplane.api.held_idle import held_idle

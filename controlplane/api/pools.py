@@ -15,10 +15,10 @@ from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, staff, taken
-from controlplane.live import promises, shadow
 from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
+from controlplane.scheduling import promise_rate, shadow
 
 
 class Promises(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class ProfileChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
     """The pools as the API tells them, with how many nodes each has that are not lost."""
     pools = list(pools)
-    kept = promises.by_pool()
+    kept = promise_rate.by_pool()
     beside = shadow.outcomes() if any(pool.shadow_profile for pool in pools) else {}
     named = [pool.name for pool in pools]
     counted = rows.Pool.objects.filter(name__in=named).annotate(count=Count("nodes", filter=~Q(nodes__state="LOST")))
@@ -100,7 +100,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             decides=f"{pool.profile}@{active[pool.profile]}" if pool.profile in active else pool.profile,
             shadow_profile=pool.shadow_profile,
             shadow=ShadowSum(**found) if (found := beside.get((pool.name, pool.shadow_profile))) else None,
-            promises=_promises(kept.get(pool.name, promises.Kept())),
+            promises=_promises(kept.get(pool.name, promise_rate.PromiseRate())),
             shared_storage=bool(pool.storage_path),
             default_limit_s=pool.default_limit_s,
             max_limit_s=pool.max_limit_s,
@@ -115,7 +115,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
     ]
 
 
-def _promises(kept: promises.Kept) -> Promises:
+def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
 
 

@@ -14,9 +14,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import models as rows
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import models as rows
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Attempt, Stage

@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.access import permissions
+from controlplane.accounts import permissions
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Claim
 from controlplane.pools import models as rows

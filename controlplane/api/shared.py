@@ -12,8 +12,8 @@ from django.core.cache import cache
 from django.utils import translation
 from redis.exceptions import RedisError
 
-from controlplane.access import permissions
-from controlplane.access.models import User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
 
 Answer = TypeVar("Answer")
 

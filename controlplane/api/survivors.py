@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.protocol import Phase
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.api.action import staff_action
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, staff

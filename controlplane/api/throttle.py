@@ -17,7 +17,7 @@ from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from controlplane.access.guard import who
+from controlplane.accounts.guard import who
 
 log = logging.getLogger(__name__)
 

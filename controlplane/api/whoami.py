@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.protocol import MIN_PROTO, PROTO
-from controlplane.access import permissions
-from controlplane.access.models import Member, Token
-from controlplane.access.service import SCOPES
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Member, Token
+from controlplane.accounts.service import SCOPES
 from controlplane.api.resource import Resource, signed_in
 
 

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.access.service import digest
+from controlplane.accounts.service import digest
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
 from controlplane.pools.models import Pool
@@ -83,7 +83,7 @@ class NodeAdmin(admin.ModelAdmin):
     def _do(self, request: HttpRequest, node: Node, act: Any) -> None:
         try:
             changed = act()
-        except service.Refusal as error:
+        except service.NodeRefused as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
             self.log_change(request, node, f"{changed.state}")
@@ -137,7 +137,7 @@ class DeviceAdmin(admin.ModelAdmin):
     def _do(self, request: HttpRequest, device: Device, act: Any) -> None:
         try:
             act()
-        except service.Refusal as error:
+        except service.NodeRefused as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
             device.refresh_from_db()
@@ -194,7 +194,7 @@ class MaintenanceAdmin(admin.ModelAdmin):
         for window in chosen:
             try:
                 maintenance.cancel(window, request.user.get_username())
-            except service.Refusal as error:
+            except service.NodeRefused as error:
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 self.log_change(request, window, "cancelled")

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from controlplane import changes
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Heartbeat, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 from scheduler.core.model.lifecycle import NodeState
 
 log = logging.getLogger(__name__)
@@ -61,10 +61,10 @@ def look() -> bool:
 
 
 def release(actor: str, reason: str) -> None:
-    """Let the silent nodes be given up by the ordinary rules, each as its stages ask for. Raises :class:`Refusal`."""
+    """Release the fuse: silent nodes are declared lost by the ordinary rules again. Raises :class:`NodeRefused`."""
     with transaction.atomic():
         if not Heartbeat.objects.select_for_update().filter(name=BLOWN).delete()[0]:
-            raise Refusal(_("the mass-loss fuse is not blown; there is nothing to release"))
+            raise NodeRefused(_("the mass-loss fuse is not blown; there is nothing to release"))
         Heartbeat.objects.update_or_create(name=RELEASED, defaults={"at": timezone.now()})
         alarms.raised(alarms.FUSE, {})
         transaction.on_commit(lambda: changes.announce("fleet"))

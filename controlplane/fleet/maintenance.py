@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.fleet.models import MaintenanceWindow, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
 from scheduler.core.model import types
 
@@ -49,9 +49,9 @@ def plan(
     only_tried: bool = False,
 ) -> MaintenanceWindow:
     """A new window for one node, or for all nodes of one pool; where it is ``only_tried`` it has the id 0 and is not
-    kept. Raises Refusal with what would be accepted."""
+    kept. Raises NodeRefused with what would be accepted."""
     if fault := unfit(node, pool, starts_at, ends_at, reason):
-        raise Refusal(fault[1])
+        raise NodeRefused(fault[1])
     window = MaintenanceWindow(
         node=node, pool=pool, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor
     )
@@ -82,7 +82,7 @@ def unfit(
 
 
 def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
-    """Calls a window off, also one that has begun. Raises Refusal where it has ended or was cancelled before."""
+    """Calls a window off, also one that has begun. Raises NodeRefused where it has ended or was cancelled before."""
     now = timezone.now()
     with transaction.atomic():
         changed = MaintenanceWindow.objects.filter(pk=window.pk, cancelled_at=None, ends_at__gt=now).update(
@@ -92,7 +92,7 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             told = _("the maintenance of pool {name} has ended or was cancelled before")
             if window.node:
                 told = _("the maintenance of node {name} has ended or was cancelled before")
-            raise Refusal(told.format(name=window.node or window.pool))
+            raise NodeRefused(told.format(name=window.node or window.pool))
         announce()
     window.refresh_from_db()
     return window

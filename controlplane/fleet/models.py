@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Func, Q
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.access.models import slug
+from controlplane.accounts.models import slug
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health, NodeState
 from scheduler.core.model.types import Mode

@@ -21,8 +21,8 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
-from controlplane.access.models import slug
-from controlplane.access.service import digest
+from controlplane.accounts.models import slug
+from controlplane.accounts.service import digest
 from controlplane.fleet import alarms, hosts, links, quarantine
 from controlplane.fleet.models import Device, JoinToken, Node
 from controlplane.fleet.models import Kept as KeptRow
@@ -52,7 +52,7 @@ CREDENTIAL: Final = ("credential_digest", "credential_at", "offered_digests")
 MOST_OFFERED: Final = 4
 
 
-class Refusal(Exception):
+class NodeRefused(Exception):
     """Something that may not be done, with a sentence for whoever asked."""
 
 
@@ -73,20 +73,20 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
 
 def enrol(token: str, name: str) -> tuple[Node, str]:
     """A new node joins, or one joins again with the token made for it. Returns it with its credential, which is not
-    kept. Raises Refusal.
+    kept. Raises NodeRefused.
 
     A name that is taken stays with its node, whatever state that is in: a join token of a pool never takes it over.
     """
     try:
         slug(name)
     except ValidationError:
-        raise Refusal(
+        raise NodeRefused(
             _("node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens").format(name=name)
         ) from None
     with transaction.atomic():
         join = JoinToken.objects.select_for_update().filter(digest=digest(token)).first()
         if join is None or join.expires_at < timezone.now() or join.uses_left < 1:
-            raise Refusal(
+            raise NodeRefused(
                 _("this join token is unknown, used up or expired; make a new one with: {command}").format(
                     command="manage.py join_token"
                 )
@@ -94,11 +94,11 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
         credential = secrets.token_urlsafe(32)
         node = Node.objects.select_for_update().filter(name=name).first()
         if join.node_id is not None and (node is None or node.id != join.node_id):
-            raise Refusal(_("this join token was made for another node than {name}").format(name=name))
+            raise NodeRefused(_("this join token was made for another node than {name}").format(name=name))
         if node is None:
             node = Node.objects.create(name=name, credential_digest=digest(credential), credential_at=timezone.now())
         elif join.node_id is None:
-            raise Refusal(
+            raise NodeRefused(
                 _(
                     "node {name} is here already ({state}); choose another name, or let it join again "
                     "with a token of its own: {command}"
@@ -129,9 +129,9 @@ def revoke(node: Node) -> None:
 
 def rotate(node: Node, actor: str, reason: str = "") -> Node:
     """Have the node's agent get a new credential through its link, now. The old one serves until the new one is used.
-    Raises Refusal where it has none, for it was revoked."""
+    Raises NodeRefused where it has none, for it was revoked."""
     if node.credential_digest.startswith("revoked "):
-        raise Refusal(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
+        raise NodeRefused(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
     Node.objects.filter(id=node.id).update(credential_at=None)
     _credential_changed(node)
     return node
@@ -364,7 +364,7 @@ def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, st
 def drain(node: Node, actor: str, reason: str) -> Node:
     """Lets what runs finish and places nothing new. A reason is required: others will ask."""
     if not reason.strip():
-        raise Refusal(_("a drain needs a reason: others will ask"))
+        raise NodeRefused(_("a drain needs a reason: others will ask"))
     return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
 
 
@@ -387,29 +387,29 @@ def resume(node: Node, actor: str, reason: str = "") -> Node:
 def cordon(device: Device, actor: str, reason: str) -> None:
     """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
     if not reason.strip():
-        raise Refusal(_("a cordon needs a reason: others will ask"))
+        raise NodeRefused(_("a cordon needs a reason: others will ask"))
     _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
     """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
     if device.health != Health.CORDONED:
-        raise Refusal(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
+        raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
     _set_health(device, Health.OK, "")
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
 
 def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -> Node:
-    """Has the node take a part over again, or end it; its agent hears of that at once. Raises Refusal."""
+    """Has the node take a part over again, or end it; its agent hears of that at once. Raises NodeRefused."""
     if do == "discard" and not reason.strip():
-        raise Refusal(_("a part is discarded with a reason: its owner will ask"))
+        raise NodeRefused(_("a part is discarded with a reason: its owner will ask"))
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         entries = locked.conditions.get("aside", [])
         entry = next((each for each in entries if each["part"] == part), None)
         if entry is None:
-            raise Refusal(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
+            raise NodeRefused(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
         entry["asked"] = {"do": do, "by": actor[:150], "why": reason.strip()[:200]}
         locked.save(update_fields=["conditions"])
         transaction.on_commit(lambda: changes.nudge([str(node.id)]))
@@ -423,7 +423,7 @@ def _set_health(device: Device, health: Health, reason: str) -> None:
         Node.objects.select_for_update().get(id=device.node_id)
         locked = Device.objects.select_for_update().get(id=device.id)
         if health == Health.CORDONED and not locked.present:
-            raise Refusal(_("device {device} is not there any more").format(device=locked))
+            raise NodeRefused(_("device {device} is not there any more").format(device=locked))
         Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
@@ -435,7 +435,9 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
         if state is None:
             state = NodeState.READY if locked.last_report_at else NodeState.JOINING
         if locked.state == NodeState.LOST and state != NodeState.DRAINING:
-            raise Refusal(_("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name))
+            raise NodeRefused(
+                _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
+            )
         _enter(locked, state, reason)
         locked.save(update_fields=["state", "state_at", "reason"])
         transaction.on_commit(changes.wake)

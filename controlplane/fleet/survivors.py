@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import Here, Phase, Wanted
 from controlplane.fleet.models import Device, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 
 MOST: Final = 500
 GRACE_S: Final = 30.0
@@ -73,14 +73,14 @@ def found(part: str) -> Node | None:
 
 
 def stop(part: str, actor: str, reason: str) -> None:
-    """Have a survivor end, with time to save. Raises Refusal."""
+    """Have a survivor end, with time to save. Raises NodeRefused."""
     if not reason.strip():
-        raise Refusal(_("a stop of a survivor needs a reason: others will ask"))
+        raise NodeRefused(_("a stop of a survivor needs a reason: others will ask"))
     _mark(part, "stopped_by", f"{reason} ({actor})", must_live=True)
 
 
 def forget(part: str, actor: str, reason: str) -> None:
-    """Have an ended survivor forgotten by its node, and its folder with its logs removed there. Raises Refusal."""
+    """Have an ended survivor forgotten by its node, and its folder with its logs removed there. Raises NodeRefused."""
     _mark(part, "forgotten_by", actor, must_live=False)
 
 
@@ -89,9 +89,9 @@ def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
         node = Node.objects.select_for_update().filter(survivors__has_key=part).first()
         told = node.survivors[part] if node is not None else None
         if node is None or told is None:
-            raise Refusal(_("there is no such survivor any more"))
+            raise NodeRefused(_("there is no such survivor any more"))
         if (told["phase"] < Phase.ENDED) != must_live:
-            raise Refusal(
+            raise NodeRefused(
                 _("it has ended already; have it forgotten") if must_live else _("it still runs; stop it first")
             )
         told[field] = says[:200]

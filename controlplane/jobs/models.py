@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
-from controlplane.access.models import Project
+from controlplane.accounts.models import Project
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
@@ -406,7 +406,7 @@ class Shadow(models.Model):
 
 class Change(models.Model):
     """That something of a stage or a node changed which the scheduler reads, written by triggers; without either, that
-    everything may have. ``xact`` is the transaction (see :mod:`controlplane.live.feed`)."""
+    everything may have. ``xact`` is the transaction (see :mod:`controlplane.scheduling.change_feed`)."""
 
     stage_id = models.UUIDField(null=True)
     node_id = models.UUIDField(null=True)

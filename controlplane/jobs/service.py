@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from agents.protocol import Phase
 from controlplane import changes
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible, saves
 from controlplane.jobs import spec as jobfile

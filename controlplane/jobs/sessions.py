@@ -21,8 +21,8 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import MASK, Phase, SessionEnd, tells_secret
 from controlplane import changes
-from controlplane.access import permissions
-from controlplane.access.models import Token, User
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Token, User
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, told

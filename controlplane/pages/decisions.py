@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.access.permissions import is_staff
+from controlplane.accounts.permissions import is_staff
 from controlplane.pages.profiles import laid_out
 from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of

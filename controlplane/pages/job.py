@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.access.permissions import may_end, visible_jobs
+from controlplane.accounts.permissions import may_end, visible_jobs
 from controlplane.jobs import logs, masked
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text

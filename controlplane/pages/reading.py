@@ -11,7 +11,7 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 
 API = "/api/v1"
 

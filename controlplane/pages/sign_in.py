@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.access import guard
-from controlplane.access.service import redeem
+from controlplane.accounts import guard
+from controlplane.accounts.service import redeem
 
-BACKEND = "controlplane.access.guard.GuardedBackend"
+BACKEND = "controlplane.accounts.guard.GuardedBackend"
 
 
 def _next(request: HttpRequest) -> str:

@@ -12,7 +12,7 @@ from django.http.request import RawPostDataException
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from controlplane.access.permissions import submittable, visible_jobs
+from controlplane.accounts.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job

@@ -17,9 +17,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.access import guard, service
-from controlplane.access.models import Member, Token, User
-from controlplane.access.permissions import is_staff
+from controlplane.accounts import guard, service
+from controlplane.accounts.models import Member, Token, User
+from controlplane.accounts.permissions import is_staff
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 

@@ -12,7 +12,7 @@ from django.db.models.functions import Lower
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import ISOLATION
-from controlplane.access.models import Project, slug
+from controlplane.accounts.models import Project, slug
 from controlplane.pools import kinds
 from scheduler.core.model import retry
 from scheduler.profiles import PROFILES

@@ -18,8 +18,8 @@ from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from controlplane import changes
-from controlplane.access.models import User
-from controlplane.access.permissions import visible_jobs
+from controlplane.accounts.models import User
+from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
 from controlplane.pools.profiles import spec_of
 from controlplane.simulations import history

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from django.utils import translation
 
-from controlplane.live.store import LiveStore, clock
+from controlplane.scheduling.store import LiveStore, clock
 from controlplane.whatif import consolidation, counterfactuals, difference, dry_run
 from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, Reply
 

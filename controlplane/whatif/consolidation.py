@@ -11,12 +11,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane import changes
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.jobs import service
 from controlplane.jobs.clauses import clause, of_engine, told
 from controlplane.jobs.models import Stage
-from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
+from controlplane.scheduling.store import LiveStore
 from controlplane.whatif.questions import MOST_STAGES_WAITING, Question, ask
 from scheduler.core.model.lifecycle import Cause, State
 from scheduler.core.model.types import Snapshot

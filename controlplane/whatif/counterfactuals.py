@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.jobs.models import Job
-from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
 from controlplane.pools.models import PriorityClass
+from controlplane.scheduling.store import LiveStore
 from controlplane.whatif.questions import MOST_STAGES_WAITING, Question, ask
 from scheduler.core.explain import counterfactual
 from scheduler.core.explain.counterfactual import Findings

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from controlplane.live import shadow
-from controlplane.live.store import LiveStore
 from controlplane.pools import profiles
+from controlplane.scheduling import shadow
+from controlplane.scheduling.store import LiveStore
 from controlplane.whatif.questions import Question
 from scheduler.decisions import difference, log, replay
 

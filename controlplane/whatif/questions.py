@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.whatif.messages import LONGEST_S, Reply
 
 log = logging.getLogger(__name__)

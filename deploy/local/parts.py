@@ -21,7 +21,7 @@ def web(home: Home, port: int, user: User, environment: Environment) -> Service:
 
 def gateway(home: Home, port: int, user: User, environment: Environment) -> Service:
     """The gateway that agents speak with; on loopback only."""
-    return _server("gateway", "controlplane.link.gateway", port, home, user, environment)
+    return _server("gateway", "controlplane.gateway.asgi", port, home, user, environment)
 
 
 def _server(name: str, module: str, port: int, home: Home, user: User, environment: Environment) -> Service:

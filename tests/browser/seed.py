@@ -21,17 +21,17 @@ from django.utils import timezone
 
 from agents import ends
 from agents.protocol import Phase
-from controlplane.access.models import Member, Project, User
+from controlplane.accounts.models import Member, Project, User
 from controlplane.fleet.models import Device, DeviceSample, Node, PartSample
 from controlplane.jobs import logs, service
 from controlplane.jobs.clauses import Told, clause, of_agent, of_engine, told
 from controlplane.jobs.curves import Curve
 from controlplane.jobs.models import Attempt, Checkpoint, Claim, Curves, Event, Job, Part, Stage
-from controlplane.live import shadow
-from controlplane.live.recorder import Noted, Recorder
-from controlplane.live.store import LiveStore
 from controlplane.pools import profiles as own
 from controlplane.pools.models import Pool, ProfileVersion
+from controlplane.scheduling import shadow
+from controlplane.scheduling.recorder import Noted, Recorder
+from controlplane.scheduling.store import LiveStore
 from controlplane.simulations import worker
 from controlplane.simulations.models import Simulation
 from scheduler import profiles

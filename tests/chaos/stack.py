@@ -19,7 +19,7 @@ import pytest
 from deploy.local.service import ROOT
 
 # What the commands of the two servers have in them.
-WEB, GATEWAY = "controlplane.asgi", "controlplane.link.gateway"
+WEB, GATEWAY = "controlplane.asgi", "controlplane.gateway.asgi"
 
 PATIENCE_S = 90.0
 

@@ -25,7 +25,7 @@ def english() -> Iterator[None]:
 @pytest.fixture
 def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.
-    from controlplane.live import invariants
+    from controlplane.operations import invariants
     from tests.controlplane.people import Town
 
     forget(monkeypatch)

@@ -8,8 +8,8 @@ from typing import Any
 from django.http import HttpResponse
 from django.test import Client
 
-from controlplane.access import service
-from controlplane.access.models import Member, Project, User
+from controlplane.accounts import service
+from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Part
 from tests.record.yard import Agent, Yard, cpu, gpu
 

@@ -12,8 +12,8 @@ from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
-from controlplane.access import service
-from controlplane.access.models import Project, Token, User
+from controlplane.accounts import service
+from controlplane.accounts.models import Project, Token, User
 from controlplane.fleet.models import JoinToken, Node
 from controlplane.fleet.service import enrol
 from controlplane.jobs.models import Job

@@ -15,8 +15,8 @@ from django.urls import URLPattern
 from django.utils import timezone
 
 from agents.protocol import Conditions, SetAside
-from controlplane.access import service
-from controlplane.access.models import Member, Project, SignInLink, Token, User
+from controlplane.accounts import service
+from controlplane.accounts.models import Member, Project, SignInLink, Token, User
 from controlplane.api.urls import urlpatterns
 from controlplane.fleet import fuse
 from controlplane.fleet import service as fleet

@@ -13,7 +13,7 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from controlplane.access.models import IdempotencyKey
+from controlplane.accounts.models import IdempotencyKey
 from controlplane.jobs.models import Job
 from tests.controlplane.people import Person, Town
 

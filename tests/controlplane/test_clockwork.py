@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from controlplane.live import loop, watch
+from controlplane.operations import watch
+from controlplane.scheduling import loop
 from scheduler import tasks
 
 pytestmark = pytest.mark.django_db

@@ -11,10 +11,10 @@ from django.conf import settings as live
 
 from controlplane.jobs import service
 from controlplane.jobs.models import Decision, Shadow
-from controlplane.live import recorder as recording
-from controlplane.live import shadow
-from controlplane.live.recorder import Recorder
-from controlplane.live.store import clock
+from controlplane.scheduling import recorder as recording
+from controlplane.scheduling import shadow
+from controlplane.scheduling.recorder import Recorder
+from controlplane.scheduling.store import clock
 from scheduler.decisions import log, replay
 from tests.controlplane.people import Person, Town
 from tests.record.yard import cpu

@@ -10,7 +10,7 @@ import pytest
 from controlplane.fleet import world
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
-from controlplane.live.store import LiveStore, clock
+from controlplane.scheduling.store import LiveStore, clock
 from tests.controlplane.people import Town
 from tests.controlplane.test_api_jobs import problem
 from tests.controlplane.test_spec import accepted, refused, sentence

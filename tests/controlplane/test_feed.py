@@ -19,10 +19,10 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.access.models import Member, Project, User
+from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
-from controlplane.link import feed
-from controlplane.link.feed import MAX_TOPICS, BrowserFeed, touched
+from controlplane.live import browser_socket
+from controlplane.live.browser_socket import MAX_TOPICS, BrowserFeed, touched
 from controlplane.pools.models import Pool
 
 WAIT_S = 15
@@ -174,7 +174,7 @@ async def test_who_wants_only_the_change_gets_only_that(people: dict[str, User])
 
 
 async def test_a_lost_hint_only_costs_time(people: dict[str, User], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "SAFETY_S", 0.2)
+    monkeypatch.setattr(browser_socket, "SAFETY_S", 0.2)
     job = await rows(_job, people["owner"])
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/jobs/12")
@@ -233,7 +233,7 @@ async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch, act: Callable[[User], None]
 ) -> None:
     # Neither the slow look nor a hint has a part in it.
-    monkeypatch.setattr(feed, "SAFETY_S", 3600.0)
+    monkeypatch.setattr(browser_socket, "SAFETY_S", 3600.0)
     async with line(people["owner"]) as own:
         await own.say(op="sub", topic="/api/v1/whoami", want="etag")
         await own.hear()
@@ -248,7 +248,7 @@ async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
 async def test_whose_rights_were_taken_is_told_no_more(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch, was: str
 ) -> None:
-    monkeypatch.setattr(feed, "SAFETY_S", 3600.0)
+    monkeypatch.setattr(browser_socket, "SAFETY_S", 3600.0)
     await rows(_job, people["owner"])
     reader = people["stranger"]
     if was == "staff":
@@ -282,14 +282,14 @@ async def test_the_line_beats_while_a_look_takes_long_and_says_how_late_it_is(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A browser must be able to tell a slow answer from a dead server."""
-    monkeypatch.setattr(feed, "BEAT_S", 0.05)
+    monkeypatch.setattr(browser_socket, "BEAT_S", 0.05)
     going_on = threading.Event()
 
     def slow(path: str, user: Any) -> tuple[int, str, bytes]:
         going_on.wait(WAIT_S)
         return 200, '"a"', b"{}"
 
-    monkeypatch.setattr(feed, "_look", slow)
+    monkeypatch.setattr(browser_socket, "_look", slow)
     async with line(people["owner"]) as tab:
         await tab.say(op="sub", topic="/api/v1/jobs", etag="")
         late: list[float] = []
@@ -305,4 +305,4 @@ async def test_the_line_beats_while_a_look_takes_long_and_says_how_late_it_is(
 
 def test_a_beat_comes_at_least_every_two_seconds() -> None:
     """The page calls itself not live after 4.5 s of silence; one lost or late beat must not make it say so."""
-    assert feed.BEAT_S <= 2.0
+    assert browser_socket.BEAT_S <= 2.0

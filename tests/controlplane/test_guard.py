@@ -14,8 +14,8 @@ from django.db.models import F
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from controlplane.access import guard, service
-from controlplane.access.models import Tries, User
+from controlplane.accounts import guard, service
+from controlplane.accounts.models import Tries, User
 
 PASSWORD = "a long pass phrase"
 HERE, THERE = "192.0.2.7", "198.51.100.9"

@@ -11,8 +11,8 @@ from django.db.models import F
 from django.test import Client
 
 from controlplane.fleet.models import Heartbeat
-from controlplane.live import watch
 from controlplane.observability import health
+from controlplane.operations import watch
 from tests.controlplane.people import Town
 
 

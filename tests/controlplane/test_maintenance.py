@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.api import maintenance
 from controlplane.fleet.models import MaintenanceWindow
 from tests.controlplane.people import Town

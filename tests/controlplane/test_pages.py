@@ -14,8 +14,8 @@ from django.core.cache import cache
 from django.test import Client
 from django.utils.translation import override
 
-from controlplane.access import service
-from controlplane.access.models import User
+from controlplane.accounts import service
+from controlplane.accounts.models import User
 from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job

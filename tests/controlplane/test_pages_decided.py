@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from controlplane.jobs.models import Decision
-from controlplane.live import shadow
-from controlplane.live.recorder import Noted, Recorder
+from controlplane.scheduling import shadow
+from controlplane.scheduling.recorder import Noted, Recorder
 from controlplane.simulations import service, worker
 from tests.controlplane.people import Person, Town
 

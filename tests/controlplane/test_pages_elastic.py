@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agents.protocol import Exit, Phase
 from controlplane.jobs.models import Job
-from controlplane.live.store import clock
+from controlplane.scheduling.store import clock
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text
 
@@ -54,7 +54,7 @@ def test_the_api_tells_the_size_and_what_it_may_be(town: Town) -> None:
 
 
 def test_the_decision_tells_it_too(town: Town) -> None:
-    from controlplane.live.recorder import Recorder
+    from controlplane.scheduling.recorder import Recorder
 
     first = town.machine("n1")
     asks = {"nodes": {"min": 1, "max": 2}, "devices": {"kind": "gpu"}}

@@ -29,10 +29,10 @@ from controlplane.jobs import record
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
-from controlplane.live.invariants import INVARIANTS
-from controlplane.live.recorder import Recorder
-from controlplane.live.store import clock
+from controlplane.operations.invariants import INVARIANTS
 from controlplane.pages.words import trace_text
+from controlplane.scheduling.recorder import Recorder
+from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
 from controlplane.simulations import worker
 from controlplane.whatif import consolidation

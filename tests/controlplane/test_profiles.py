@@ -16,11 +16,11 @@ from django.utils import timezone
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm
 from controlplane.jobs.models import Stage
-from controlplane.live import promises, shadow
-from controlplane.live.recorder import Recorder
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools.admin import PoolForm
 from controlplane.pools.models import Pool, Profile, ProfileVersion
+from controlplane.scheduling import promise_rate, shadow
+from controlplane.scheduling.recorder import Recorder
+from controlplane.scheduling.store import LiveStore, clock
 from controlplane.simulations import service, worker
 from scheduler import policies
 from scheduler.decisions import log
@@ -258,7 +258,7 @@ def test_the_rate_of_kept_promises_is_told_by_pool(town: Town) -> None:
     agent.end(jobs[0].stages.get())
     town.cycle(now + 1)
     agent.start()
-    assert promises.by_pool()["default"] == promises.Kept(1, 1)
+    assert promise_rate.by_pool()["default"] == promise_rate.PromiseRate(1, 1)
     third = jobs[2].stages.get()
     Stage.objects.filter(pk=third.pk).update(announced={**third.announced, "high_at": now - 60})
     assert town.viewer.read("/pools/default")["promises"] == {"kept": 1, "told": 2, "rate": 0.5}

@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.core.cache.backends.redis import RedisCache
 from django.db import connection
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.whatif import questions, tasks, thinker
 from controlplane.whatif.messages import Reply
 from controlplane.whatif.questions import NotAnswered, Question, ask

@@ -13,13 +13,13 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import reverse
 
-from controlplane.access import service
-from controlplane.access.models import User
+from controlplane.accounts import service
+from controlplane.accounts.models import User
 from controlplane.api.urls import urlpatterns
 from controlplane.jobs import masked
 from controlplane.jobs.models import Decision, Job, Stage
-from controlplane.live import recorder as recording
-from controlplane.live.recorder import Recorder
+from controlplane.scheduling import recorder as recording
+from controlplane.scheduling.recorder import Recorder
 from scheduler.decisions import log
 from tests.controlplane.people import Person, Town
 from tests.record.yard import Yard, cpu

@@ -26,8 +26,8 @@ from agents.protocol import (
     OpenSession,
     Report,
 )
-from controlplane.access import service as access
-from controlplane.access.models import Member, Token, User
+from controlplane.accounts import service as access
+from controlplane.accounts.models import Member, Token, User
 from controlplane.asgi import application
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
@@ -111,7 +111,7 @@ class Scene:
 @pytest.fixture
 def scene(transactional_db: None, servers: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     # The threads of a server keep their connections; those of a test would outlive it.
-    monkeypatch.setattr("controlplane.link.agent.close_old_connections", connections.close_all)
+    monkeypatch.setattr("controlplane.dispatch.agent_socket.close_old_connections", connections.close_all)
     channel_layers.backends.clear()  # a layer belongs to one event loop, and each test has its own
     forget(monkeypatch)
     return Scene()

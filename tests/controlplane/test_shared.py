@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.cache.backends.redis import RedisCache
 
-from controlplane.access import permissions
-from controlplane.access.models import Member
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Member
 from controlplane.api import shared as sharing
 from controlplane.api.shared import shared
 from tests.controlplane.people import Town

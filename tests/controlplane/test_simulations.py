@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.access.models import User
+from controlplane.accounts.models import User
 from controlplane.jobs.models import Stage
 from controlplane.simulations import service, tasks, worker
 from controlplane.simulations.models import Simulation

@@ -15,7 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from agents.protocol import Phase
-from controlplane.access import service as access
+from controlplane.accounts import service as access
 from controlplane.jobs.models import Attempt, Job, Stage
 from switchyard.cli.main import main
 from tests.controlplane.people import Town

@@ -18,9 +18,9 @@ from controlplane.api import urls as api
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Attempt, Decision, Event, Job, Stage
 from controlplane.jobs.reasons import reason_text
-from controlplane.live import recorder as recording
-from controlplane.live.recorder import Recorder
 from controlplane.pages import urls as pages
+from controlplane.scheduling import recorder as recording
+from controlplane.scheduling.recorder import Recorder
 from scheduler.core.model.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_feed import _job as watched_job

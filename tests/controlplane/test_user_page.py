@@ -8,8 +8,8 @@ import uuid
 import pytest
 from django.test import Client
 
-from controlplane.access import service
-from controlplane.access.models import Token, User
+from controlplane.accounts import service
+from controlplane.accounts.models import Token, User
 from tests.controlplane.people import Person, Town
 
 PASSWORD, OTHER = "a long pass phrase", "another long phrase"

@@ -14,7 +14,7 @@ from django.test import Client
 from controlplane.fleet import alarms, service
 from controlplane.fleet.models import Alarm, Device, Heartbeat
 from controlplane.jobs.models import Job
-from controlplane.live import watch
+from controlplane.operations import watch
 from controlplane.pools.admin import PoolForm
 from controlplane.pools.models import Pool
 from scheduler.core.model.lifecycle import Health
@@ -116,7 +116,7 @@ def test_a_broken_invariant_is_an_alarm_for_staff_until_it_holds_again(town: Tow
 
 
 def test_an_invariant_that_takes_too_long_is_given_up_and_said(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    from controlplane.live import invariants
+    from controlplane.operations import invariants
 
     slow = invariants.Invariant("I0", "sleeps", "SELECT pg_sleep(30)::text")
     monkeypatch.setattr(invariants, "INVARIANTS", (slow,))

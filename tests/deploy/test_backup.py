@@ -166,7 +166,7 @@ def test_it_comes_back_where_it_was_made_and_replaces_all_that_came_after(here: 
     backup = tmp_path / "backup"
     here.done("backup", backup)
     here.python(
-        "from controlplane.access.models import User; from controlplane.jobs import service\n"
+        "from controlplane.accounts.models import User; from controlplane.jobs import service\n"
         "for n in range(20): service.submit({'name': f'after-{n}', 'run': 'true'}, User.objects.get())"
     )
     here.sql("CREATE TABLE of_a_newer_release (id int)")

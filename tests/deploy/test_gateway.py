@@ -16,7 +16,7 @@ FOREIGN = ("controlplane.api", "controlplane.pages", "rest_framework", "django.c
 _ASK = """
 import json, sys
 import asgiref.sync
-from controlplane.link.gateway import application, django_application
+from controlplane.gateway.asgi import application, django_application
 from django.test import AsyncClient
 
 async def ask(path, method):
@@ -37,7 +37,7 @@ print(json.dumps({"found": found, "modules": sorted(sys.modules)}))
 def told() -> dict[str, object]:
     environment = {
         **os.environ,
-        "DJANGO_SETTINGS_MODULE": "controlplane.link.settings",
+        "DJANGO_SETTINGS_MODULE": "controlplane.gateway.settings",
         "YARD_SECRET_KEY": "a secret of this test alone, longer than fifty characters",
         "YARD_ALLOWED_HOSTS": "testserver",
         "PYTHONPATH": str(ROOT),

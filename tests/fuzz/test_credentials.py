@@ -10,8 +10,8 @@ from django.test import Client, RequestFactory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.access import guard, service
-from controlplane.access.models import User
+from controlplane.accounts import guard, service
+from controlplane.accounts.models import User
 from controlplane.fleet import service as fleet
 
 FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -60,7 +60,7 @@ def test_no_odd_secret_proves_anybody(secret: str, header: str) -> None:
     assert service.redeem(secret) is None
     assert fleet.authenticate(header) is None
     assert fleet.authenticate(secret) is None
-    with pytest.raises(fleet.Refusal):
+    with pytest.raises(fleet.NodeRefused):
         fleet.enrol(secret, "a")
 
 

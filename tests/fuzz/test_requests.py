@@ -30,7 +30,7 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Attempt
 from controlplane.jobs.spec import JOB_KEYS, STAGE_KEYS
-from controlplane.live import watch
+from controlplane.operations import watch
 from tests.controlplane.conftest import town  # noqa: F401  the fixture
 from tests.controlplane.people import Town
 from tests.fuzz.hostile import BODIES, CURSORS, HEADERS, JSON, WORDS

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.access.models import User
-from controlplane.link.feed import CLOSE_UNREADABLE, MAX_MESSAGE_LENGTH
+from controlplane.accounts.models import User
+from controlplane.live.browser_socket import CLOSE_UNREADABLE, MAX_MESSAGE_LENGTH
 from tests.controlplane.test_feed import WAIT_S, line, people  # noqa: F401  the fixture
 from tests.fuzz.hostile import CURSORS, JSON, WORDS
 

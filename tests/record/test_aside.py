@@ -14,14 +14,14 @@ from django.utils import timezone
 
 from agents import protocol
 from agents.protocol import InventoryRef, Report
+from controlplane.dispatch import report_decoder
 from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.models import Alarm, Device, Node
 from controlplane.jobs.models import Attempt, Job, Stage
-from controlplane.link import door
-from controlplane.live import loop
-from controlplane.live.alarms import Alarms
-from controlplane.live.recorder import Recorder
 from controlplane.pools.models import Pool
+from controlplane.scheduling import loop
+from controlplane.scheduling.alarms import CycleAlarms
+from controlplane.scheduling.recorder import Recorder
 from scheduler.core.planning import aside
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
@@ -39,7 +39,7 @@ def live(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
     yard.planner = aside.Planner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
-    monkeypatch.setattr(loop, "_alarms", Alarms())
+    monkeypatch.setattr(loop, "_alarms", CycleAlarms())
     monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
     monkeypatch.setattr(loop, "recorder", by_hand())
     return yard
@@ -232,7 +232,7 @@ def test_an_inventory_out_of_bounds_is_refused_with_the_device_the_value_and_the
     message = Report(
         proto=1, agent="1", boot_id="b", start_seq=1, seq=1, seen_generation=0, inventory=InventoryRef("h", inventory)
     )
-    taken, faults, refused = door.report(msgspec.json.encode(message))
+    taken, faults, refused = report_decoder.report(msgspec.json.encode(message))
     assert refused == "inventory refused: device gpu-3 memory_bytes is 9223372036854775807; at most 2^50"
     assert (taken.inventory.full, faults) == (None, [])
     assert agent.node.devices.count() == 1
@@ -245,7 +245,7 @@ def test_no_text_with_a_nul_comes_in(field: str) -> None:
         "proto": 1, "agent": "1", "boot_id": "b", "start_seq": 1, "seq": 1, "seen_generation": 0,
         "inventory": {"hash": "h", "full": {**full, field: "a\x00"}},
     }  # fmt: skip
-    taken, _, refused = door.report(msgspec.json.encode(message))
+    taken, _, refused = report_decoder.report(msgspec.json.encode(message))
     assert taken.inventory.full is None
     assert refused.startswith(f"inventory refused: {field} is a")
     assert refused.endswith("no NUL may be in it")

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import DeviceSample, Exit, Here, HostSample, LogBatch, LogChunk, Phase, TelemetryBatch
+from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, Incarnation, Verdict, judge, patience_s
 from controlplane.fleet.models import Alarm, Host, Node
 from controlplane.fleet.models import DeviceSample as DeviceRow
 from controlplane.jobs.models import Part
-from controlplane.live import desired
 from tests.record.test_uploads import post
 from tests.record.yard import Agent, Yard, stage, states
 

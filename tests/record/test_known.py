@@ -10,12 +10,12 @@ import pytest
 from django.utils import timezone
 
 from agents.protocol import Checkpoint, Exit, Kept, Output, Phase
-from controlplane.access.models import Project
+from controlplane.accounts.models import Project
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Attempt, Claim, Job, Stage
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Quota
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler import profiles
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import Plan, Snapshot

@@ -8,7 +8,7 @@ from controlplane.fleet.models import Device
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Claim, Event, Job, Stage
 from controlplane.jobs.spec import InvalidSpec
-from controlplane.live.store import clock
+from controlplane.scheduling.store import clock
 from scheduler import profiles
 from scheduler.core.model.lifecycle import IllegalTransition
 from scheduler.core.planning import engine
@@ -261,9 +261,9 @@ def test_a_placement_that_the_database_refuses_is_skipped_and_no_other(yard: Yar
 def test_promises_are_written_first_and_then_who_came_last_is_told(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has just begun has all of a long queue to tell; who looks is who has just submitted. A promise
     that is not written is made anew in the next cycle."""
-    from controlplane.live import reports
+    from controlplane.scheduling import waiting_reasons
 
-    monkeypatch.setattr(reports, "WRITES_PER_CYCLE", 4)
+    monkeypatch.setattr(waiting_reasons, "WRITES_PER_CYCLE", 4)
     yard.agent("a")
     jobs = [yard.submit(cpus=2) for _ in range(7)][1:]
     promised = {one.stage for one in yard.cycle().plan.waits if one.planned}

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import DeviceSample, Fetched, HostSample, Inventory, InventoryRef, Link, Report, TelemetryBatch
+from controlplane.dispatch import report_decoder
 from controlplane.fleet import links, loads, world
 from controlplane.fleet.models import Alarm, Device, Host
-from controlplane.link import door
 from tests.record.test_uploads import post
 from tests.record.yard import Agent, Yard, cpu, gpu
 
@@ -61,7 +61,10 @@ def test_links_that_cannot_be_are_said_and_the_last_good_ones_stay(yard: Yard) -
         agent.report()
         assert Device.objects.get(uuid="GPU-a-0").links == [{"peer": "GPU-a-1", "type": "NVLINK", "gbps": 900.0}]
         assert seen("a")["gpu0"].group == seen("a")["gpu1"].group == 0
-        assert door.report(msgspec.json.encode(telling(agent)))[2] == f"inventory: {says}; its links stay as they were"
+        assert (
+            report_decoder.report(msgspec.json.encode(telling(agent)))[2]
+            == f"inventory: {says}; its links stay as they were"
+        )
 
 
 def telling(agent: Agent) -> Report:

@@ -20,10 +20,10 @@ from agents.protocol import LogChunk
 from controlplane.api.logs import LogQuery
 from controlplane.api.logs import read as asked
 from controlplane.api.problem import Refused
+from controlplane.dispatch import uploads
 from controlplane.jobs import logs
 from controlplane.jobs.models import LogSpan, Part
-from controlplane.link import uploads
-from controlplane.live import invariants
+from controlplane.operations import invariants
 from tests.record.yard import Agent, Yard, cpu
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from controlplane.jobs.models import Job
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools.models import Pool
+from controlplane.scheduling.store import LiveStore, clock
 from tests.record.yard import Yard, cpu, gpu, stage, states
 
 

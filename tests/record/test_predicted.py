@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from agents.protocol import Checkpoint, Exit, Phase
 from controlplane.jobs.models import Attempt, Job, Stage
-from controlplane.live.store import LiveStore, clock
+from controlplane.scheduling.store import LiveStore, clock
 from controlplane.whatif import answers, dry_run
 from scheduler.core.model.lifecycle import Cause
 from scheduler.predict import speeds

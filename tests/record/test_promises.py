@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.live.store import LiveStore, clock
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler.predict.lateness import ENOUGH
 from tests.record.yard import Yard, stage
 

@@ -12,7 +12,7 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import record, service
 from controlplane.jobs.models import Attempt, Job
-from controlplane.live.store import clock
+from controlplane.scheduling.store import clock
 from controlplane.whatif import dry_run
 from scheduler.core.model.lifecycle import NodeState
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from controlplane.jobs.models import Attempt, Job, Stage
-from controlplane.live.store import LiveStore, clock
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.model.lifecycle import Cause
 from scheduler.core.model.types import RESTART_S, Running
 from scheduler.core.world import price

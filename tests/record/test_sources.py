@@ -9,13 +9,13 @@ import pytest
 
 from agents.protocol import AskSources, Input, Kept, Output, Phase, Sources
 from agents.storage.peers import ticket
+from controlplane.dispatch import peer_sources
+from controlplane.dispatch.peer_tickets import ticket as ours
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Fetch
 from controlplane.jobs.models import Job
 from controlplane.jobs.models import Output as OutputRow
 from controlplane.jobs.spec import InvalidSpec
-from controlplane.live import sources
-from controlplane.live.ticket import ticket as ours
 from tests.record.yard import Agent, Yard, stage
 
 A, B = "a" * 64, "b" * 64
@@ -46,7 +46,7 @@ def complete(yard: Yard, agent: Agent, job: Job, digest: str = B) -> None:
 
 
 def ask(agent: Agent, digest: str, *failed: str) -> Sources | None:
-    return sources.answer(agent.node, AskSources(digest, list(failed)))
+    return peer_sources.answer(agent.node, AskSources(digest, list(failed)))
 
 
 def test_a_ticket_is_the_same_on_both_sides() -> None:
@@ -117,10 +117,10 @@ def test_one_node_at_a_time_is_appointed_and_the_next_when_it_is_silent(yard: Ya
     assert first is not None
     assert second is not None
     assert (first.is_appointed, second.is_appointed) == (True, False)
-    assert sources.appoint(a.node.id, A)
+    assert peer_sources.appoint(a.node.id, A)
     Fetch.objects.update(until="2000-01-01T00:00:00Z")
-    assert sources.appoint(b.node.id, A)
-    assert not sources.appoint(a.node.id, A)
+    assert peer_sources.appoint(b.node.id, A)
+    assert not peer_sources.appoint(a.node.id, A)
 
 
 def test_what_is_planned_is_fetched_ahead(yard: Yard) -> None:

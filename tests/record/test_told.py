@@ -8,10 +8,10 @@ import pytest
 from django.conf import settings
 
 from controlplane.jobs import service
-from controlplane.live import loop, reports
-from controlplane.live.recorder import Recorder
-from controlplane.live.store import LiveStore, clock
 from controlplane.pools import profiles
+from controlplane.scheduling import loop, waiting_reasons
+from controlplane.scheduling.recorder import Recorder
+from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.planning import aside, engine
 from scheduler.core.planning.cycle import tell_more
 from scheduler.decisions import log, replay
@@ -21,8 +21,8 @@ from tests.record.yard import Yard, stage
 @pytest.fixture
 def crowded(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
     """A yard in which four are many, and two are told why in one cycle."""
-    monkeypatch.setattr(reports, "MOST_AT_ONCE", 3)
-    monkeypatch.setattr(reports, "WRITES_PER_CYCLE", 2)
+    monkeypatch.setattr(waiting_reasons, "MOST_AT_ONCE", 3)
+    monkeypatch.setattr(waiting_reasons, "WRITES_PER_CYCLE", 2)
     yard.agent("a")
     return yard
 

@@ -11,8 +11,8 @@ from django.utils import timezone
 from agents.protocol import Checkpoint, Phase
 from controlplane.fleet.models import Device
 from controlplane.jobs.models import Attempt, Claim, Job
-from controlplane.live.store import clock
 from controlplane.pools.models import Pool
+from controlplane.scheduling.store import clock
 from scheduler import profiles
 from scheduler.core.planning import engine
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states

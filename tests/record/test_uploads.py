@@ -11,7 +11,7 @@ from django.conf import settings
 from django.test import Client
 
 from agents.protocol import DeviceSample, HostSample, LogBatch, LogChunk, LogReceipt, PartSample, TelemetryBatch
-from controlplane.access.service import digest
+from controlplane.accounts.service import digest
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import DeviceSample as DeviceRow
 from controlplane.fleet.models import Host

@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
-from controlplane.access import service as access
-from controlplane.access.models import Member, Project, User
+from controlplane.accounts import service as access
+from controlplane.accounts.models import Member, Project, User
 from controlplane.fleet import service as fleet
 from controlplane.pools.models import Pool, PriorityClass
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from controlplane.live import invariants
+from controlplane.operations import invariants
 
 
 class Command(BaseCommand):

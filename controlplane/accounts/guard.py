@@ -1,0 +1,152 @@
+"""The one guard against guessing: every door that takes a password or a sign-in link passes through it.
+
+Failures are rows, so all web processes count together and filling one counter empties no other. Three things are
+counted: a name from one address, an address, and a name from wherever. Above what is free a counter is shut for a
+minute, and twice as long after each further failure, up to an hour; a day without a failure forgets it. An address from
+which a name has signed in within ninety days is *known* for it: there only the first counts, so nobody far away keeps
+somebody out. A try is counted before the password is looked at, so that many at once are no more than many.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.backends import ModelBackend
+from django.core.exceptions import PermissionDenied
+from django.db import connection, transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from controlplane.accounts.models import Tries, User
+
+FREE = {Tries.Of.PAIR: 10, Tries.Of.ADDRESS: 100, Tries.Of.NAME: 100}
+FIRST_S, MOST_S = 60, 3600
+FORGET = timedelta(days=1)
+KNOWN_FOR = timedelta(days=90)
+# Slow hashes are slower on long texts; nobody remembers more.
+LONGEST_PASSWORD = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A name, and the address that claims it; either may be empty."""
+
+    name: str
+    address: str
+
+    def key(self, of: Tries.Of) -> str:
+        name = "" if of == Tries.Of.ADDRESS else self.name
+        address = "" if of == Tries.Of.NAME else self.address
+        return hashlib.sha256(repr((str(of), name, address)).encode()).hexdigest()
+
+
+def who(request: HttpRequest | None, name: str = "") -> Who:
+    """Whom to count. Names that Django takes for one are one; so is a network of IPv6 that one customer has whole."""
+    told = request.META.get("REMOTE_ADDR", "") if request is not None else ""
+    try:
+        address = ipaddress.ip_address(told)
+    except ValueError:
+        pass
+    else:
+        address = getattr(address, "ipv4_mapped", None) or address
+        told = str(address if address.version == 4 else ipaddress.ip_network((address, 64), strict=False))
+    return Who(unicodedata.normalize("NFKC", name).casefold()[:150], told[:100])
+
+
+def admit(one: Who) -> int:
+    """Counts a try; returns for how many seconds it is refused, 0 where it may be judged.
+
+    ``welcome`` takes a try that succeeded back; what is refused is not counted, so a shut counter opens by itself.
+    """
+    counted = _counted(one)
+    now = timezone.now()
+    with transaction.atomic():
+        rows = [_row(each, one.key(each), now) for each in counted]
+        if waits := [row.until for row in rows if row.until is not None and row.until > now]:
+            return max(1, round((max(waits) - now).total_seconds()))
+        for row in rows:
+            row.failures, row.last_at = row.failures + 1, now
+            row.until = _until(row, now)
+            row.save(update_fields=["failures", "last_at", "until"])
+    return 0
+
+
+def welcome(one: Who) -> None:
+    """Forgets the failures of this name from this address, takes the try back elsewhere, and knows the address."""
+    now = timezone.now()
+    with transaction.atomic():
+        for each in _counted(one):
+            row = _row(each, one.key(each), now)
+            # Elsewhere only this try: else whoever has an account would guess at others' between two sign-ins.
+            row.failures = 0 if each == Tries.Of.PAIR else max(0, row.failures - 1)
+            row.until = None
+            row.save(update_fields=["failures", "until"])
+        if one.name and one.address:
+            known = {"of": Tries.Of.KNOWN, "last_at": now}
+            Tries.objects.update_or_create(key=one.key(Tries.Of.KNOWN), defaults=known)
+
+
+def forget_old() -> int:
+    """Removes counters that a day has passed by, and addresses that were not signed in from for long."""
+    now = timezone.now()
+    counters, _ = Tries.objects.exclude(of=Tries.Of.KNOWN).filter(last_at__lt=now - FORGET).delete()
+    known, _ = Tries.objects.filter(of=Tries.Of.KNOWN, last_at__lt=now - KNOWN_FOR).delete()
+    return counters + known
+
+
+def _counted(one: Who) -> list[Tries.Of]:
+    if not one.name:
+        return [Tries.Of.ADDRESS]
+    known = Tries.objects.filter(key=one.key(Tries.Of.KNOWN), last_at__gt=timezone.now() - KNOWN_FOR)
+    # Always in this order: whoever locks two of them locks them in it.
+    return [Tries.Of.PAIR] if known.exists() else [Tries.Of.ADDRESS, Tries.Of.NAME, Tries.Of.PAIR]
+
+
+def _row(of: Tries.Of, key: str, now: datetime) -> Tries:
+    """The counter, locked; at zero where it is older than a day."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO access_tries AS t (key, of, failures, last_at) VALUES (%s, %s, 0, %s)
+               ON CONFLICT (key) DO UPDATE SET last_at = t.last_at RETURNING failures, last_at, until""",
+            [key, str(of), now],
+        )
+        failures, last_at, until = cursor.fetchone()
+    if last_at < now - FORGET:
+        failures, until = 0, None
+    return Tries(key=key, of=of, failures=failures, last_at=last_at, until=until)
+
+
+def _until(row: Tries, now: datetime) -> datetime | None:
+    beyond = row.failures - FREE[Tries.Of(row.of)]
+    return now + timedelta(seconds=min(MOST_S, FIRST_S * 2 ** min(beyond, 20))) if beyond >= 0 else None
+
+
+class GuardedBackend(ModelBackend):
+    """Passwords, guarded wherever ``authenticate`` is called: by the sign-in page, the administration or anything else.
+
+    A refused try looks at no password, and is refused alike for names that exist and names that do not;
+    ``request.sign_in_wait_s`` says for how long.
+    """
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: object
+    ) -> User | None:
+        name = username if username is not None else kwargs.get(User.USERNAME_FIELD)
+        if not isinstance(name, str) or not isinstance(password, str):
+            return None
+        one = who(request, name)
+        if wait_s := admit(one):
+            if request is not None:
+                request.sign_in_wait_s = wait_s  # type: ignore[attr-defined]
+            raise PermissionDenied
+        fit = name.isprintable() and len(name) <= 150 and len(password) <= LONGEST_PASSWORD
+        plain = password[:LONGEST_PASSWORD].encode(errors="replace").decode()
+        # A name that nobody can have is judged like one that nobody has: in the same time.
+        user = super().authenticate(request, username=name if fit else "", password=plain)
+        if user is not None:
+            welcome(one)
+        return user

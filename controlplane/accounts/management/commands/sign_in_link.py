@@ -1,0 +1,29 @@
+"""Prints a link that signs a user in once."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.accounts import service
+from controlplane.accounts.models import User
+
+
+class Command(BaseCommand):
+    help = "Prints a link that signs a user in once, within a quarter of an hour."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("user", nargs="?", default="admin")
+        parser.add_argument("--minutes", type=int, default=15, help="how long the link is valid")
+        parser.add_argument("--path", action="store_true", help="print the path only, without the server's address")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        user = User.objects.filter(username=options["user"], is_active=True).first()
+        if user is None:
+            raise CommandError(f"there is no active user {options['user']}; users are made in the administration")
+        path = service.make_sign_in_link(user, life=timedelta(minutes=options["minutes"]))
+        self.stdout.write(path if options["path"] else settings.PUBLIC_URL.rstrip("/") + path)

@@ -1,0 +1,39 @@
+"""What the open line of a browser rests on: its session, and the rights of its user as they are now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Set
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from controlplane.accounts.models import Member, User
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Of an active user whose session holds. Equal as long as the same may be seen; ``user`` is as the row is now."""
+
+    password: str
+    is_staff: bool
+    is_superuser: bool
+    roles: frozenset[tuple[UUID, str]]
+    user: User = field(compare=False)
+
+
+def rights(keys: Set[tuple[str, int]]) -> dict[tuple[str, int], Rights]:
+    """By session key and user id; nothing for a session that ended or expired, and for a user who is inactive."""
+    held = Session.objects.filter(session_key__in={session for session, _ in keys}, expire_date__gt=timezone.now())
+    sessions = set(held.values_list("session_key", flat=True))
+    users = User.objects.filter(is_active=True).in_bulk({user for _, user in keys})
+    roles: dict[int, set[tuple[UUID, str]]] = defaultdict(set)
+    for user_id, project, role in Member.objects.filter(user__in=users).values_list("user_id", "project_id", "role"):
+        roles[user_id].add((project, role))
+    return {
+        (session, user_id): Rights(user.password, user.is_staff, user.is_superuser, frozenset(roles[user_id]), user)
+        for session, user_id in keys
+        if session in sessions and (user := users.get(user_id)) is not None
+    }

@@ -1,0 +1,225 @@
+"""The WebSocket door for agents: a Report comes in, a Desired goes out.
+
+The socket holds nothing that matters: whatever is lost with it is said again by the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any
+
+import msgspec
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.db import DatabaseError, DataError, IntegrityError, close_old_connections
+
+from agents import protocol
+from agents.protocol import Desired, Report
+from controlplane.dispatch import desired, report_decoder
+from controlplane.fleet import alarms
+from controlplane.fleet import service as fleet
+from controlplane.fleet.identity import Caller, Verdict
+from controlplane.jobs import record
+from controlplane.socket_authorization import AuthorizationWatch
+
+log = logging.getLogger(__name__)
+
+_encode = msgspec.json.Encoder().encode
+MESSAGE_LIMIT = 16 * 2**20
+standing: AuthorizationWatch[uuid.UUID, fleet.Standing] = AuthorizationWatch(fleet.standing)
+
+
+def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def call() -> Any:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    return sync_to_async(call, thread_sensitive=False)()
+
+
+class AgentLink(AsyncWebsocketConsumer):
+    """One agent's connection. Orders leave at once when the node is nudged, and as the answer to each report.
+
+    It is closed within two seconds once the credential with which it was opened is no more the node's.
+    """
+
+    node_id: uuid.UUID
+    name = ""
+    group = ""
+    closing: asyncio.Task[None] | None = None
+    _late: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        header = dict(self.scope["headers"]).get(b"authorization", b"").decode("latin-1")
+        node = await in_thread(fleet.authenticate, header)
+        if node is None:
+            await self.close(protocol.CLOSE_UNAUTHENTICATED)
+            return
+        self.node_id, self.name, self.group = node.id, node.name, f"node.{node.id}"
+        self.credential = node.credential_digest
+        self.caller = Caller(opened_at=await in_thread(fleet.now_in_database))
+        self.incarnation = ""
+        self.generation = 0
+        # Whether a new credential is due, and was sent on this connection.
+        self._rotation_due = self._rotated = False
+        # Orders are for who speaks for the node: nobody does before a report of its was taken.
+        self._heard = self._opens_sessions = False
+        self.known: dict[str, int] = {}
+        # The inventory that was refused last, which is not asked for again, and what was last said of the reports.
+        self._refused = ""
+        self._forgotten: set[str] = set()
+        self._said: str | None = None
+        self._busy = asyncio.Lock()
+        self._stale = False
+        await self.accept()
+        standing.enter(self, node.id, self._check)
+        try:
+            await self.channel_layer.group_add(self.group, self.channel_name)
+        except Exception as error:  # noqa: BLE001  without Redis orders still leave with every report
+            log.warning("node %s is not nudged for now: %s", node.name, error)
+
+    def _check(self, now: fleet.Standing | None) -> None:
+        if self.closing is not None:
+            return
+        self._rotation_due = now is not None and now.is_rotation_due
+        if now is None or now.credential != self.credential:
+            log.warning("the credential of node %s was revoked or made anew; its connection is closed", self.node_id)
+            self.closing = asyncio.create_task(self.close(protocol.CLOSE_UNAUTHENTICATED))
+        elif self.incarnation and now.incarnation != self.incarnation:
+            self.closing = asyncio.create_task(self.close(protocol.CLOSE_SECOND_INCARNATION))
+        elif self.incarnation and now.generation > self.generation and not self._stale:
+            # A hint may be lost, or have nowhere to go; this look is the promise.
+            self._late = asyncio.create_task(self.nudge({}))
+
+    async def session_open(self, event: dict[str, Any]) -> None:
+        """Somebody wants to enter a part of this node: its agent is told at once, with all else that is wanted."""
+        if not self._heard:
+            return
+        if not self._opens_sessions:
+            await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestOld"})
+            return
+        async with self._busy:
+            try:
+                message = await in_thread(desired.compose, self.node_id, self.known)
+            except Exception as error:  # noqa: BLE001  nobody's line to their node ends for it
+                log.warning("a session on node %s could not be asked for: %s", self.name, error)
+                await self.channel_layer.send(event["caller"], {"type": "session.cut", "why": "GuestSilent"})
+                return
+            order = protocol.SessionOrder(id=event["session"], part=event["part"])
+            await self._send(msgspec.structs.replace(message, sessions=[order]))
+
+    async def recheck(self, event: dict[str, Any]) -> None:
+        """The credential of this node may be another now."""
+        standing.hurry()
+
+    async def disconnect(self, code: int) -> None:
+        await standing.leave(self)
+        if self.group:
+            try:
+                await self.channel_layer.group_discard(self.group, self.channel_name)
+            except Exception:
+                log.debug("leaving %s failed", self.group, exc_info=True)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        raw = bytes_data if bytes_data is not None else (text_data or "").encode()
+        try:
+            if len(raw) > MESSAGE_LIMIT:
+                raise report_decoder.Unreadable(f"this is no report: it has {len(raw)} bytes; at most {MESSAGE_LIMIT}")
+            report, faults, refused = report_decoder.report(raw)
+        except report_decoder.Unreadable as error:
+            await in_thread(self._complain, f"report refused: {error}")
+            why = alarms.sentence(error, 100).encode("ascii", "replace").decode()
+            await self.close(protocol.CLOSE_PROTOCOL, reason=why)
+            return
+        async with self._busy:
+            if self.closing is not None:
+                return
+            try:
+                answer, message = await in_thread(self._take, report, faults, refused)
+            except DatabaseError as error:
+                # No answer is an answer: the agent keeps what runs and reports again.
+                log.warning("a report of node %s could not be recorded: %s", self.name, error)
+                if isinstance(error, DataError | IntegrityError):
+                    await in_thread(self._complain, f"report refused: it could not be recorded: {error}")
+                return
+            except Exception as error:
+                log.exception("a report of node %s could not be taken", self.name)
+                await in_thread(self._complain, f"report refused: {type(error).__name__}: {error}")
+                return
+            if answer.verdict in (Verdict.FENCED, Verdict.COPY):
+                why = alarms.sentence(answer.says, 100).encode("ascii", "replace").decode()
+                await self.close(protocol.CLOSE_SECOND_INCARNATION, reason=why)
+                return
+            await self._send(message)
+
+    def _take(self, report: Report, faults: list[str], refused: str) -> tuple[record.ReportAnswer, Desired | None]:
+        answer = record.report(self.node_id, report, self.caller)
+        if answer.verdict is not Verdict.TAKEN:
+            return answer, None
+        self.incarnation, self._heard = report.incarnation, True
+        self._opens_sessions = report.sessions
+        if refused or report.inventory.full is not None:
+            self._refused = report.inventory.hash if refused else ""
+            alarms.raised(alarms.INVENTORY, {self.name: refused} if refused else {}, about=self.name)
+        if report.inventory.hash == self._refused:
+            answer.want_inventory = False
+        self._complain("; ".join(faults))
+        self.known = {item.part: item.phase for item in report.here}
+        message = desired.compose(
+            self.node_id,
+            self.known,
+            answers_seq=report.seq,
+            accepted=answer.accepted,
+            refused=answer.refused,
+            unknown=answer.unknown,
+            forget=answer.forget,
+            leftovers=answer.leftovers,
+            want_inventory=answer.want_inventory,
+            min_proto=protocol.MIN_PROTO,
+            faults=[*faults, *([refused] if refused else [])],
+        )
+        self._note_forgotten(message)
+        if self._rotation_due and not self._rotated:
+            self._rotated = True
+            message = msgspec.structs.replace(message, credential=fleet.next_credential(self.node_id))
+        return answer, message
+
+    def _note_forgotten(self, message: Desired) -> None:
+        """See to parts that the node has acknowledged once and does not know any more: they are not ordered again."""
+        forgotten = {each.part for each in message.wanted if each.do == "run" and each.spec is None} - set(self.known)
+        if forgotten != self._forgotten:
+            self._forgotten = forgotten
+            record.forgotten(self.node_id, forgotten)
+
+    def _complain(self, says: str) -> None:
+        """Says on the node what is wrong with its reports, or that nothing is any more."""
+        if says != self._said:
+            try:
+                alarms.raised(alarms.REPORT, {self.name: says} if says else {}, about=self.name)
+                self._said = says
+            except DatabaseError as error:
+                log.warning("node %s: %s (and this could not be noted: %s)", self.name, says, error)
+
+    async def nudge(self, event: dict[str, Any]) -> None:
+        """Something is wanted of this node; several nudges while one is answered are one."""
+        if self._stale or not self._heard:
+            return
+        self._stale = True
+        async with self._busy:
+            self._stale = False
+            try:
+                await self._send(await in_thread(desired.compose, self.node_id, self.known))
+            except DatabaseError as error:
+                log.warning("orders of node %s could not be read: %s", self.name, error)
+            except Exception as error:
+                log.exception("orders of node %s could not be made", self.name)
+                await in_thread(self._complain, f"no orders can be made for it: {type(error).__name__}: {error}")
+
+    async def _send(self, message: Desired | None) -> None:
+        if message is not None:
+            self.generation = message.generation
+            await self.send(text_data=_encode(message).decode())

@@ -1,0 +1,13 @@
+"""The agents' HTTP calls; their WebSocket is routed in ``controlplane.asgi``."""
+
+from django.urls import path
+
+from controlplane.dispatch import uploads
+
+urlpatterns = [
+    path("enrol", uploads.enrol),
+    path("logs", uploads.logs),
+    path("telemetry", uploads.telemetry),
+    path("sources", uploads.sources),
+    path("bundles/<str:sha256>", uploads.bundle),
+]

@@ -1,0 +1,25 @@
+"""The gateway: the ASGI application that agents alone speak with.
+
+It runs in a process of its own, so that nothing that people ask for makes a report late. The web server takes the same
+calls, for agents that joined by its address.
+"""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.gateway.settings")
+django_application = get_asgi_application()
+
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+
+from controlplane.body_limit import BodyLimit  # noqa: E402
+from controlplane.dispatch.agent_routes import AGENT_SOCKETS  # noqa: E402
+from controlplane.dispatch.uploads import BATCH_LIMIT  # noqa: E402
+
+application = ProtocolTypeRouter(
+    {
+        "http": BodyLimit(django_application, BATCH_LIMIT + 2**20),
+        "websocket": URLRouter(AGENT_SOCKETS),
+    }
+)

@@ -1,0 +1,13 @@
+"""What the gateway answers over HTTP."""
+
+from django.urls import include, path
+
+from controlplane.observability.probes import alive, ready
+
+handler400 = "controlplane.wellformed.said"
+
+urlpatterns = [
+    path("healthz", alive),
+    path("readyz", ready),
+    path("agent/v1/", include("controlplane.dispatch.urls")),
+]

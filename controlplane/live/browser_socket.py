@@ -1,0 +1,292 @@
+"""The browsers' door: one WebSocket per tab, on which REST paths are watched.
+
+A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
+Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
+speed and nothing else. What a user may see is decided by the same read as over REST, at every look. Once a second the
+session and the rights of its user are looked at (``link.standing``): a socket whose session ended, or whose user was
+made inactive or has another password, is closed; where rights changed every topic is read anew with those of now.
+
+    -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}
+    -> {"op": "unsub", "topic": ...}
+    <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
+    <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
+    <- {"kind": "error", "topic": ..., "status": 404}
+    <- {"kind": "beat", "late_s": 0}       the line lives; ``late_s`` is for how long a look that is due has no answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.conf import settings
+from django.db import connections
+
+from controlplane.accounts.rights import Rights, rights
+from controlplane.socket_authorization import AuthorizationWatch
+from controlplane.wellformed import fault_in, fault_of_query
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/api/v1/"
+MAX_TOPICS = 20
+MAX_TOPIC_LENGTH = 500
+MAX_MESSAGE_LENGTH = 4_000
+AGAIN_S = 1.0
+SAFETY_S = 8.0
+JOIN_AGAIN_S = 10.0
+# A browser that hears nothing for a little more than twice this says that it is not live.
+BEAT_S = 2.0
+CLOSE_UNAUTHENTICATED = 4401
+CLOSE_UNREADABLE = 4400
+CLOSE_TOO_MANY = 4429
+GROUP = "changes"
+_rights: AuthorizationWatch[tuple[str, int], Rights] = AuthorizationWatch(rights)
+
+
+@dataclass(slots=True)
+class Topic:
+    """One watched path. ``due_at`` is the monotonic time of its next look."""
+
+    wants_data: bool
+    etag: str
+    seq: int = 0
+    read_at: float = 0.0
+    due_at: float = 0.0
+    asked_again: bool = False
+    failed: int = 0
+
+
+def touched(path: str, keys: Iterable[str]) -> bool:
+    """Whether a change of any of these keys may change the answer at ``path``; in doubt it may."""
+    resource, _, rest = path.removeprefix(PREFIX).partition("?")[0].partition("/")
+    number, _, leaf = rest.partition("/")
+    for key in keys:
+        name, _, of = key.partition(":")
+        match resource:
+            case "jobs" if not rest:
+                hit = name in {"jobs", "job"}
+            case "jobs":
+                same = not number.isdigit() or not of or of == number
+                measured = {"samples", "job"}
+                by_leaf = {"metrics": measured, "attempts": measured, "streams": {"logs", "job"}, "logs": {"logs"}}
+                hit = name in by_leaf.get(leaf, {"job"}) and same
+            case "overview" | "nodes" | "devices":
+                hit = name in {"jobs", "job", "fleet", "samples"}
+            case "timeline" | "decisions":
+                hit = name in {"jobs", "job", "fleet", "timeline"}
+            case "simulations":
+                hit = name == "simulations"
+            case "profiles":
+                hit = name in {"profiles", "simulations"}
+            case "pools":
+                hit = name in {"jobs", "fleet", "profiles"}
+            case _:
+                hit = name in {"jobs", "fleet"}
+        if hit:
+            return True
+    return False
+
+
+def _look(path: str, user: Any) -> tuple[int, str, bytes]:
+    """Reads in a thread of its own, which keeps no database connection afterwards."""
+    from controlplane.api.live import read
+
+    try:
+        return read(path, user)
+    finally:
+        connections.close_all()
+
+
+def _first(key: tuple[str, int]) -> Rights | None:
+    try:
+        return rights({key}).get(key)
+    finally:
+        connections.close_all()
+
+
+class BrowserFeed(AsyncJsonWebsocketConsumer):
+    """One tab. At most ``MAX_TOPICS`` topics, each read at most once a second and one at a time."""
+
+    async def connect(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.stir = asyncio.Event()
+        self.looking: asyncio.Task[None] | None = None
+        self.beating: asyncio.Task[None] | None = None
+        self.ending: asyncio.Task[None] | None = None
+        await self.accept()
+        user, session = self.scope.get("user"), self.scope.get("session")
+        key = (getattr(session, "session_key", None) or "", getattr(user, "pk", None) or 0)
+        found = await sync_to_async(_first, thread_sensitive=False)(key)
+        if found is None or user is None or found.password != user.password:
+            await self.close(CLOSE_UNAUTHENTICATED)
+            return
+        if sum(user_id == key[1] for _session, user_id in _rights.watched()) >= settings.SOCKETS_PER_USER:
+            await self.close(CLOSE_TOO_MANY)
+            return
+        self.rights, self.scope["user"] = found, found.user
+        _rights.enter(self, key, self._judge)
+        self.looking = asyncio.create_task(self._keep_looking())
+        self.beating = asyncio.create_task(self._keep_beating())
+
+    def _judge(self, found: Rights | None) -> None:
+        """Ends the line of whoever is not signed in any more; reads all anew with the rights of now."""
+        if found is None or found.password != self.rights.password:
+            self.ending = self.ending or asyncio.create_task(self._end())
+        elif found != self.rights:
+            self.rights, self.scope["user"] = found, found.user
+            for topic in self.topics.values():
+                topic.due_at = 0.0
+            self.stir.set()
+
+    async def _end(self) -> None:
+        for task in (self.looking, self.beating):
+            if task:
+                task.cancel()
+        with contextlib.suppress(Exception):  # it may have gone away by itself
+            await self.close(CLOSE_UNAUTHENTICATED)
+
+    async def disconnect(self, code: int) -> None:
+        await _rights.leave(self)
+        for task in (self.looking, self.beating):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        with contextlib.suppress(Exception):
+            await self.channel_layer.group_discard(GROUP, self.channel_name)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Reads a message. One that no page sends ends the line: too long, or bytes."""
+        if not text_data or len(text_data) > MAX_MESSAGE_LENGTH:
+            await self.close(CLOSE_UNREADABLE)
+        else:
+            await super().receive(text_data=text_data, **kwargs)
+
+    async def receive_json(self, content: Any, **_: Any) -> None:
+        if not isinstance(content, dict) or self.looking is None:
+            return
+        topic = content.get("topic")
+        if not isinstance(topic, str) or not topic.startswith(PREFIX) or len(topic) > MAX_TOPIC_LENGTH:
+            await self._refuse(topic, f"a topic is a path below {PREFIX}")
+        elif fault := fault_in(topic) or fault_of_query(topic.partition("?")[2]):
+            await self._refuse(topic, f"the topic cannot be read: {fault}")
+        elif content.get("op") == "unsub":
+            self.topics.pop(topic, None)
+        elif content.get("op") == "sub":
+            if topic not in self.topics and len(self.topics) >= MAX_TOPICS:
+                await self._refuse(topic, f"one socket watches at most {MAX_TOPICS} topics")
+                return
+            etag = content.get("etag")
+            self.topics[topic] = Topic(content.get("want") != "etag", etag if isinstance(etag, str) else "")
+            self.stir.set()
+
+    @classmethod
+    async def decode_json(cls, text_data: str) -> Any:
+        try:
+            return json.loads(text_data)
+        except (ValueError, RecursionError):
+            return None
+
+    async def changed(self, message: dict[str, Any]) -> None:
+        """A hint: topics it touches are looked at soon, but not within a second of the last look."""
+        keys = message.get("keys") or []
+        now = time.monotonic()
+        for path, topic in self.topics.items():
+            if touched(path, keys):
+                topic.asked_again = True
+                topic.due_at = min(topic.due_at, max(now, topic.read_at + AGAIN_S))
+                self.stir.set()
+
+    async def _refuse(self, topic: Any, text: str) -> None:
+        await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
+
+    async def _keep_looking(self) -> None:
+        """Looks at each topic when it is due."""
+        try:
+            await self._loop()
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # a send on a socket that just went away; the browser comes back by itself
+            log.debug("a browser's feed ended", exc_info=True)
+            with contextlib.suppress(Exception):
+                await self.close()
+
+    async def _keep_beating(self) -> None:
+        """Tells the browser that the line lives, also while a look takes long: how late that is, the beat says."""
+        with contextlib.suppress(Exception):  # a send on a socket that just went away
+            while True:
+                late_s = time.monotonic() - min(
+                    [time.monotonic(), *(topic.due_at for topic in self.topics.values() if topic.due_at)]
+                )
+                await self.send_json({"kind": "beat", "late_s": round(late_s, 1)})
+                await asyncio.sleep(BEAT_S)
+
+    async def _loop(self) -> None:
+        joined, join_at = False, 0.0
+        while True:
+            now = time.monotonic()
+            if not joined and now >= join_at:
+                joined, join_at = await self._join(), now + JOIN_AGAIN_S
+            for path in [path for path, topic in self.topics.items() if topic.due_at <= now]:
+                await self._tell(path)
+            again = [] if joined else [join_at]
+            next_at = min([now + SAFETY_S, *again, *(topic.due_at for topic in self.topics.values())])
+            # Not wait_for: before Python 3.12 that may forget a cancellation.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
+                    await self.stir.wait()
+            self.stir.clear()
+
+    async def _join(self) -> bool:
+        try:
+            async with asyncio.timeout(2):
+                await self.channel_layer.group_add(GROUP, self.channel_name)
+        except Exception:  # noqa: BLE001  without Redis there are no hints; the slow look goes on
+            return False
+        return True
+
+    async def _tell(self, path: str) -> None:
+        """Reads one topic, and sends it if it is new to this browser."""
+        topic = self.topics.get(path)
+        if topic is None:
+            return
+        topic.read_at = time.monotonic()
+        # Due until it is answered, so that a beat can tell how late it is; a hint meanwhile asks for another look.
+        topic.due_at, topic.asked_again = topic.read_at, False
+        user = self.scope["user"]
+        try:
+            status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, user)
+        except Exception:  # one broken resource must not end the line for the others
+            log.exception("reading %s for a browser failed", path)
+            status, etag, content = 500, "", b""
+        topic.due_at = topic.read_at + (AGAIN_S if topic.asked_again else SAFETY_S)
+        if self.topics.get(path) is not topic:
+            return
+        if user is not self.scope["user"]:  # read with rights that are no more
+            topic.due_at = 0.0
+            return
+        if status != 200:
+            if topic.failed != status:
+                await self.send_json({"kind": "error", "topic": path, "status": status})
+            topic.failed = status
+            return
+        topic.failed = 0
+        if etag == topic.etag:
+            return
+        topic.etag, topic.seq = etag, topic.seq + 1
+        told = {"kind": "changed", "topic": path, "seq": topic.seq, "etag": etag}
+        if topic.wants_data:
+            # The body is JSON already: it is set into the message as it is, not parsed and written again.
+            head = json.dumps(told | {"kind": "snapshot"})[:-1]
+            await self.send(text_data=f'{head}, "data": {content.decode()}}}')
+        else:
+            await self.send_json(told)

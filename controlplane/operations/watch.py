@@ -1,0 +1,138 @@
+"""Periodic duties of the fleet: who fell silent, what is given up, which old measurements go.
+
+Each duty is claimed by a conditional update in the database, so a doubled or a missing beat does no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from agents.protocol import Timers
+from controlplane import changes
+from controlplane.accounts import guard
+from controlplane.accounts import service as access
+from controlplane.fleet import alarms, fuse, service
+from controlplane.fleet.models import Heartbeat, JoinToken, Node
+from controlplane.jobs import logs, record, sessions
+from controlplane.operations import invariants
+from controlplane.scheduling import change_feed, recorder
+
+log = logging.getLogger(__name__)
+
+AMNESTY_S = 60.0
+WATCH_S = 1.5
+KEEP_SAMPLES_DAYS = 7
+# By more than this the database's clock and this process's do not drift apart between two looks.
+JUMP_S = 2.0
+_looked: dict[str, float] = {}
+
+
+def claim(name: str, every_s: float) -> bool:
+    """Claims a duty; False where it was done within ``every_s`` already, by whomever.
+
+    A time that lies ahead was noted before the clock was set back: it counts for nothing.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """INSERT INTO fleet_heartbeat AS h (name, at) VALUES (%s, now())
+               ON CONFLICT (name) DO UPDATE SET at = now() WHERE h.at < now() - make_interval(secs => %s)
+                   OR h.at > now() + make_interval(secs => %s)
+               RETURNING at""",
+            [name, every_s, every_s],
+        )
+        return cursor.fetchone() is not None
+
+
+def _since(name: str) -> float:
+    row = Heartbeat.objects.filter(name=name).first()
+    return (service.now_in_database() - row.at).total_seconds() if row else float("inf")
+
+
+def _has_jumped() -> bool:
+    """Whether the database's clock was set since this process looked last; by that clock silences are counted."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        ahead_s = cursor.fetchone()[0] - time.monotonic()
+    before_s = _looked.get("ahead_s", ahead_s)
+    _looked["ahead_s"] = ahead_s
+    return abs(ahead_s - before_s) > JUMP_S
+
+
+def watch() -> None:
+    """Marks silent nodes and gives up what is certainly dead. Judges nobody shortly after an outage of its own."""
+    timers = Timers(**settings.LINK_TIMERS)
+    asleep_s = _since("watch")
+    if not claim("watch", WATCH_S):
+        return
+    nodes = max(1, Node.objects.count())
+    period = max(timers.report_s, nodes / 400)
+    suspect_s, lost_s = max(timers.suspect_s, 3 * period), max(timers.lost_s, 9 * period)
+    if _has_jumped() or asleep_s < -JUMP_S or asleep_s > max(10.0, suspect_s):
+        # This side was away, or its clock was set: silence proves nothing yet.
+        Node.objects.filter(last_report_at__gt=Now()).update(last_report_at=Now())
+        Heartbeat.objects.update_or_create(name="amnesty", defaults={"at": service.now_in_database()})
+    amnesty = _since("amnesty") < max(AMNESTY_S if not settings.LINK_TIMERS else lost_s, lost_s)
+    changed, lost = service.silent_nodes(suspect_s, lost_s, amnesty=amnesty)
+    if lost:
+        record.mark_contact([node.id for node in lost], lost=True)
+        log.warning("out of contact: %s", ", ".join(node.name for node in lost))
+    since = Heartbeat.objects.filter(name="amnesty").values_list("at", flat=True).first()
+    given_up = 0 if fuse.look() else record.give_up_lost(timers.lease_s, not_before=since)
+    if changed or given_up:
+        changes.announce("fleet", "jobs")
+        changes.wake()
+
+
+def housekeeping() -> None:
+    """Makes tomorrow's partitions, drops the oldest, and clears what has expired."""
+    if not claim("housekeeping", 50):
+        return
+    now = timezone.now()
+    access.forget_old()
+    guard.forget_old()
+    alarms.forget_old()
+    recorder.forget_old()
+    change_feed.forget_old()
+    sessions.sweep()
+    logs.sweep(int(time.time()) // 60)
+    JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
+    for table in ("fleet_device_sample", "fleet_part_sample"):
+        _partitions(table)
+
+
+def check() -> None:
+    """Looks whether the record holds what must always hold; what does not is an alarm for staff."""
+    if not claim("invariants", 50):
+        return
+    found = invariants.check()
+    for says in found.unchecked:
+        log.warning("an invariant was not checked: %s", says)
+    alarms.raised(alarms.INVARIANT, found.broken)
+
+
+def _partitions(table: str) -> None:
+    """A partition for today and tomorrow where the default partition holds nothing of that day; old ones dropped."""
+    today = timezone.now().date()
+    with connection.cursor() as cursor:
+        for day in (today, today + timedelta(days=1)):
+            name, end = f"{table}_{day:%Y%m%d}", day + timedelta(days=1)
+            cursor.execute(
+                f"SELECT to_regclass(%s), EXISTS (SELECT 1 FROM {table}_default WHERE at >= %s AND at < %s)",
+                [name, day, end],
+            )
+            exists, occupied = cursor.fetchone()
+            if exists is None and not occupied:
+                cursor.execute(f"CREATE TABLE {name} PARTITION OF {table} FOR VALUES FROM ('{day}') TO ('{end}')")
+        oldest = today - timedelta(days=KEEP_SAMPLES_DAYS)
+        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ %s", [f"^{table}_[0-9]{{8}}$"])
+        for (name,) in cursor.fetchall():
+            if name[-8:] < f"{oldest:%Y%m%d}":
+                cursor.execute(f"DROP TABLE {name}")
+        cursor.execute(f"DELETE FROM {table}_default WHERE at < %s", [oldest])

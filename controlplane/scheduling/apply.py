@@ -1,0 +1,146 @@
+"""Applies a plan to the database: places the starts and requests the stops that it names."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from django.db import DatabaseError, DataError, IntegrityError, transaction
+
+from controlplane import changes
+from controlplane.jobs import service
+from controlplane.jobs.clauses import Told, clause, of_engine, told
+from controlplane.jobs.models import Stage as StageRow
+from scheduler.core.model.lifecycle import Event as What
+from scheduler.core.model.lifecycle import State, sources
+from scheduler.core.model.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
+from scheduler.core.ports import Applied
+from scheduler.core.resources.elastic import faster
+from scheduler.core.resources.speed import speed_of
+
+log = logging.getLogger(__name__)
+
+
+def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str] | None = None) -> Applied:
+    """Apply a plan in one transaction; a gang is placed whole or not at all.
+
+    Starts and stops whose rows are invalid are skipped and reported in ``faults`` by stage name.
+    """
+    if not plan.starts and not plan.stops:
+        return Applied()
+    at = datetime.fromtimestamp(now, UTC)
+    try:
+        with transaction.atomic():
+            return _apply(snapshot, plan, at)
+    except DatabaseError as error:
+        if not isinstance(error, IntegrityError | DataError):
+            raise  # the database is away or busy: that is no fault of a row
+    except Exception:
+        log.exception("a plan could not be applied as a whole")
+    # Part of the plan is stale or invalid: apply it again, each start and stop in a savepoint of its own.
+    with transaction.atomic():
+        return _apply(snapshot, plan, at, carefully=True, faults={} if faults is None else faults)
+
+
+@contextmanager
+def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[None]:
+    """Run the block in a savepoint if ``carefully``: a failure is rolled back and noted in ``faults``, others go on.
+
+    Otherwise there is no savepoint, and a database error ends the whole transaction.
+    """
+    if not carefully:
+        yield
+        return
+    try:
+        with transaction.atomic():
+            yield
+    except (IntegrityError, DataError) as error:
+        if isinstance(error, DataError):
+            faults[who] = f"{type(error).__name__}: {error}"
+    except DatabaseError:
+        raise
+    except Exception as error:  # noqa: BLE001  it is told
+        faults[who] = f"{type(error).__name__}: {error}"
+
+
+def _apply(
+    snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, str] | None = None
+) -> Applied:
+    faults = {} if faults is None else faults
+    stages = {stage.id: stage for stage in snapshot.waiting}
+    victims = {run.id: run for run in snapshot.running}
+    touched = {stages[s.stage].job for s in plan.starts} | {victims[p.victim].job for p in plan.stops}
+    jobs = service.lock(uuid.UUID(job) for job in touched)
+    service.touch_nodes(
+        uuid.UUID(node)
+        for placement in [s.placement for s in plan.starts] + [victims[p.victim].placement for p in plan.stops]
+        for node in placement.nodes
+    )
+    ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
+    rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
+    devices = {device.id: device for node in snapshot.nodes for device in node.devices}
+    placings = []
+    for start in plan.starts:
+        if start.stage in rows and rows[start.stage].state == State.PENDING:
+            with _alone(_named(stages[start.stage]), faults, carefully=carefully):
+                placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
+    notes: list[service.Note] = []
+    placed: set[str] = set()
+    for group in [[placing] for placing in placings] if carefully else [placings] if placings else []:
+        with _alone(_named(stages[str(group[0].stage.id)]), faults, carefully=carefully):
+            notes += service.place(jobs, group, at)
+            placed |= {str(placing.stage.id) for placing in group}
+    stopped: list[str] = []
+    for stop in plan.stops:
+        row = rows.get(stop.victim)
+        if row is None or row.state not in sources(What.STOP):
+            continue
+        with _alone(_named(victims[stop.victim]), faults, carefully=carefully):
+            notes += service.stop(
+                [jobs[row.job_id]],
+                [row],
+                stop.cause,
+                at,
+                stop_for=uuid.UUID(stop.stage) if stop.stage else None,
+                note=_note(stop),
+                resized_to=stop.size if isinstance(stop, Resize) else None,
+            )
+            stopped.append(stop.victim)
+    service.settle(jobs.values(), notes, at, [rows[i] for i in (*placed, *stopped)])
+    keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in list(jobs.values())[:50])]
+    transaction.on_commit(lambda: changes.announce(*keys))
+    skipped = tuple(s.stage for s in plan.starts if s.stage not in placed)
+    return Applied(tuple(sorted(placed)), tuple(stopped), skipped)
+
+
+def _named(stage: Stage | Running) -> str:
+    return f"#{stage.number} {stage.name}"
+
+
+def _note(stop: Stop) -> Told:
+    why = of_engine(stop.why, stop.said)
+    return told(clause("Resized", was=stop.was, now=stop.size, why=why)) if isinstance(stop, Resize) else why
+
+
+def _placing(
+    start: Start, stage: Stage, row: StageRow, devices: Mapping[str, Device], measured: Mapping[tuple[str, str], float]
+) -> service.Placing:
+    ranks = tuple(
+        (uuid.UUID(node), grants) for node, grants in zip(start.placement.nodes, start.placement.grants, strict=True)
+    )
+    held = (grant for grants in start.placement.grants for grant in grants)
+    # What history learns from the run is the work, so it must know for how fast the devices were taken.
+    assumed = speed_of(stage.kind, stage.precision, held, devices, measured)
+    if stage.most_nodes:
+        assumed *= faster(stage.nodes, len(ranks), stage.scaling)
+    estimate = {
+        "p50_s": start.lasts.p50_s * assumed,
+        "p90_s": start.lasts.p90_s * assumed,
+        "basis": start.lasts.basis,
+        "speed": assumed,
+        "known": start.lasts.known,
+    }
+    return service.Placing(row, start.placement.alternative, ranks, of_engine(start.why, start.said), estimate)
