@@ -21,6 +21,8 @@ from rest_framework.views import APIView
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
+from controlplane.accounts.roles import ROLES
 from controlplane.api import names
 from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
@@ -102,11 +104,13 @@ def signed_in(request: Request) -> User:
     return user
 
 
-def staff(request: Request, deed: str) -> User:
-    """The user who asks, who must run the cluster; raises 403 that says what only staff may do."""
+def permitted(request: Request, permit: Permit, deed: str) -> User:
+    """The user who asks, who must have the permission; raises 403 that says which role may do the deed."""
     user = signed_in(request)
-    if not permissions.is_staff(user):
-        raise Refused(403, "permission_denied", _("only staff may {deed}").format(deed=deed))
+    if not permissions.may(user, permit):
+        named = _(" or ").join(role for role, given in ROLES.items() if permit in given)
+        detail = _("only the role {role} may {deed}").format(role=named, deed=deed)
+        raise Refused(403, "permission_denied", detail)
     return user
 
 
