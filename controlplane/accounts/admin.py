@@ -24,7 +24,10 @@ from controlplane.accounts.models import Member, Project, Token, User
 class UserAdmin(BaseUserAdmin):
     """People and service accounts."""
 
-    fieldsets = (*(BaseUserAdmin.fieldsets or ()), (_("Switchyard"), {"fields": ("default_project", "theme")}))
+    fieldsets = (
+        *(BaseUserAdmin.fieldsets or ()),
+        (_("Switchyard"), {"fields": ("default_project", "theme", "is_from_directory")}),
+    )
     actions = ["make_sign_in_link"]
 
     @admin.action(description=_("Make a sign-in link (one user)"), permissions=["change"])
