@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import DeviceCode, IdempotencyKey, SignInLink, Token, User
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import runs_cluster
 
 # A prefix by which scanners of public code find a token that leaked.
 PREFIX = "yard_"
@@ -32,8 +32,8 @@ def digest(secret: str) -> str:
 
 
 def scopes_of(user: User) -> list[str]:
-    """What a token of this user can cover: the scope admin does nothing for whoever is no staff."""
-    return [scope for scope in SCOPES if scope != "admin" or is_staff(user)]
+    """What a token of this user can cover: the scope admin does nothing for whoever has no role."""
+    return [scope for scope in SCOPES if scope != "admin" or runs_cluster(user)]
 
 
 def make_token(

@@ -24,6 +24,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts import guard, service
 from controlplane.accounts.models import Member, Token, User
+from controlplane.accounts.permissions import roles
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
@@ -55,6 +56,7 @@ def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
         "user.html",
         {
             "memberships": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
+            "roles": roles(user),
             "tokens": Token.objects.filter(user=user),
             "now": timezone.now(),
             "scopes": [(scope, scope in said.get("asked_scopes", ("read", "submit"))) for scope in scopes],

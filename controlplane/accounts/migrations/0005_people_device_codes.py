@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("access", "0003_project_number"),
+        ("access", "0004_roles"),
     ]
 
     operations = [
