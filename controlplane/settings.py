@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane.accounts.providers import read_providers
+from controlplane.accounts.providers import read_directory, read_providers
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -304,11 +304,12 @@ ACCOUNT_RATE_LIMITS = {
     "login": None,
     "login_failed": "60/m/ip,10/5m/key",
     "reauthenticate": "10/m/user",
-    "device_code": "10/m/user,30/h/user",
+    "device_code": "20/m/user,100/h/user",
 }
 MFA_ADAPTER = "controlplane.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True
+DIRECTORY = read_directory(os.environ)
 OIDC_PROVIDERS = read_providers(os.environ)
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.adapters.ProviderAdapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider.app() for provider in OIDC_PROVIDERS.values()]}}
