@@ -23,7 +23,7 @@ def of_api(scope: Scope) -> str:
     """Whom the view at this address lets in, by its own authenticators and permissions; empty where nobody."""
     request = _request(scope)
     try:
-        view = resolve(request.path_info).func.cls()
+        view = resolve(request.path_info).func.cls()  # type: ignore[attr-defined]  # DRF puts it there
     except (Resolver404, AttributeError):
         return ""
     asked = view.initialize_request(request)

@@ -11,9 +11,9 @@ from functools import wraps
 from typing import Any
 
 import msgspec
-from django.conf import settings
+from django.core.files.storage import storages
 from django.db import connection, transaction
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -27,8 +27,9 @@ from controlplane.fleet import alarms, hosts, loads
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import logs as log_files
-from controlplane.jobs.models import Job, Part
+from controlplane.jobs.models import Bundle, Job, Part
 from controlplane.jobs.record import is_uuid
+from controlplane.storage import Download
 
 log = logging.getLogger(__name__)
 
@@ -228,7 +229,8 @@ def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponseBase:
     needed = Part.objects.filter(node=node, ended_at=None, attempt__stage__job__bundle=sha256).exists()
     if len(sha256) != 64 or not sha256.isalnum() or not needed:
         return HttpResponseNotFound()
-    path = settings.BLOBS / sha256[:2] / sha256
-    if not path.is_file():
+    try:
+        file = storages["bundles"].open(Bundle.place(sha256))
+    except FileNotFoundError:
         return HttpResponseNotFound()
-    return FileResponse(path.open("rb"), content_type="application/gzip")
+    return Download(file, content_type="application/gzip")

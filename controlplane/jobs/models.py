@@ -418,9 +418,14 @@ class Change(models.Model):
 
 
 class Bundle(models.Model):
-    """A stage's code and files, uploaded once and kept in the blob folder under its digest."""
+    """A stage's code and files, uploaded once and kept in the storage ``bundles`` under its digest."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     size_bytes = models.BigIntegerField()
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    @staticmethod
+    def place(sha256: str) -> str:
+        """The name in the storage of the bundle with this digest."""
+        return f"{sha256[:2]}/{sha256}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
 import sys
 import threading
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +19,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
-from controlplane import changes
+from controlplane import changes, storage
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
@@ -52,13 +54,41 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     settle_lost()
     if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
         raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
-    row = Simulation.objects.create(
-        user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
-    )
+    row = Simulation(user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now())
+    text = scenario["trace"].get("text")
+    if isinstance(text, str):
+        content = text.encode()
+        row.trace, row.trace_bytes = _name("trace"), len(content)
+        row.trace_sha256 = storage.keep("simulations", row.trace, content)
+        row.scenario = {**scenario, "trace": {key: value for key, value in scenario["trace"].items() if key != "text"}}
+    row.save()
     old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
     Simulation.objects.filter(pk__in=list(old)).delete()
     transaction.on_commit(lambda: ask_to_launch(row.pk))
     return row
+
+
+def _name(what: str) -> str:
+    """A name in the storage that nothing has, in a folder for each of 256."""
+    name = uuid.uuid4().hex
+    return f"{name[:2]}/{name}-{what}"
+
+
+def scenario_of(row: Simulation) -> dict[str, Any]:
+    """The scenario as it was submitted, with the text of its trace. Raises ``storage.BytesLost``."""
+    scenario: dict[str, Any] = row.scenario
+    if not row.trace:
+        return scenario
+    text = storage.bytes_of("simulations", row.trace, row.trace_sha256).decode()
+    return {**scenario, "trace": {**scenario["trace"], "text": text}}
+
+
+def result_of(row: Simulation) -> dict[str, Any] | None:
+    """What came of it, once it is done. Raises ``storage.BytesLost``."""
+    if not row.result:
+        return None
+    found: dict[str, Any] = json.loads(storage.bytes_of("simulations", row.result, row.result_sha256))
+    return found
 
 
 def _with_own(body: dict[str, Any]) -> dict[str, Any]:
@@ -131,8 +161,12 @@ def end(simulation_id: int, phase: Phase, fault: str = "", result: Any = None) -
     """Writes down how it ended, once; False where that was written before."""
     fields: dict[str, Any] = {"phase": phase, "fault": fault, "ended_at": timezone.now()}
     if phase == Phase.DONE:
-        fields |= {"result": result, "progress": 1.0}
+        content, name = json.dumps(result, separators=(",", ":")).encode(), _name("result")
+        digest = storage.keep("simulations", name, content)
+        fields |= {"result": name, "result_bytes": len(content), "result_sha256": digest, "progress": 1.0}
     changed = Simulation.objects.filter(pk=simulation_id, phase__in=OPEN).update(**fields)
+    if not changed:
+        storage.forget("simulations", fields.get("result", ""))
     changes.announce("simulations")
     return bool(changed)
 
