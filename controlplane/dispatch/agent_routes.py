@@ -1,4 +1,4 @@
-"""Where agents' WebSockets lead, and how large the bodies of their calls may be."""
+"""URL routes of the agents' WebSockets, and the body limits of their HTTP calls."""
 
 from typing import Any
 
