@@ -101,7 +101,7 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
         retries={"max_attempts": 2},
         s3={"addressing_style": query.get("addressing", "auto")},
     )
-    usual = {
+    objects_usual: dict[str, Any] = {
         "bucket_name": parts.hostname,
         "endpoint_url": query.get("endpoint"),
         "region_name": query.get("region"),
@@ -115,7 +115,7 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
     def objects(name: str) -> dict[str, Any]:
         location = f"{prefix}/{name}" if prefix else name
-        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**usual, "location": location}}
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**objects_usual, "location": location}}
 
     return {"default": objects("files"), "bundles": objects("bundles"), "simulations": objects("simulations")}
 
@@ -317,6 +317,17 @@ BODY_GRACE_S = float(os.environ.get("YARD_BODY_GRACE_S", "10"))
 BODY_BYTES_PER_S = int(os.environ.get("YARD_BODY_BYTES_PER_S", "32768"))
 UNFINISHED_BODIES = int(os.environ.get("YARD_UNFINISHED_BODIES", "64"))
 UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
+
+# How long the log of a part may become; and how much room the disk must have that uploads and logs are taken.
+LOG_MAX_BYTES = int(os.environ.get("YARD_LOG_MAX_BYTES", str(2**30)))
+MIN_FREE_BYTES = int(os.environ.get("YARD_MIN_FREE_BYTES", str(2**30)))
+# What one person may have of bundles, and of simulations: how many at once, kept, and how many bytes of these; and how
+# many simulations run at once in all.
+BUNDLE_BYTES_PER_USER = int(os.environ.get("YARD_BUNDLE_BYTES_PER_USER", str(20 * 2**30)))
+SIMULATIONS_PER_USER = int(os.environ.get("YARD_SIMULATIONS_PER_USER", "2"))
+SIMULATIONS_AT_ONCE = int(os.environ.get("YARD_SIMULATIONS_AT_ONCE", "4"))
+SIMULATIONS_KEPT = int(os.environ.get("YARD_SIMULATIONS_KEPT", "50"))
+SIMULATION_BYTES_PER_USER = int(os.environ.get("YARD_SIMULATION_BYTES_PER_USER", str(256 * 2**20)))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.files.base import ContentFile, File
@@ -25,11 +26,24 @@ log = logging.getLogger(__name__)
 PIECE: Final = 256 * 1024
 
 
+def free_bytes() -> int:
+    """How much room the disk has on which files and logs of this control plane lie."""
+    folder = settings.LOGS
+    while not folder.is_dir():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+def is_full() -> bool:
+    """Whether the disk has so little room that uploads and logs are refused, so that the rest can go on."""
+    return free_bytes() < settings.MIN_FREE_BYTES
+
+
 class BytesLost(Exception):
     """Raised where the storage has not the bytes that a row points to."""
 
 
-class Incoming(File):  # type: ignore[type-arg]
+class Incoming(File):
     """A file that is being received, on the same disk as the storage's files: it is moved there in one step."""
 
     def __init__(self) -> None:
@@ -53,7 +67,7 @@ class Download(FileResponse):
     """A file as an answer that is read piece by piece; Django's own reads a file whole under ASGI."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        file: IO[bytes] = self.file_to_stream
+        file: Any = self.file_to_stream
         while piece := await asyncio.to_thread(file.read, PIECE):
             yield piece
 

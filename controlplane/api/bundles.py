@@ -9,6 +9,7 @@ from typing import IO, Any
 import msgspec
 from django.conf import settings
 from django.core.files.storage import storages
+from django.db.models import Sum
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
@@ -20,6 +21,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.room import HasRoom
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Bundle as Row
 from controlplane.storage import Incoming
@@ -53,16 +55,28 @@ class MaySubmit(BasePermission):
         raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
 
 
+class BelowShare(BasePermission):
+    """Refuses who has uploaded as many bytes of bundles as one person may have here."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        own = Row.objects.filter(user=signed_in(request)).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+        if own < settings.BUNDLE_BYTES_PER_USER:
+            return True
+        detail = _("you have {own:,} bytes of bundles here and may have {most:,}; unused ones go after {days} days")
+        most, days = settings.BUNDLE_BYTES_PER_USER, settings.RETENTION_DAYS["bundles"]
+        raise Refused(507, "too_many_bundles", detail.format(own=own, most=most, days=days))
+
+
 class Bundles(Resource):
     """Where bundles come in."""
 
     parser_classes = [Bytes]
-    permission_classes = [*Resource.permission_classes, MaySubmit]
+    permission_classes = [*Resource.permission_classes, MaySubmit, HasRoom, BelowShare]
 
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem},
+        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem, 507: Problem},
     )
     def post(self, request: Request) -> Response:
         """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""
@@ -74,6 +88,7 @@ class Bundles(Resource):
                 storages["bundles"].save(name, incoming)
         finally:
             incoming.remove()
+        Row.use([sha256])
         _row, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)})
         return Response(Bundle(sha256, size), status=201 if new else 200)
 
@@ -103,6 +118,7 @@ class OneBundle(Resource):
         row = Row.objects.filter(sha256=sha256).first()
         if row is None or not storages["bundles"].exists(row.place(sha256)):
             raise not_found(_("bundle"))
+        Row.use([sha256])
         return Response(Bundle(row.sha256, row.size_bytes))
 
     @extend_schema(

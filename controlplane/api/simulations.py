@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,6 +19,7 @@ from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.room import HasRoom
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
@@ -78,9 +80,19 @@ class SimulationPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
+class Allowed(BasePermission):
+    """Refuses a new simulation where none may begin, before its trace is read."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method == "POST":
+            service.check_room(signed_in(request))
+        return True
+
+
 class Simulations(Resource):
     """The list of simulations."""
 
+    permission_classes = [*Resource.permission_classes, HasRoom, Allowed]
     largest_body = LARGEST_BATCH
 
     @extend_schema(
@@ -99,7 +111,7 @@ class Simulations(Resource):
     @extend_schema(
         operation_id="simulations_submit",
         request=Scenario,
-        responses={201: Simulation, 422: Problem, 429: Problem},
+        responses={201: Simulation, 422: Problem, 429: Problem, 507: Problem},
         parameters=[KEY],
     )
     @idempotent

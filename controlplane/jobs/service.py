@@ -293,6 +293,10 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                     through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
                 ]
         Job.objects.bulk_create(jobs, batch_size=1000)
+        if not Bundle.use({job.bundle for job in jobs if job.bundle}):
+            raise jobfile.InvalidSpec(
+                [Refusal("/bundle", _("the bundle has just been removed; upload it again"), "unknown_bundle")]
+            )
         Stage.objects.bulk_create(stages, batch_size=1000)
         through.objects.bulk_create(needs, batch_size=1000)
         Event.objects.bulk_create(

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Q
+from django.db import connection, transaction
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
@@ -32,16 +32,53 @@ from scheduler.scenario.scenario import Limits, ScenarioError, build
 log = logging.getLogger(__name__)
 
 LIMITS = Limits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
-MOST_AT_ONCE = 2
 LONGEST_S = 900.0
 GONE_S = 60.0
-KEPT = 50
+# Names the locks of PostgreSQL that are about simulations.
+LOCK = 0x51AB1A7E
 
 
 class TooMany(Exception):
     """Raised where as many simulations run as this installation lets run at once."""
 
 
+def check_room(user: User) -> None:
+    """Raises :class:`TooMany` where this user, or everybody together, runs as many as may run at once."""
+    running = Simulation.objects.filter(phase__in=OPEN)
+    if running.filter(user=user).count() >= settings.SIMULATIONS_PER_USER:
+        raise TooMany(
+            _("{n} simulations of yours run already; wait for one, or cancel one").format(
+                n=settings.SIMULATIONS_PER_USER
+            )
+        )
+    if running.count() >= settings.SIMULATIONS_AT_ONCE:
+        raise TooMany(
+            _("{n} simulations run already, as many as may at once; wait for one").format(
+                n=settings.SIMULATIONS_AT_ONCE
+            )
+        )
+
+
+def forget_beyond(user: User) -> None:
+    """Removes this user's oldest ended simulations beyond the number and the bytes that are kept."""
+    ended = Simulation.objects.filter(user=user).exclude(phase__in=OPEN)
+    kept_bytes, old = 0, []
+    for number, (pk, size) in enumerate(ended.values_list("pk", F("trace_bytes") + F("result_bytes"))):
+        kept_bytes += size
+        if number >= settings.SIMULATIONS_KEPT or kept_bytes > settings.SIMULATION_BYTES_PER_USER:
+            old.append(pk)
+    Simulation.objects.filter(pk__in=old).delete()
+
+
+def _try_lock(number: int) -> bool:
+    """Takes the lock of this number until the transaction ends; False where another has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK, number])
+        (taken,) = cursor.fetchone()
+    return bool(taken)
+
+
+@transaction.atomic
 def submit(body: dict[str, Any], user: User) -> Simulation:
     """Accepts a scenario and starts its process once the row is there.
 
@@ -49,11 +86,16 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
     cannot be and :class:`TooMany` where too many run.
     """
+    settle_lost()
+    # Reading a trace takes seconds: each user has one read at a time.
+    if not _try_lock(user.pk):
+        raise TooMany(_("another simulation of yours is just being accepted; send one after the other"))
+    check_room(user)
     scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
-    settle_lost()
-    if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
-        raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK])
+    check_room(user)
     row = Simulation(user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now())
     text = scenario["trace"].get("text")
     if isinstance(text, str):
@@ -62,8 +104,7 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
         row.trace_sha256 = storage.keep("simulations", row.trace, content)
         row.scenario = {**scenario, "trace": {key: value for key, value in scenario["trace"].items() if key != "text"}}
     row.save()
-    old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
-    Simulation.objects.filter(pk__in=list(old)).delete()
+    forget_beyond(user)
     transaction.on_commit(lambda: ask_to_launch(row.pk))
     return row
 
