@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,14 @@ def _database(url: str) -> dict[str, Any]:
         # libpq reads the password there itself.
         "OPTIONS": {"passfile": query["passfile"]} if "passfile" in query else {},
     }
+
+
+def _program() -> str:
+    """The name that PostgreSQL lists this process under: the program and the first words of what it was told."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.stem
+    words = [word for word in sys.argv[1:] if not word.startswith("-")][:2]
+    return " ".join(["yard", name, *words]).encode("ascii", "replace").decode()[:63]
 
 
 def _flag(name: str) -> bool:
@@ -156,6 +165,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.simulations",
     "controlplane.pages",
+    "controlplane.backup",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -219,6 +229,7 @@ DATABASES = {
             # between here and PostgreSQL cannot do that: YARD_DB_PREPARE=0.
             "server_side_binding": True,
             "prepare_threshold": int(os.environ.get("YARD_DB_PREPARE", "3")) or None,
+            "application_name": _program(),
             "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
             **({"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "timeout": 5}} if _POOLED else {}),
         },
@@ -412,6 +423,8 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.api.throttle.PerUser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_VERSION": "v1",
+    "ALLOWED_VERSIONS": ["v1"],
     "EXCEPTION_HANDLER": "controlplane.api.problem.handle",
     "UNAUTHENTICATED_USER": None,
     "COERCE_DECIMAL_TO_STRING": False,

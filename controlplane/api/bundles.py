@@ -21,8 +21,8 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.room import HasRoom
 from controlplane.api.resource import Resource, signed_in
+from controlplane.api.room import HasRoom
 from controlplane.jobs.models import Bundle as Row
 from controlplane.storage import Incoming
 
