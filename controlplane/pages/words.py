@@ -208,6 +208,7 @@ ALARMED = (
         "node joined again; {n} parts run there that nobody knows here ({part}); they go on, and an administrator "
         "stops them one by one on the node's page"
     ),
+    _("{free} GiB are free, below the floor of {floor} GiB"),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),
     _("report refused: {fault}"),

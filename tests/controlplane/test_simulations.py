@@ -16,7 +16,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.jobs.models import Stage
 from controlplane.simulations import service, tasks, worker
-from controlplane.simulations.models import Simulation
+from controlplane.simulations.models import Phase, Simulation
 from tests.controlplane.people import Town
 
 SMALL: dict[str, Any] = {
@@ -81,9 +81,13 @@ def test_what_cannot_be_is_refused_with_its_place(town: Town, more: dict[str, An
 
 
 def test_only_so_many_run_at_once(town: Town) -> None:
-    for _ in range(service.MOST_AT_ONCE):
-        assert posted(town)[0] == 201
+    for person in (town.owner, town.mate):
+        for status in (201, 201, 429):
+            assert person.post("/simulations", SMALL).status_code == status
+    assert town.lead.post("/simulations", SMALL).status_code == 429
+    service.end(Simulation.objects.filter(user=town.mate.user)[0].pk, Phase.CANCELLED)
     assert posted(town)[0] == 429
+    assert town.lead.post("/simulations", SMALL).status_code == 201
 
 
 def test_one_whose_process_is_gone_is_given_up(town: Town) -> None:
