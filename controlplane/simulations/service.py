@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -30,14 +31,18 @@ from scheduler.scenario.scenario import Limits, ScenarioError, build
 log = logging.getLogger(__name__)
 
 LIMITS = Limits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
+# How many run at once in the installation, and of one person.
 MOST_AT_ONCE = 2
+MOST_EACH = 1
+LOCK = 0x5949D1
 LONGEST_S = 900.0
 GONE_S = 60.0
 KEPT = 50
+_processes: set[subprocess.Popen[bytes]] = set()
 
 
 class TooMany(Exception):
-    """Raised where as many simulations run as this installation lets run at once."""
+    """Raised where as many simulations run as this installation, or this person, may let run at once."""
 
 
 def submit(body: dict[str, Any], user: User) -> Simulation:
@@ -47,18 +52,35 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
     cannot be and :class:`TooMany` where too many run.
     """
+    settle_lost()
+    _refuse_too_many(user)  # before anything is read that may be long
     scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
-    settle_lost()
-    if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
-        raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
-    row = Simulation.objects.create(
-        user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
-    )
+    with transaction.atomic():
+        _one_at_a_time()
+        _refuse_too_many(user)
+        row = Simulation.objects.create(
+            user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
+        )
     old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
     Simulation.objects.filter(pk__in=list(old)).delete()
-    transaction.on_commit(lambda: ask_to_launch(row.pk))
+    transaction.on_commit(lambda: ask_to_run(row.pk))
     return row
+
+
+def _refuse_too_many(user: User) -> None:
+    """Raises :class:`TooMany` where this person has one under way, or the installation as many as it lets run."""
+    going = list(Simulation.objects.filter(phase__in=OPEN).values_list("user_id", flat=True))
+    if going.count(user.pk) >= MOST_EACH:
+        raise TooMany(_("you have {n} simulation under way; wait for it, or cancel it").format(n=MOST_EACH))
+    if len(going) >= MOST_AT_ONCE:
+        raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
+
+
+def _one_at_a_time() -> None:
+    """Has those who begin one at the same moment count each other; until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
 
 
 def _with_own(body: dict[str, Any]) -> dict[str, Any]:
@@ -98,18 +120,18 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
 
 
-def ask_to_launch(simulation_id: int) -> None:
-    """Has a worker start the process."""
+def ask_to_run(simulation_id: int) -> None:
+    """Has a worker run it."""
     from controlplane.simulations import tasks
 
     try:
-        tasks.launch.apply_async((simulation_id,), retry=False, expires=GONE_S)
+        tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
         end(simulation_id, Phase.FAILED, "it could not be started: the message broker does not answer")
 
 
-def launch(simulation_id: int) -> None:
-    """Starts the process. It ends with this one, a worker, so that a stopped worker leaves nothing behind."""
+def run(simulation_id: int) -> None:
+    """Starts the process of a simulation, and returns when it has ended. It ends with this one, a worker."""
     command = [sys.executable, "-P", "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
     # No working folder is imported from, whoever may write there.
     environment = {**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)}
@@ -118,7 +140,30 @@ def launch(simulation_id: int) -> None:
     except OSError as error:
         end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
         return
-    threading.Thread(target=process.wait, name=f"simulation {simulation_id}", daemon=True).start()
+    if not connection.in_atomic_block:
+        connection.close()  # for the minutes that it takes
+    with process, _running(process):
+        try:
+            process.wait(LONGEST_S + 30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    # Where it could not say so itself.
+    end(simulation_id, Phase.FAILED, f"its process ended with status {process.returncode}")
+
+
+@contextlib.contextmanager
+def _running(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    _processes.add(process)
+    try:
+        yield
+    finally:
+        _processes.discard(process)
+
+
+def stop_all() -> None:
+    """Ends the processes of a worker that is stopped, which would wait for them."""
+    for process in list(_processes):
+        process.kill()
 
 
 def cancel(simulation: Simulation) -> None:
