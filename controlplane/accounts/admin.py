@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as BaseUserAdmin
@@ -106,6 +110,39 @@ class TokenAdmin(admin.ModelAdmin):
         # What the page goes on with is the row that was made.
         obj.__dict__.update(token.__dict__)
         self.message_user(request, _("The token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING)
+
+
+class Removable(admin.ModelAdmin):
+    """Rows that are looked at and removed here, and made by their owners alone: whoever made one could be them."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+for _model in (Authenticator, SocialAccount, SocialApp, SocialToken, EmailAddress, UserSession):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
+
+
+@admin.register(Authenticator)
+class AuthenticatorAdmin(Removable):
+    """Second factors: removed for whoever lost theirs. Their secrets are not shown."""
+
+    list_display = ["user", "type", "created_at", "last_used_at"]
+    search_fields = ["user__username"]
+    fields = ["user", "type", "created_at", "last_used_at"]
+
+
+@admin.register(SocialAccount)
+class SocialAccountAdmin(Removable):
+    """Which account of which provider signs in whom."""
+
+    list_display = ["user", "provider", "uid"]
+    search_fields = ["user__username", "uid"]
+    fields = ["user", "provider", "uid", "last_login", "date_joined"]
 
 
 def _is_superuser(request: HttpRequest) -> bool:
