@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from billiard.exceptions import SoftTimeLimitExceeded
 from celery import shared_task
+from celery.exceptions import SoftTimeLimitExceeded
 
 from controlplane import changes
 from controlplane.scheduling import loop
