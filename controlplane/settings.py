@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,14 @@ def _database(url: str) -> dict[str, Any]:
     }
 
 
+def _program() -> str:
+    """The name that PostgreSQL lists this process under: the program and the first words of what it was told."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.stem
+    words = [word for word in sys.argv[1:] if not word.startswith("-")][:2]
+    return " ".join(["yard", name, *words]).encode("ascii", "replace").decode()[:63]
+
+
 def _flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
 
@@ -106,6 +115,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.simulations",
     "controlplane.pages",
+    "controlplane.backup",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -169,6 +179,7 @@ DATABASES = {
             # between here and PostgreSQL cannot do that: YARD_DB_PREPARE=0.
             "server_side_binding": True,
             "prepare_threshold": int(os.environ.get("YARD_DB_PREPARE", "3")) or None,
+            "application_name": _program(),
             "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
             **({"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "timeout": 5}} if _POOLED else {}),
         },

@@ -11,12 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
 from controlplane.api.resource import Resource, signed_in
 from controlplane.observability import health
 
 
 class HealthCheck(msgspec.Struct, frozen=True):
-    """Whether one thing works; ``says`` is for staff, empty for others. Without what is ``vital`` nothing starts."""
+    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital`` nothing starts."""
 
     name: str
     ok: bool
@@ -49,7 +50,7 @@ class HealthTask(msgspec.Struct, frozen=True):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for staff, empty for others."""
+    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms, empty for others."""
 
     ok: bool
     checks: list[HealthCheck]
@@ -63,12 +64,12 @@ class HealthNow(Resource):
     @extend_schema(operation_id="health", responses={200: Installation})
     def get(self, request: Request) -> Response:
         """Whether database, scheduler, workers, queues, tasks and storage work."""
-        is_staff = permissions.is_staff(signed_in(request))
+        sees_why = permissions.may(signed_in(request), Permit.SEE_ALARMS)
         found = health.checks()
-        told = [HealthCheck(one.name, one.ok, one.vital, one.says if is_staff else "") for one in found]
+        told = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
         return Response(
             Installation(
-                all(one.ok for one in found), told, _queues() if is_staff else [], _tasks() if is_staff else []
+                all(one.ok for one in found), told, _queues() if sees_why else [], _tasks() if sees_why else []
             )
         )
 

@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.mixins import ConditionalMixin
 from controlplane.api.permissions import Scoped
+from controlplane.api.permissions import permitted as permitted
 from controlplane.api.permissions import signed_in as signed_in
-from controlplane.api.permissions import staff as staff
 from controlplane.api.problem import Refused
 from controlplane.api.renderers import NamedJSON, OneAnswer
 from controlplane.jobs.section import FieldError

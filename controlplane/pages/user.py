@@ -24,7 +24,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts import guard, service
 from controlplane.accounts.models import Member, Token, User
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import roles, runs_cluster
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
@@ -39,8 +39,8 @@ def _reader(request: HttpRequest) -> User:
 
 
 def _scopes(user: User) -> list[str]:
-    """What a token of this user can cover: the scope admin does nothing for whoever is no staff."""
-    return [scope for scope in service.SCOPES if scope != "admin" or is_staff(user)]
+    """What a token of this user can cover: the scope admin does nothing for whoever has no role."""
+    return [scope for scope in service.SCOPES if scope != "admin" or runs_cluster(user)]
 
 
 def _has_password(user: User) -> bool:
@@ -61,6 +61,7 @@ def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
         "user.html",
         {
             "memberships": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
+            "roles": roles(user),
             "tokens": Token.objects.filter(user=user),
             "now": timezone.now(),
             "scopes": [(scope, scope in said.get("asked_scopes", ("read", "submit"))) for scope in scopes],

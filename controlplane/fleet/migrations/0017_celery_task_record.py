@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fleet", "0015_credentials")]
+    dependencies = [("fleet", "0016_roles_permissions")]
     operations = [
         migrations.CreateModel(
             name="TaskRecord",
