@@ -270,10 +270,10 @@ CACHES = {
 
 CELERY_BROKER_URL = _BROKER
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# A worker never gives up reconnecting, and a socket that never answers blocks no producer.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -281,22 +281,27 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_keepalive": not REDIS_URL.startswith("unix://"),
     "health_check_interval": 10,
-    "visibility_timeout": 300,
+    # Longer than any task that is acknowledged late may take.
+    "visibility_timeout": 900,
 }
-CELERY_TASK_DEFAULT_QUEUE = "slow"
-CELERY_TASK_ROUTES = {
-    "scheduler.cycle": {"queue": "cycle"},
-    "whatif.answer": {"queue": "questions"},
-    "simulations.launch": {"queue": "questions"},
-}
+# CONN_MAX_AGE says how long a worker keeps its connection to the database, not the number of its tasks.
+CELERY_DB_REUSE_MAX = 10**9
+# The first word of a task's name is the queue that it goes to. Tasks are in the module "tasks" of what they are about.
+QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
+CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+# What beat sends, every so many seconds. A message that waited for so long is dropped: the next is there.
 CELERY_BEAT_SCHEDULE = {
-    "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
-    "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
-    "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
-    "fleet.invariants": {"task": "fleet.invariants", "schedule": 60.0, "options": {"expires": 60}},
+    task: {"task": task, "schedule": every_s, "options": {"expires": every_s}}
+    for task, every_s in {
+        "scheduling.cycle": 1.5,
+        "fleet.watch": 1.5,
+        "maintenance.housekeeping": 60.0,
+        "maintenance.invariants": 60.0,
+    }.items()
 }
 
-# Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's
+# Where a worker says every four seconds that it is alive and has its broker, for a check that need not start Python's
 # half of the world to ask. Unset, nothing is written.
 ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 

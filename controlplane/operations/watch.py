@@ -32,6 +32,7 @@ KEEP_SAMPLES_DAYS = 7
 # By more than this the database's clock and this process's do not drift apart between two looks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
+_watched_at = float("-inf")
 
 
 def claim(name: str, every_s: float) -> bool:
@@ -65,8 +66,15 @@ def _has_jumped() -> bool:
     return abs(ahead_s - before_s) > JUMP_S
 
 
+def last_watch_at() -> float:
+    """When this process last looked for silent nodes, by the monotonic clock."""
+    return _watched_at
+
+
 def watch() -> None:
     """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
+    global _watched_at
+    _watched_at = time.monotonic()
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
     if not claim("watch", WATCH_S):
