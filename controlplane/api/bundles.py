@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import msgspec
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
@@ -18,6 +19,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import audit
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Bundle as Row
@@ -59,9 +61,12 @@ class Bundles(Resource):
             # The same content gives the same name, so a file that is there already is replaced by its like.
             place(sha256).parent.mkdir(exist_ok=True, mode=0o700)
             path.replace(place(sha256))
-            _row, new = Row.objects.get_or_create(
-                sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
-            )
+            with transaction.atomic():
+                _row, new = Row.objects.get_or_create(
+                    sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
+                )
+                if new:
+                    audit.record("bundle.upload", ("bundle", sha256, sha256[:12]), after={"size_bytes": size})
         finally:
             path.unlink(missing_ok=True)
         return Response(Bundle(sha256, size), status=201 if new else 200)

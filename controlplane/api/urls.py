@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from controlplane.api import (
     adjustments,
     attempts,
+    audit,
     bundles,
     consolidation,
     counterfactuals,
@@ -55,6 +56,7 @@ class Nothing(Resource):
 
 
 urlpatterns = [
+    path("audit", audit.AuditLog.as_view()),
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
     path("jobs", jobs.Jobs.as_view()),

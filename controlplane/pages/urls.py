@@ -4,6 +4,7 @@ from django.urls import path
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
+    audit,
     consolidation,
     decisions,
     device,
@@ -36,6 +37,7 @@ urlpatterns = [
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),
     path("decisions/<int:number>", decisions.one, name="decision"),
+    path("audit", audit.show, name="audit"),
     path("consolidation", consolidation.show, name="consolidation"),
     path("profiles", profiles.show, name="profiles"),
     path("profiles/<slug:name>", profiles.one, name="profile"),

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
@@ -52,12 +53,14 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     settle_lost()
     if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
         raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
-    row = Simulation.objects.create(
-        user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
-    )
-    old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
-    Simulation.objects.filter(pk__in=list(old)).delete()
-    transaction.on_commit(lambda: ask_to_launch(row.pk))
+    with transaction.atomic():
+        row = Simulation.objects.create(
+            user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
+        )
+        old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
+        Simulation.objects.filter(pk__in=list(old)).delete()
+        audit.record("simulation.begin", ("simulation", row.pk, row.name), after={"source": source})
+        transaction.on_commit(lambda: ask_to_launch(row.pk))
     return row
 
 
@@ -121,9 +124,11 @@ def launch(simulation_id: int) -> None:
     threading.Thread(target=process.wait, name=f"simulation {simulation_id}", daemon=True).start()
 
 
+@transaction.atomic
 def cancel(simulation: Simulation) -> None:
     """Asks the process to end; it does within a second. Doing it twice is the same as once."""
-    Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True)
+    if Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True):
+        audit.record("simulation.cancel", ("simulation", simulation.pk, simulation.name))
     changes.announce("simulations")
 
 

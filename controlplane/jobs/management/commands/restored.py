@@ -6,9 +6,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection, transaction
+from django.db import connection
 from django.db.models import F
 
+from controlplane.accounts import audit
 from controlplane.fleet.models import Node
 
 MOST = 10**9
@@ -30,13 +31,14 @@ class Command(BaseCommand):
         skip = options["skip"]
         if not 1 <= skip <= MOST:
             raise CommandError(f"--skip must be from 1 to {MOST}")
-        with transaction.atomic(), connection.cursor() as cursor:
+        with audit.command("restored"), connection.cursor() as cursor:
             first = {}
             # Of projects there are few, and each number has one uid of a range.
             for sequence, by in (("jobs_job_number", skip), ("access_project_number", min(skip, 100))):
                 cursor.execute("SELECT setval(%s, nextval(%s) + %s)", [sequence, sequence, by])
                 first[sequence] = cursor.fetchone()[0] + 1
             nodes = Node.objects.update(generation=F("generation") + skip)
+            audit.record("server.restored", ("server", None, "database"), after={"skip": skip, **first})
         self.stdout.write(
             f"the next job is #{first['jobs_job_number']}, the next project's number is "
             f"{first['access_project_number']}; {nodes} nodes take orders again"
