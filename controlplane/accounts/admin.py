@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
@@ -60,6 +64,8 @@ class Audited(admin.ModelAdmin):
             audit.record(f"{row._meta.model_name}.delete", (row._meta.model_name, None, str(row)), before=kept)
 
     def _record(self, deed: str, row: Any, form: Any, names: Any) -> None:
+        if deed == "change" and not names:
+            return
         before = {name: form.initial.get(name) for name in names} if deed == "change" else {}
         after = {name: form.cleaned_data.get(name) for name in names}
         audit.record(f"{row._meta.model_name}.{deed}", row, before=before, after=after)
@@ -259,6 +265,42 @@ class AuditEntryAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
         return False
+
+
+class Removable(Audited):
+    """Rows that are looked at and removed here, and made by their owners alone: whoever made one could be them."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or covers(asker(request), obj.user))
+
+
+for _model in (Authenticator, SocialAccount, SocialApp, SocialToken, EmailAddress, UserSession):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
+
+
+@admin.register(Authenticator)
+class AuthenticatorAdmin(Removable):
+    """Second factors: removed for whoever lost theirs. Their secrets are not shown."""
+
+    list_display = ["user", "type", "created_at", "last_used_at"]
+    search_fields = ["user__username"]
+    fields = ["user", "type", "created_at", "last_used_at"]
+
+
+@admin.register(SocialAccount)
+class SocialAccountAdmin(Removable):
+    """Which account of which provider signs in whom."""
+
+    list_display = ["user", "provider", "uid"]
+    search_fields = ["user__username", "uid"]
+    fields = ["user", "provider", "uid", "last_login", "date_joined"]
 
 
 def asker(request: HttpRequest) -> User:
