@@ -48,9 +48,9 @@ class Audited(admin.ModelAdmin):
                 audit.record(f"{row._meta.model_name}.delete", row, before=kept)
         return super().log_deletions(request, queryset)
 
-    def response_action(self, request: HttpRequest, queryset: Any) -> Any:
+    def response_action(self, request: HttpRequest, queryset: Any, *args: Any, **kwargs: Any) -> Any:
         with transaction.atomic():
-            return super().response_action(request, queryset)
+            return super().response_action(request, queryset, *args, **kwargs)
 
     def _record_inline(self, formset: Any) -> None:
         changed = dict(formset.changed_objects)
@@ -79,7 +79,10 @@ RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 class UserAdmin(Audited, BaseUserAdmin):
     """People and service accounts."""
 
-    fieldsets = (*(BaseUserAdmin.fieldsets or ()), (_("Switchyard"), {"fields": ("default_project", "theme")}))
+    fieldsets = (
+        *(BaseUserAdmin.fieldsets or ()),
+        (_("Switchyard"), {"fields": ("default_project", "theme", "is_from_directory")}),
+    )
     actions = ["make_sign_in_link"]
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
