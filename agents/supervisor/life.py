@@ -119,6 +119,8 @@ class Life:
         and neither a stop nor the end of the lease.
         """
         order = self.order
+        if order.get("is_incomplete"):
+            return clause("SecretsGone")
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         word_reader, word_writer = os.pipe()

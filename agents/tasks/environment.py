@@ -31,6 +31,11 @@ class Places:
         return self.folder / "work"
 
     @property
+    def secrets(self) -> Path:
+        """What of its secrets the job gets as files."""
+        return self.folder / "secrets"
+
+    @property
     def scratch(self) -> Path:
         return self.folder / "tmp"
 
@@ -61,6 +66,7 @@ def environment(
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env.update(HOME=home, PYTHONUNBUFFERED="1", OMP_NUM_THREADS=str(max(1, spec.cpus_milli // 1000 // per_node)))
     env.update(spec.env)
+    env.update({name: str(places.secrets / name) for name in spec.secret_files})
     if runtime is not None:
         env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{runtime}" if env.get("PYTHONPATH") else str(runtime)
     env.update(visible.variables(spec.devices))

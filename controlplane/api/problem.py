@@ -20,6 +20,8 @@ from psycopg import errors as postgres
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from controlplane.accounts.keys import KeyUnavailable
+from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import Refusal as FleetRefusal
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec
@@ -140,6 +142,11 @@ def _refused(error: Exception) -> Refused:
             return Refused(429, "too_many_simulations", str(error))
         case NotAnswered():
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
+        case SecretRefused():
+            at = [Refusal(f"/{error.field}", str(error), error.code)] if error.field else []
+            return Refused(error.status, error.code, str(error), errors=at)
+        case KeyUnavailable():
+            return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case FleetRefusal():
             return Refused(409, "refused", str(error))
         case Http404():

@@ -42,6 +42,9 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "maintenance": "plan when nodes do not serve",
         "consolidate": "tell who could move so that a job fits",
     },
+    "Projects": {
+        "secret": "set, list and delete secrets of a project",
+    },
     "This command": {
         "login": "remember a control plane and a token",
         "doctor": "tell what is wrong with the installation, or with the way to it",
