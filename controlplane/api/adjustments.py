@@ -21,7 +21,7 @@ from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import adjust
 from controlplane.jobs import models as rows
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 
 LONGEST_REASON = 500
 
@@ -67,7 +67,7 @@ def _wish(request: Request) -> tuple[dict[str, Any], str, list[int] | None]:
 
 
 def _wrong(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid", detail, errors=[Refusal(f"/{field}" if field else "", detail, "invalid")])
+    return Refused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])
 
 
 class OneAttempt(Resource):
@@ -109,7 +109,9 @@ class AttemptAdjust(Resource):
             detail = _(
                 "{field} would give it more than its stage has asked for, or a place before others: only staff may"
             ).format(field=field)
-            raise Refused(403, "permission_denied", detail, errors=[Refusal(f"/{field}", detail, "permission_denied")])
+            raise Refused(
+                403, "permission_denied", detail, errors=[FieldError(f"/{field}", detail, "permission_denied")]
+            )
         try:
             with transaction.atomic():
                 adjust.adjust(attempt.id, user.get_username(), reason=reason, ranks=ranks, **given)

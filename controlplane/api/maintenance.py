@@ -26,7 +26,7 @@ from controlplane.fleet import maintenance
 from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job, Part
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -202,7 +202,7 @@ def shown(row: Row) -> MaintenanceWindow:
 
 
 def _faulty(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid_window", detail, errors=[Refusal(f"/{field}", detail, "invalid")])
+    return Refused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])
 
 
 def _row(number: int) -> Row:

@@ -131,7 +131,7 @@ class Profiles(Resource):
         user = staff(request, _("make a profile"))
         body = taken(request, ProfileAsked)
         if (body.spec is None) == (not body.copy_of):
-            raise profiles.Refused(_("give one of spec and copy_of"), "spec")
+            raise profiles.ProfileInvalid(_("give one of spec and copy_of"), "spec")
         spec = body.spec if body.spec is not None else _spec_of(body.copy_of)
         made = profiles.create(body.name, spec, by=user.get_username(), description=body.description, note=body.note)
         return Response(_detail(made.name), status=201)
@@ -185,7 +185,7 @@ class ProfilePreview(Resource):
         body, version = taken(request, PreviewAsked), _version(_own(name), number)
         pool = rows.Pool.objects.filter(name=body.pool).first()
         if pool is None:
-            raise profiles.Refused(_("there is no pool {name}").format(name=body.pool[:63]), "pool")
+            raise profiles.ProfileInvalid(_("there is no pool {name}").format(name=body.pool[:63]), "pool")
         row = preview.begin(version, user, pool=pool, days=body.days, against=body.against)
         return Response(simulated(row), status=201)
 
@@ -255,7 +255,7 @@ def _spec_of(name: str) -> dict[str, Any]:
     try:
         return dict(profiles.spec_of(name))
     except ValueError as error:
-        raise profiles.Refused(str(error), "copy_of") from None
+        raise profiles.ProfileInvalid(str(error), "copy_of") from None
 
 
 def _builtin(name: str, held: profiles.Users | None) -> Profile:

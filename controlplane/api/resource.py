@@ -25,7 +25,7 @@ from controlplane.api import names
 from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.problem import Refused
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.jobs.values import nearest
 from controlplane.wellformed import fault_of, fault_of_query
 
@@ -117,7 +117,7 @@ def asked(request: Request, shape: type[Q]) -> Q:
         raise Refused(400, "invalid", fault)
     known = {field.encode_name for field in msgspec.structs.fields(shape)}
     faults = [
-        Refusal(
+        FieldError(
             f"/{name}",
             _("there is no parameter {name!r} here; {nearest}").format(name=name[:60], nearest=nearest(name, known)),
             "unknown_parameter",
@@ -139,7 +139,7 @@ def _kept(found: Q) -> Q:
     for field in msgspec.structs.fields(found):
         if fault := fault_of(getattr(found, field.name)):
             detail = _("{what} {fault}").format(what=field.encode_name, fault=fault)
-            at = Refusal(f"/{field.encode_name}", detail, "out_of_range")
+            at = FieldError(f"/{field.encode_name}", detail, "out_of_range")
             raise Refused(400, "invalid", at.detail, errors=[at])
     return found
 

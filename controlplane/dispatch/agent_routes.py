@@ -1,4 +1,4 @@
-"""Where agents' WebSockets lead."""
+"""URL routes of the agents' WebSockets."""
 
 from django.urls import path
 

@@ -93,7 +93,7 @@ MOST_SECRETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DeviceCatalogue:
     """What the cluster has: kinds of devices, and the kind of each model, in lower case."""
 
     kinds: frozenset[str] = kinds.USUAL
@@ -284,7 +284,13 @@ def _words(value: object) -> list[str]:
 
 
 def alternatives(
-    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section,
+    kind: str,
+    task: str,
+    argv: list[str] | None,
+    env: dict[str, str],
+    host: Host,
+    known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     """The ways to run a stage, in the order of the file; refusals go to the section."""
     ways = _ways(section, kind, task, argv, env, host, known)
@@ -321,7 +327,13 @@ def why(request: Mapping[str, Any]) -> str:
 
 
 def _ways(
-    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section,
+    kind: str,
+    task: str,
+    argv: list[str] | None,
+    env: dict[str, str],
+    host: Host,
+    known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     value = section.values.get("devices")
     if value is None:
@@ -363,7 +375,7 @@ def _way(
     argv: list[str] | None,
     env: dict[str, str],
     host: Host,
-    known: Known,
+    known: DeviceCatalogue,
 ) -> dict[str, Any]:
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
     vendor = way.read("vendor", matching(_WORDS, gettext_noop("a vendor's name")), "")
@@ -433,7 +445,7 @@ def _milli(way: Section, kind: str, partition: str) -> int:
     return way.read("milli", whole(1, 1000), 1 if partition else 1000)
 
 
-def _kind(way: Section, model: str, known: Known, partition: str) -> str:
+def _kind(way: Section, model: str, known: DeviceCatalogue, partition: str) -> str:
     if way.has("kind"):
         named = matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), gettext_noop("a kind of device such as gpu"))
         kind = way.read("kind", named, "cpu")

@@ -63,7 +63,9 @@ class Agent:
     seq: Any = field(default_factory=lambda: itertools.count(1))
     desired: Desired | None = None
 
-    def report(self, *, start_seq: int | None = None, conditions: protocol.Conditions | None = None) -> record.Answer:
+    def report(
+        self, *, start_seq: int | None = None, conditions: protocol.Conditions | None = None
+    ) -> record.ReportAnswer:
         inventory = Inventory(
             hostname=self.node.name,
             os="Linux",
@@ -111,14 +113,14 @@ class Agent:
         self.report()
         return names
 
-    def set(self, stage: Stage, phase: Phase, **changes: Any) -> record.Answer:
+    def set(self, stage: Stage, phase: Phase, **changes: Any) -> record.ReportAnswer:
         """Reports the live part of ``stage`` on this node in another phase."""
         part = stage.attempts.get(ended_at=None).parts.get(node=self.node)
         fields = {"part": str(part.id), "attempt": str(part.attempt_id), "epoch": part.epoch, "pid": 100}
         self.here[str(part.id)] = Here(**{**fields, **changes}, phase=phase)
         return self.report()
 
-    def end(self, stage: Stage, code: int = 0, **fields: Any) -> record.Answer:
+    def end(self, stage: Stage, code: int = 0, **fields: Any) -> record.ReportAnswer:
         """Reports the live part of ``stage`` ended."""
         cause = fields.pop("cause", "" if code == 0 else "EXIT_CODE")
         return self.set(stage, Phase.ENDED, exit=Exit(code=code, cause=cause, **fields))
