@@ -150,8 +150,8 @@ def _refused(error: Exception) -> Refused:
         case NotAnswered():
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case SecretRefused():
-            at = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
-            return Refused(error.status, error.code, str(error), errors=at)
+            fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
+            return Refused(error.status, error.code, str(error), errors=fields)
         case KeyUnavailable():
             return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():

@@ -35,7 +35,8 @@ def _chosen(user: User, name: str) -> Project | None:
         if found is None:
             raise Http404(_("There is no such project that you may see."))
         return found
-    return projects.filter(pk=user.default_project_id).first() or projects.order_by("name").first()
+    default = user.default_project
+    return default if default in projects else projects.order_by("name").first()
 
 
 def _page(request: HttpRequest, project: Project | None, status: int = 200, **said: Any) -> HttpResponse:

@@ -68,7 +68,8 @@ def _value(args: argparse.Namespace) -> str:
     try:
         if args.file is not None:
             with args.file.open("rb") as file:
-                return file.read(LARGEST + 1).decode()
+                content: bytes = file.read(LARGEST + 1)
+                return content.decode()
         if sys.stdin.isatty():
             from getpass import getpass
 
