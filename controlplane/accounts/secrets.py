@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from controlplane.accounts import permissions
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Project, Secret, User, variable
+from controlplane.accounts.permissions import Permit
 
 MOST_SECRETS: Final = 200
 LARGEST: Final = 48 * 1024
@@ -38,15 +39,15 @@ def may_set(user: User, project: Project) -> bool:
 
 
 def may_delete(user: User, project: Project) -> bool:
-    """Whether this user may delete secrets of this project: its leads and staff."""
-    return permissions.is_staff(user) or permissions.led(user).filter(pk=project.pk).exists()
+    """Whether this user may delete secrets of this project: its leads, and operators."""
+    return permissions.may(user, Permit.DELETE_SECRETS) or permissions.led(user).filter(pk=project.pk).exists()
 
 
 def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bool]:
     """Gives a secret this value; the last is whether there was none of this name. The value that it has already makes
     no new version. Raises :class:`SecretRefused`, and ``KeyUnavailable``."""
     if not may_set(user, project):
-        detail = _("only members and leads of project {project} and staff may set its secrets")
+        detail = _("only members and leads of project {project} and operators may set its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
     _check(name, value)
     now, who = timezone.now(), user.get_username()
@@ -74,7 +75,7 @@ def delete(user: User, project: Project, name: str) -> None:
     """Deletes a secret of this name, if there is one. Stages that wait for it go on waiting, and say for what. Raises
     :class:`SecretRefused`."""
     if not may_delete(user, project):
-        detail = _("only leads of project {project} and staff may delete its secrets")
+        detail = _("only leads of project {project} and operators may delete its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
     Secret.objects.filter(project=project, name=name).delete()
 

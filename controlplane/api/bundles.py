@@ -15,9 +15,11 @@ from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.parsers import BaseParser
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import permissions
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs.models import Bundle as Row
@@ -42,15 +44,25 @@ class Bytes(BaseParser):
         return stream
 
 
+class MaySubmit(BasePermission):
+    """Refuses who may submit to no project: nothing would ever use what they upload."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if permissions.submittable(signed_in(request)).exists():
+            return True
+        raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
+
+
 class Bundles(Resource):
     """Where bundles come in."""
 
     parser_classes = [Bytes]
+    permission_classes = [*Resource.permission_classes, MaySubmit]
 
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: Bundle, 200: Bundle, 413: Problem, 422: Problem},
+        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem},
     )
     def post(self, request: Request) -> Response:
         """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
 from controlplane.api.resource import Resource, signed_in
 from controlplane.observability.health import checks
 
@@ -34,7 +35,7 @@ class HealthNow(Resource):
     @extend_schema(operation_id="health", responses={200: Installation})
     def get(self, request: Request) -> Response:
         """Whether database, scheduler, workers, queues and storage work."""
-        is_staff = permissions.is_staff(signed_in(request))
+        sees_why = permissions.may(signed_in(request), Permit.SEE_ALARMS)
         found = checks()
-        told = [HealthCheck(one.name, one.ok, one.vital, one.says if is_staff else "") for one in found]
+        told = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
         return Response(Installation(all(one.ok for one in found), told))

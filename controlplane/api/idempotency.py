@@ -7,7 +7,7 @@ A second request with the key waits for the first; it never runs beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import msgspec
@@ -25,27 +25,35 @@ View = Callable[..., Response]
 
 
 def idempotent(view: View) -> View:
-    """Wraps a POST method of a view. Only answers below 400 are kept: what was refused may be tried again."""
+    """Wraps a POST method of a view."""
 
     @wraps(view)
     def post(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-        key = request.headers.get("Idempotency-Key", "")
-        if not key:
-            return view(self, request, *args, **kwargs)
-        if len(key) > 200 or not key.isprintable():
-            raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
-        digest = _digest(request)
-        with transaction.atomic():
-            row = _claim(request.user, key, digest)
-            if row.status is not None:
-                return Response(row.body, status=row.status, headers={"Idempotency-Replayed": "true"})
-            response = view(self, request, *args, **kwargs)
-            IdempotencyKey.objects.filter(pk=row.pk).update(
-                status=response.status_code, body=msgspec.to_builtins(response.data)
-            )
-        return response
+        return once(request, partial(view, self, request, *args, **kwargs))
 
     return post
+
+
+def once(request: Request, act: Callable[[], Response]) -> Response:
+    """What ``act`` answers to this request, or answered to the first one with its key.
+
+    Only answers below 400 are kept: what was refused may be tried again.
+    """
+    key = request.headers.get("Idempotency-Key", "")
+    if not key:
+        return act()
+    if len(key) > 200 or not key.isprintable():
+        raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
+    digest = _digest(request)
+    with transaction.atomic():
+        row = _claim(request.user, key, digest)
+        if row.status is not None:
+            return Response(row.body, status=row.status, headers={"Idempotency-Replayed": "true"})
+        response = act()
+        IdempotencyKey.objects.filter(pk=row.pk).update(
+            status=response.status_code, body=msgspec.to_builtins(response.data)
+        )
+    return response
 
 
 # One statement: a new key, or an old one whose life is over; of a key that still counts nothing comes back.

@@ -26,6 +26,7 @@ from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
+from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
 from controlplane.whatif.questions import NotAnswered
@@ -156,6 +157,10 @@ def _refused(error: Exception) -> Refused:
             return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():
             return Refused(409, "refused", str(error))
+        case Unseen():
+            return Refused(404, "not_found", str(error))
+        case Unanswerable():
+            return Refused(400, "invalid", str(error))
         case Http404():
             return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():

@@ -82,7 +82,7 @@ class OneSecret(Resource):
     )
     def put(self, request: Request, name: str, secret: str) -> Response:
         """Sets a secret, or gives it a new value: stages that start later get that. Putting the value that it has
-        already changes nothing. For members and leads of the project and staff."""
+        already changes nothing. For members and leads of the project and operators."""
         user = signed_in(request)
         project = project_of(user, name)
         row, is_new = secrets.put(user, project, secret, taken(request, SecretValue).value)
@@ -91,7 +91,7 @@ class OneSecret(Resource):
     @extend_schema(operation_id="secrets_delete", responses={204: None, 403: Problem, 404: Problem})
     def delete(self, request: Request, name: str, secret: str) -> Response:
         """Deletes a secret, if there is one of this name. Stages that name it wait until it is set again. For leads of
-        the project and staff."""
+        the project and operators."""
         user = signed_in(request)
         secrets.delete(user, project_of(user, name), secret)
         return Response(status=204)

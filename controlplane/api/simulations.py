@@ -13,12 +13,13 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.body import LARGEST_BATCH
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
+from controlplane.api.resource import Resource, asked, parameters, permitted, signed_in, taken
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
 
@@ -126,19 +127,22 @@ class SimulationCancel(Resource):
     @extend_schema(
         operation_id="simulations_cancel",
         request=None,
-        responses={200: Simulation, 404: Problem},
+        responses={200: Simulation, 403: Problem, 404: Problem},
         parameters=[KEY],
     )
     @idempotent
     def post(self, request: Request, number: int) -> Response:
         """Asks its process to end, which it does within a second; one that has ended stays as it is."""
-        service.cancel(_row(request, number))
+        row, user = _row(request, number), signed_in(request)
+        if row.user_id != user.pk:
+            permitted(request, Permit.CANCEL_SIMULATIONS, _("cancel a simulation of somebody else"))
+        service.cancel(row)
         return Response(shown(_row(request, number)))
 
 
 def _visible(user: User) -> Any:
     found = rows.Simulation.objects.select_related("user")
-    return found if permissions.is_staff(user) else found.filter(user=user)
+    return found if permissions.may(user, Permit.SEE_SIMULATIONS) else found.filter(user=user)
 
 
 def _row(request: Request, number: int) -> rows.Simulation:

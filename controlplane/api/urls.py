@@ -41,6 +41,7 @@ from controlplane.api import (
 )
 from controlplane.api.problem import not_found
 from controlplane.api.resource import Resource
+from controlplane.api.routers import Router
 
 
 class Nothing(Resource):
@@ -55,7 +56,13 @@ class Nothing(Resource):
     get = post = put = patch = delete = dispatch_any
 
 
+router = Router()
+router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
+router.register("projects", projects.ProjectViewSet, "projects")
+router.register("quotas", quotas.QuotaViewSet, "quotas")
+
 urlpatterns = [
+    *router.urls,
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
     path("jobs", jobs.Jobs.as_view()),
@@ -107,12 +114,8 @@ urlpatterns = [
     path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
     path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
-    path("projects", projects.Projects.as_view()),
-    path("projects/<str:name>", projects.OneProject.as_view()),
     path("projects/<str:name>/secrets", secrets.Secrets.as_view()),
     path("projects/<str:name>/secrets/<str:secret>", secrets.OneSecret.as_view()),
-    path("quotas", quotas.Quotas.as_view()),
-    path("priority-classes", priority_classes.PriorityClasses.as_view()),
     path("overview", overview.OverviewNow.as_view()),
     path("timeline", timeline.TimelineNow.as_view()),
     path("events", events.Facts.as_view()),
@@ -127,6 +130,6 @@ urlpatterns = [
     path("whoami", whoami.WhoAmI.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which OPTIONS would have none of.
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema", http_method_names=["get", "head"]), name="docs"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),
     re_path(r"^(?P<rest>.*)$", Nothing.as_view()),
 ]

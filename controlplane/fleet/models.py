@@ -76,6 +76,11 @@ class Node(models.Model):
 
     class Meta:
         ordering = ["sort_key"]
+        permissions = [
+            ("operate_node", "Can drain, resume and give up nodes, renew credentials, decide about parts set aside"),
+            ("end_survivor", "Can stop and forget survivors"),
+            ("release_fuse", "Can release the mass-loss fuse"),
+        ]
         constraints = [models.CheckConstraint(condition=Q(state__in=list(NodeState)), name="node_state_known")]
 
     def __str__(self) -> str:
@@ -124,6 +129,7 @@ class Device(models.Model):
 
     class Meta:
         ordering = ["node__name", "kind", "index"]
+        permissions = [("operate_device", "Can cordon and uncordon devices")]
         constraints = [
             models.CheckConstraint(condition=Q(claimed_milli__lte=F("capacity_milli")), name="device_not_oversold"),
             models.CheckConstraint(

@@ -650,7 +650,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | 
 def give_up(node: Node, actor: str, reason: str) -> int:
     """End what ran on a lost node, because a person knows that it is gone. Returns how many attempts ended.
 
-    Raises Refusal for a node that is not LOST, or without a reason.
+    Raises NodeRefused for a node that is not LOST, or without a reason.
     """
     if not reason.strip():
         raise fleet.NodeRefused(_("this needs a reason: others will ask how you know that nothing of it runs"))

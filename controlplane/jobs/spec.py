@@ -20,6 +20,7 @@ from django.utils.translation import gettext_noop
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
+from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
 from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, Host
@@ -172,6 +173,7 @@ def rules_for(user: User) -> Rules:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
     # Few files ask for such a class; many in one request ask once.
     led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
+    any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
     return Rules(
@@ -179,8 +181,8 @@ def rules_for(user: User) -> Rules:
         pools={pool.name: pool for pool in Pool.objects.all()},
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
-        may_number=user.is_staff,
-        may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
+        may_number=any_priority,
+        may_use_staff_classes=lambda project: any_priority or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
         secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),

@@ -18,6 +18,7 @@ PLACES = {
     "refuse": (1,), "_wrong": (1,), "_faulty": (1,), "_at_line": (1,), "_problem": (0,), "Unacceptable": (0,),
     "Unadjustable": (0,), "TooMany": (0,), "ScenarioError": (1,), "TraceError": (2,), "AuthenticationFailed": (0,),
     "PermissionDenied": (0,), "Http404": (0,), "BadRequest": (0,),
+    "Unseen": (0,), "Unanswerable": (0,),
 }  # fmt: skip
 NAMES = {"detail", "hint"}
 MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}

@@ -65,7 +65,7 @@ def into_rows(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0027_log_spans"), ("access", "0004_secrets")]
+    dependencies = [("jobs", "0027_log_spans"), ("access", "0005_secrets")]
     operations = [
         migrations.CreateModel(
             name="JobSecrets",
