@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.http import HttpResponse
+from django.test import Client
 
 from agents.protocol import PartSpec
-from controlplane.accounts import envelope, keys, secrets
+from controlplane.accounts import envelope, keys, secrets, service
 from controlplane.accounts.models import Project, Secret
 from controlplane.jobs import sealed
 from controlplane.jobs.models import Job, JobSecrets, Stage
 from deploy.local.home import new_secrets_key
-from tests.controlplane.people import Town
-from tests.record.yard import Agent, stage
+from tests.controlplane.people import Person, Town
+from tests.record.yard import Agent, Yard, stage
 
 VALUE = "canary-of-a-project"
 INLINE = "canary-of-a-job"
@@ -253,3 +255,134 @@ def test_rows_of_the_release_before_are_moved_and_can_be_moved_back(town: Town) 
     town.owner.post(f"/jobs/{job.number}/release")
     town.cycle()
     assert ordered(agent)["main"].env == {"HF_TOKEN": INLINE, "LOUD": "x"}
+
+
+def send(person: Person, method: str, path: str, body: Any = None) -> HttpResponse:
+    content = "" if body is None else json.dumps(body)
+    answer: HttpResponse = person.client.generic(method, f"/api/v1{path}", content, content_type="application/json")
+    return answer
+
+
+HERE = "/projects/default/secrets"
+
+
+def test_who_may_set_list_and_delete(town: Town) -> None:
+    every = (town.owner, town.mate, town.lead, town.staff, town.viewer, town.stranger, town.anonymous)
+    codes = [send(who, "PUT", f"{HERE}/S{at}", {"value": VALUE}).status_code for at, who in enumerate(every)]
+    assert codes == [201, 201, 201, 201, 403, 404, 401]
+    assert [who.get(HERE).status_code for who in every] == [200, 200, 200, 200, 200, 404, 401]
+    assert [send(who, "DELETE", f"{HERE}/S0").status_code for who in every] == [403, 403, 204, 204, 403, 404, 401]
+    listed = town.viewer.read(HERE)
+    assert [(one["name"], one["version"], one["updated_by"]) for one in listed["results"]] == [
+        ("S1", 1, "mate"),
+        ("S2", 1, "lead"),
+        ("S3", 1, town.user.get_username()),
+    ]
+    assert (listed["may_set"], listed["may_delete"]) == (False, False)
+    reader = Person(town.owner.user, "read")
+    assert send(reader, "PUT", f"{HERE}/S0", {"value": VALUE}).status_code == 403
+
+
+def test_setting_is_idempotent_and_no_answer_repeats_a_value(town: Town) -> None:
+    answers = [send(town.owner, "PUT", f"{HERE}/HF_TOKEN", {"value": value}) for value in (VALUE, VALUE, "other value")]
+    assert [(one.status_code, json.loads(one.content)["version"]) for one in answers] == [(201, 1), (200, 1), (200, 2)]
+    answers += [send(town.lead, "DELETE", f"{HERE}/HF_TOKEN") for _ in range(2)]
+    assert [one.status_code for one in answers[3:]] == [204, 204]
+    for body, status in (
+        ({"value": VALUE + "\0"}, 400),
+        ({"value": ""}, 422),
+        ({"value": VALUE * 4000}, 422),
+        ({"value": [VALUE]}, 400),
+        ({"value": VALUE, "more": VALUE}, 400),
+        ({"value": VALUE + "\ud800"}, 400),
+        (VALUE, 400),
+        (None, 400),
+    ):
+        answers.append(send(town.owner, "PUT", f"{HERE}/HF_TOKEN", body))
+        assert answers[-1].status_code == status, body
+        assert answers[-1]["Content-Type"] == "application/problem+json"
+    for name in ("1ST", "A-B", "YARD_TOKEN", "X" * 129, "a b"):
+        answers.append(send(town.owner, "PUT", f"{HERE}/{name}", {"value": VALUE}))
+        assert (answers[-1].status_code, json.loads(answers[-1].content)["errors"][0]["pointer"]) == (422, "/name")
+    assert not [one for one in answers if VALUE in one.content.decode()]
+    assert not Secret.objects.exists()
+
+
+def test_a_project_has_so_many_and_no_more(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "MOST_SECRETS", 2)
+    codes = [send(town.owner, "PUT", f"{HERE}/S{at}", {"value": VALUE}).status_code for at in range(3)]
+    assert codes == [201, 201, 409]
+    assert send(town.owner, "PUT", f"{HERE}/S1", {"value": "new"}).status_code == 200
+
+
+def browser(person: Person) -> Client:
+    client = Client()
+    assert person.user is not None
+    client.force_login(person.user)
+    return client
+
+
+def test_the_page_sets_and_deletes_and_shows_no_value(town: Town) -> None:
+    client = browser(town.lead)
+    set_ = {"project": "default", "name": "KEY", "value": f"{VALUE}\r\nsecond line"}
+    assert client.post("/secrets/set", set_)["Location"] == "/secrets?project=default&done=set"
+    assert Secret.objects.get().content().decode() == f"{VALUE}\nsecond line"
+    page = client.get("/secrets?project=default&done=set").content.decode()
+    assert "KEY" in page
+    assert "Delete the secret KEY" in page
+    wrong = client.post("/secrets/set", {**set_, "name": "A B"})
+    assert wrong.status_code == 422
+    assert "letters, digits and _" in wrong.content.decode()
+    assert VALUE not in page + wrong.content.decode()
+    viewer = browser(town.viewer)
+    assert viewer.post("/secrets/set", set_).status_code == 403
+    assert viewer.post("/secrets/delete", set_).status_code == 403
+    assert "Set a secret" not in viewer.get("/secrets").content.decode()
+    assert browser(town.stranger).post("/secrets/set", set_).status_code == 404
+    assert browser(town.stranger).get("/secrets?project=default").status_code == 404
+    assert Client().get("/secrets").status_code == 302
+    assert client.post("/secrets/delete", set_)["Location"] == "/secrets?project=default&done=deleted"
+    assert not Secret.objects.exists()
+
+
+def test_a_draft_that_a_browser_may_keep_has_no_value(town: Town) -> None:
+    client = browser(town.owner)
+    text = f"run: 'true'\nenv:\n  HF_TOKEN: {INLINE}\n  LOUD: x\n"
+    answer = client.post("/jobs/new/parse", text, content_type="application/yaml")
+    told = json.loads(answer.content)
+    assert told["draft"] == {"run": "true", "env": {"HF_TOKEN": "***", "LOUD": "x"}}
+    assert answer["Cache-Control"] == "no-store"
+    answer = client.post("/jobs/new/parse", "run: 'true'\n", content_type="application/yaml")
+    assert json.loads(answer.content) == {"spec": {"run": "true"}, "draft": None}
+
+
+def test_the_command_takes_a_value_from_a_file_or_from_its_input_alone(
+    transactional_db: None,
+    live_server: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from switchyard.cli.main import main
+
+    yard = Yard()
+    _, token = service.make_token(yard.user, "test", scopes=service.SCOPES)
+    monkeypatch.setenv("YARD_URL", live_server.url)
+    monkeypatch.setenv("YARD_TOKEN", token)
+    (tmp_path / "key").write_text(f"{VALUE}\nwith its end\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{VALUE}\n".encode())))
+    assert main(["secret", "set", "HF_TOKEN", "--project", "default"]) == 0
+    assert main(["secret", "set", "KEY", "--project", "default", "--file", str(tmp_path / "key")]) == 0
+    assert {one.name: one.content().decode() for one in Secret.objects.all()} == {
+        "HF_TOKEN": VALUE,
+        "KEY": f"{VALUE}\nwith its end\n",
+    }
+    assert main(["secret", "list", "--project", "default"]) == 0
+    assert main(["secret", "delete", "KEY", "--project", "default"]) == 0
+    assert main(["secret", "delete", "KEY", "--project", "nowhere"]) == 3
+    assert main(["secret", "set", "--project", "default"]) == 2
+    assert main(["secret", "set", "A", "a-value", "--project", "default"]) == 2
+    said = capsys.readouterr()
+    assert "secret HF_TOKEN of project default has version 1" in said.out
+    assert VALUE not in said.out + said.err
+    assert [one.name for one in Secret.objects.all()] == ["HF_TOKEN"]
