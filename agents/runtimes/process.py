@@ -310,7 +310,7 @@ class ProcessExecutor:
         cgroup.kill(groups)
         left = procfs.end_all(survivors, _BURY_PATIENCE_S)
         cgroup.remove(groups)
-        _forget_secrets(intent.folder)
+        secret_file.forget(intent.folder)
         if (end := _end(intent.folder)) is not None:
             return end
         said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
@@ -372,18 +372,6 @@ def asked_for(session: str, asked: OpenSession) -> dict[str, Any]:
         "rows": asked.rows,
         "columns": asked.columns,
     }
-
-
-def _forget_secrets(folder: str) -> None:
-    """Remove the files of secrets of a part that has ended; its logs and its end stay until they are told."""
-    try:
-        top = os.open(folder, beneath.FOLDER)
-    except OSError:
-        return
-    try:
-        beneath.remove(top, "secrets")
-    finally:
-        os.close(top)
 
 
 def _end(folder: str) -> Exit | None:

@@ -10,8 +10,12 @@ import os
 import stat
 from zlib import crc32
 
+from agents.isolation.beneath import FOLDER
+from agents.isolation.beneath import remove as remove_all
 from agents.supervisor.record import read_whole, write_all, write_whole
 
+# Where in its run folder a part has the secrets that it gets as files.
+GIVEN = "secrets"
 IN_MEMORY = ("tmpfs", "ramfs")
 _TRIES = 8
 
@@ -88,3 +92,15 @@ def remove(path: str) -> None:
             step(what)
         except OSError:
             continue
+
+
+def forget(folder: str) -> None:
+    """Remove the files of secrets that a part got, once it has ended: its logs and its end stay until they are told."""
+    try:
+        top = os.open(folder, FOLDER)
+    except OSError:
+        return
+    try:
+        remove_all(top, GIVEN)
+    finally:
+        os.close(top)

@@ -15,6 +15,7 @@ from typing import Final
 from agents.devices import visible
 from agents.protocol import DeviceClaim, PartSpec, Wanted
 from agents.supervisor.procfs import MARK
+from agents.supervisor.secret_file import GIVEN
 from agents.tasks import gang
 
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -33,7 +34,7 @@ class Places:
     @property
     def secrets(self) -> Path:
         """What of its secrets the job gets as files."""
-        return self.folder / "secrets"
+        return self.folder / GIVEN
 
     @property
     def scratch(self) -> Path:
