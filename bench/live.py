@@ -144,8 +144,8 @@ def _measure(nodes: int) -> Figures:
             f"{name}: {len(samples)} events, {_attempts() - before} stages begun; "
             f"writing down a decision, beside the loop: {record_s / EVENTS * 1000:.0f} ms on average"
         )
-    if loop._teller:
-        loop._teller.cancel()
+    for timer in loop._timers.values():
+        timer.cancel()
     told = Stage.objects.filter(state="PENDING").exclude(reasons=[]).count()
     remarks.append(f"{told} of those that wait were told why by then, in every cycle some of them")
     answered = Stage.objects.filter(job__in=sent).exclude(state="PENDING", reasons=[]).count()

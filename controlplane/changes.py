@@ -18,9 +18,13 @@ from django.conf import settings
 
 log = logging.getLogger(__name__)
 
-CYCLE_TASK = "scheduler.cycle"
-SHADOW_TASK = "decisions.shadow"
+CYCLE_TASK = "scheduling.cycle"
+EXPLAIN_TASK = "scheduling.explain"
+SHADOW_TASK = "maintenance.shadow"
 WAKE_KEY = "yard:wake"
+# After Redis failed no cycle waits for it for so long.
+AGAIN_S = 10.0
+_blind_until = 0.0
 
 
 class _Courier:
@@ -96,30 +100,43 @@ async def _wake() -> None:
     if client is None:
         client = _redis[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
     if await client.set(WAKE_KEY, b"1", nx=True, px=3000):
-        await asyncio.get_running_loop().run_in_executor(None, _send_cycle)
+        await asyncio.get_running_loop().run_in_executor(None, _send_task, CYCLE_TASK)
 
 
-def _send_cycle() -> None:
+def explain() -> None:
+    """Asks the scheduler to tell some more of those who wait why."""
+    _courier.carry(_explain())
+
+
+async def _explain() -> None:
+    await asyncio.get_running_loop().run_in_executor(None, _send_task, EXPLAIN_TASK)
+
+
+def _send_task(name: str) -> None:
     from controlplane.celery import app
 
-    app.send_task(CYCLE_TASK, queue="cycle", retry=False, expires=10)
+    app.send_task(name, retry=False, expires=10)
 
 
 def think_beside(decision_id: int) -> None:
     """Asks a worker to let the shadow profiles think about this decision."""
     from controlplane.celery import app
 
-    app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60, ignore_result=True)
+    app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60)
 
 
 def clear_wake() -> None:
     """Called by a cycle as it begins, so that whatever happens from now on wakes the next one."""
+    global _blind_until
     from redis import Redis
 
+    if time.monotonic() < _blind_until:
+        return
     try:
         client = _clearing.get(os.getpid())
         if client is None:
             client = _clearing[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=1)
         client.delete(WAKE_KEY)
     except Exception:  # the key expires by itself
+        _blind_until = time.monotonic() + AGAIN_S
         log.debug("the wake mark could not be cleared", exc_info=True)

@@ -65,7 +65,7 @@ def into_rows(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("jobs", "0027_log_spans"), ("access", "0005_secrets")]
+    dependencies = [("jobs", "0028_storage_log_sizes"), ("access", "0006_secrets")]
     operations = [
         migrations.CreateModel(
             name="JobSecrets",

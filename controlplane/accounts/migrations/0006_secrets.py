@@ -24,7 +24,7 @@ def grant(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("access", "0004_roles"),
+        ("access", "0005_people_device_codes"),
     ]
 
     operations = [
