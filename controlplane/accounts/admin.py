@@ -30,7 +30,10 @@ RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 class UserAdmin(BaseUserAdmin):
     """People and service accounts."""
 
-    fieldsets = (*(BaseUserAdmin.fieldsets or ()), (_("Switchyard"), {"fields": ("default_project", "theme")}))
+    fieldsets = (
+        *(BaseUserAdmin.fieldsets or ()),
+        (_("Switchyard"), {"fields": ("default_project", "theme", "is_from_directory")}),
+    )
     actions = ["make_sign_in_link"]
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
@@ -198,6 +201,9 @@ class Removable(admin.ModelAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or covers(asker(request), obj.user))
 
 
 for _model in (Authenticator, SocialAccount, SocialApp, SocialToken, EmailAddress, UserSession):

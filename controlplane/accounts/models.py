@@ -21,6 +21,12 @@ class User(AbstractUser):
 
     default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     theme = models.CharField(max_length=8, choices=[("", "system"), ("light", "light"), ("dark", "dark")], blank=True)
+    is_from_directory = models.BooleanField(
+        _("signs in by the directory"),
+        default=False,
+        db_default=False,
+        help_text=_("Whether the LDAP directory may sign this user in."),
+    )
 
 
 class Project(models.Model):
@@ -92,6 +98,31 @@ class SignInLink(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
+
+
+class DeviceCode(models.Model):
+    """A program that waits for a person to sign it in (RFC 8628): they type ``code`` on a page and confirm there.
+
+    ``digest`` is that of the secret by which the program asks how it stands.
+    """
+
+    class Answer(models.TextChoices):
+        NONE = ""
+        CONFIRMED = "confirmed"
+        REFUSED = "refused"
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    code = models.CharField(max_length=8, unique=True)
+    name = models.CharField(max_length=60)
+    address = models.CharField(max_length=100, db_index=True)
+    scopes = models.JSONField()
+    days = models.PositiveSmallIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(db_index=True)
+    asked_at = models.DateTimeField(null=True)
+    interval_s = models.PositiveSmallIntegerField(default=5)
+    answer = models.CharField(max_length=9, choices=Answer.choices, blank=True)
+    user = models.ForeignKey(User, null=True, on_delete=models.CASCADE)
 
 
 class IdempotencyKey(models.Model):

@@ -13,7 +13,8 @@ from django.contrib.sessions.models import Session
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.accounts.models import IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts.models import DeviceCode, IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts.permissions import runs_cluster
 
 # A prefix by which scanners of public code find a token that leaked.
 PREFIX = "yard_"
@@ -28,6 +29,11 @@ TOUCH_EVERY = timedelta(minutes=1)
 def digest(secret: str) -> str:
     """The SHA-256 of a random secret. These secrets hold 256 random bits, so no slow hash is needed."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def scopes_of(user: User) -> list[str]:
+    """What a token of this user can cover: the scope admin does nothing for whoever has no role."""
+    return [scope for scope in SCOPES if scope != "admin" or runs_cluster(user)]
 
 
 def make_token(
@@ -100,9 +106,10 @@ def redeem(secret: str) -> User | None:
 
 
 def forget_old() -> int:
-    """Removes answers kept for repeated requests, and links and tokens that expired long ago; returns how many."""
+    """Removes answers kept for repeated requests, and codes, links and tokens that expired; returns how many."""
     now = timezone.now()
     keys, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEY_LIFE).delete()
     links, _ = SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     tokens, _ = Token.objects.filter(expires_at__lt=now - timedelta(days=30)).delete()
-    return keys + links + tokens
+    codes, _ = DeviceCode.objects.filter(expires_at__lt=now).delete()
+    return keys + links + tokens + codes

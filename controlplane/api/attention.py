@@ -92,6 +92,12 @@ FORMS: Final[Mapping[str, Form]] = {
     "ShadowUnusable": Form("warning", _("Pool {pool} has no usable shadow profile"), "", _("Look at the profiles")),
     "StageSetAside": Form("critical", _("{stage} is set aside"), "", _("Look at the queue")),
     "CycleFails": Form("critical", _("The scheduler fails"), "", _("Look at the decisions")),
+    "DiskFull": Form(
+        "warning",
+        _("The control plane takes no uploads and no logs: its disk is nearly full"),
+        "",
+        _("Look at the overview"),
+    ),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
     "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
     "DeviceUnhealthy": Form("critical", _("{kind} {index} of {node} is {health}"), "", _("Look at the device")),
@@ -219,6 +225,7 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.CYCLE: ("CycleFails", "what", "/decisions"),
     alarms.RECORD: ("DecisionsUnwritten", "what", "/decisions"),
     alarms.INVARIANT: ("InvariantBroken", "id", "/decisions"),
+    alarms.DISK: ("DiskFull", "what", "/"),
 }
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.protocol import Phase
 from controlplane import changes
@@ -26,7 +27,8 @@ from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible, saves
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.clauses import Told, clause, told
-from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
+from controlplane.jobs.models import Attempt, Bundle, Claim, Event, Job, Part, Stage
+from controlplane.jobs.section import Refusal
 from scheduler.core.model import partitions
 from scheduler.core.model.lifecycle import (
     ACTIVE,
@@ -293,6 +295,9 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                     through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
                 ]
         Job.objects.bulk_create(jobs, batch_size=1000)
+        if not Bundle.use({job.bundle for job in jobs if job.bundle}):
+            gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
+            raise jobfile.InvalidSpec([Refusal("/bundle", gone, "unknown_bundle")])
         Stage.objects.bulk_create(stages, batch_size=1000)
         through.objects.bulk_create(needs, batch_size=1000)
         Event.objects.bulk_create(

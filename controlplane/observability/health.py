@@ -27,7 +27,7 @@ WORKER_LATE_S: Final = 300.0
 LONG_QUEUE: Final = 200
 LEAST_FREE_BYTES: Final = 2**30
 # What of the alarms says that the record or the scheduler is unwell.
-ALARMS: Final = (alarms.CYCLE, alarms.RECORD, alarms.INVARIANT, alarms.FUSE, alarms.STAGE, alarms.POOL)
+ALARMS: Final = (alarms.CYCLE, alarms.RECORD, alarms.INVARIANT, alarms.FUSE, alarms.STAGE, alarms.POOL, alarms.DISK)
 
 
 @dataclass(frozen=True, slots=True)

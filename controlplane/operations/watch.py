@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.protocol import Timers
-from controlplane import changes
+from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.fleet import alarms, fuse, service
@@ -109,10 +109,18 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     sessions.sweep()
+    look_at_disk()
     logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
+
+
+def look_at_disk() -> None:
+    """Raises an alarm while the disk has too little room for uploads and logs."""
+    free = storage.free_bytes()
+    says = f"{free / 2**30:,.1f} GiB are free, below the floor of {settings.MIN_FREE_BYTES / 2**30:,.1f} GiB"
+    alarms.raised(alarms.DISK, {"control plane": says} if free < settings.MIN_FREE_BYTES else {})
 
 
 def check() -> None:

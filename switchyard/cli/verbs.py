@@ -43,7 +43,8 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "consolidate": "tell who could move so that a job fits",
     },
     "This command": {
-        "login": "remember a control plane and a token",
+        "login": "sign in at a control plane, and remember it",
+        "logout": "take the remembered token back, and forget it",
         "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
         "completion": "print a completion script for bash or zsh",
