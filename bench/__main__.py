@@ -23,6 +23,7 @@ NAMES = (
     "live",
     "fuzz",
     "api",
+    "reports",
     "live_pages",
 )
 

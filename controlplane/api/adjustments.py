@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from agents.protocol import Share
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.attempts import Attempt, shown
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
@@ -21,7 +22,7 @@ from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import adjust
 from controlplane.jobs import models as rows
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 
 LONGEST_REASON = 500
 
@@ -67,7 +68,7 @@ def _wish(request: Request) -> tuple[dict[str, Any], str, list[int] | None]:
 
 
 def _wrong(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid", detail, errors=[Refusal(f"/{field}" if field else "", detail, "invalid")])
+    return Refused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])
 
 
 class OneAttempt(Resource):
@@ -105,11 +106,13 @@ class AttemptAdjust(Resource):
             detail = detail.format(user=job.user.get_username(), project=job.project.name)
             raise Refused(403, "permission_denied", detail)
         given, reason, ranks = _wish(request)
-        if not permissions.is_staff(user) and (field := adjust.beyond(attempt, given)):
+        if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
             detail = _(
                 "{field} would give it more than its stage has asked for, or a place before others: only staff may"
             ).format(field=field)
-            raise Refused(403, "permission_denied", detail, errors=[Refusal(f"/{field}", detail, "permission_denied")])
+            raise Refused(
+                403, "permission_denied", detail, errors=[FieldError(f"/{field}", detail, "permission_denied")]
+            )
         try:
             with transaction.atomic():
                 adjust.adjust(attempt.id, user.get_username(), reason=reason, ranks=ranks, **given)

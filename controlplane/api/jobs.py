@@ -29,7 +29,7 @@ from controlplane.api.resource import Resource, asked, parameters, signed_in, ta
 from controlplane.jobs import masked, service
 from controlplane.jobs import models as rows
 from controlplane.jobs import spec as jobfile
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
 MOST_AT_ONCE = 10_000
@@ -286,7 +286,7 @@ class JobAction(Resource):
             detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
             raise Refused(403, "permission_denied", detail)
         if len(why.reason) > 500:
-            fault = Refusal("/reason", _("must have at most 500 characters"), "too_long")
+            fault = FieldError("/reason", _("must have at most 500 characters"), "too_long")
             raise Refused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
         act = {"cancel": service.cancel, "hold": service.hold, "release": service.release}[self.action]
         with transaction.atomic():

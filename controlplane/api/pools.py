@@ -11,10 +11,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
@@ -100,7 +101,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             decides=f"{pool.profile}@{active[pool.profile]}" if pool.profile in active else pool.profile,
             shadow_profile=pool.shadow_profile,
             shadow=ShadowSum(**found) if (found := beside.get((pool.name, pool.shadow_profile))) else None,
-            promises=_promises(kept.get(pool.name, promise_rate.Kept())),
+            promises=_promises(kept.get(pool.name, promise_rate.PromiseRate())),
             shared_storage=bool(pool.storage_path),
             default_limit_s=pool.default_limit_s,
             max_limit_s=pool.max_limit_s,
@@ -115,7 +116,7 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
     ]
 
 
-def _promises(kept: promise_rate.Kept) -> Promises:
+def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
 
 
@@ -152,7 +153,7 @@ class PoolProfile(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Gives the pool another profile, or another one that thinks beside it, from the next cycle on. Only staff."""
-        staff(request, _("change the profile of a pool"))
+        permitted(request, Permit.CHANGE_POOLS, _("change the profile of a pool"))
         body, pool = taken(request, ProfileChoice), _row(name)
         profiles.assign(pool, profile=body.profile, shadow=body.shadow_profile)
         return Response(_shown([pool])[0])

@@ -41,7 +41,7 @@ from django.utils import translation
 from controlplane.accounts.rights import Rights, rights
 from controlplane.live.feeds import Feed, feeds, sources
 from controlplane.live.snapshots import Source
-from controlplane.socket_authorization import Standing
+from controlplane.socket_authorization import AuthorizationWatch
 from controlplane.wellformed import fault_in, fault_of_query
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ BEAT_S = 2.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
 CLOSE_TOO_MANY = 4429
-_rights: Standing[tuple[str, int], Rights] = Standing(rights)
+_rights: AuthorizationWatch[tuple[str, int], Rights] = AuthorizationWatch(rights)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.pools.models import MOST_NAMED, Pool, Profile, ProfileVersion, profile_names
 from scheduler import profiles
 from scheduler.core.model.profile import Profile as Decider
@@ -32,7 +33,7 @@ MOST_VERSIONS: Final = 1_000
 LONGEST_NOTE: Final = 200
 
 
-class Refused(ValueError):
+class ProfileInvalid(ValueError):
     """What cannot be done with a profile, as a sentence, and the field that is at fault."""
 
     def __init__(self, sentence: str, field: str = "") -> None:
@@ -40,11 +41,11 @@ class Refused(ValueError):
         self.field = field
 
 
-class InUse(Refused):
+class InUse(ProfileInvalid):
     """A profile was to be deleted that a pool has."""
 
 
-class Unseen(Refused):
+class Unseen(ProfileInvalid):
     """A version was to be switched on that no finished preview has shown."""
 
 
@@ -124,14 +125,18 @@ def users() -> Mapping[str, Users]:
 
 
 def check(name: str, spec: Any) -> None:
-    """Raises :class:`Refused` with a sentence for what no pool could have as its profile, and for too many of them."""
+    """Validate a profile before it is stored. Raises :class:`ProfileInvalid` with the field and what it accepts."""
     versions = ProfileVersion.objects.filter(profile__name=name).count()
     if versions >= MOST_VERSIONS:
-        raise Refused(_("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec")
+        raise ProfileInvalid(
+            _("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec"
+        )
     if not versions and Profile.objects.count() >= MOST_PROFILES:
-        raise Refused(_("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name")
+        raise ProfileInvalid(
+            _("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name"
+        )
     if len(json.dumps(spec)) > LARGEST:
-        raise Refused(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
+        raise ProfileInvalid(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
     _understood(name, spec)
 
 
@@ -139,7 +144,7 @@ def _understood(name: str, spec: Any) -> None:
     try:
         profiles.load(name, spec, live=True)
     except ValueError as error:
-        raise Refused(error.args[0], "spec") from None
+        raise ProfileInvalid(error.args[0], "spec") from None
 
 
 @transaction.atomic
@@ -150,6 +155,7 @@ def create(name: str, spec: Any, *, by: str, description: str = "", note: str = 
     check(name, spec)
     row.save()
     _version(row, spec, by, note)
+    audit.record("profile.create", row, after={"spec": spec, "description": description}, reason=note)
     return row
 
 
@@ -158,12 +164,17 @@ def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVe
     """A new version, which is not active yet."""
     check(profile.name, spec)
     Profile.objects.select_for_update().get(pk=profile.pk)
-    return _version(profile, spec, by, note)
+    before = profile.versions.first()
+    version = _version(profile, spec, by, note)
+    told = {"version": version.number, "spec": spec}
+    was = {"version": before.number, "spec": before.spec} if before else {}
+    audit.record("profile.revise", profile, before=was, after=told, reason=note)
+    return version
 
 
 def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
     if len(note) > LONGEST_NOTE:
-        raise Refused(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
+        raise ProfileInvalid(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
     _tell()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
@@ -184,7 +195,10 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
         )
     _understood(version.profile.name, version.spec)
     ProfileVersion.objects.filter(pk=version.pk).update(activated_by=by[:150], activated_at=timezone.now())
+    was = version.profile.active.number if version.profile.active else None
     Profile.objects.filter(pk=version.profile_id).update(active=version)
+    after = {"active": version.number, "unseen": unseen}
+    audit.record("profile.activate", version.profile, before={"active": was}, after=after)
     _tell()
     transaction.on_commit(changes.wake)
 
@@ -198,29 +212,35 @@ def delete(profile: Profile) -> None:
             _("%(name)s is the profile of %(pools)s; give them another first")
             % {"name": profile.name, "pools": ", ".join(pools[:20])}
         )
+    newest = profile.versions.first()
+    told = {"description": profile.description, "spec": newest.spec if newest else None}
+    audit.record("profile.delete", profile, before=told)
     profile.delete()
     _tell()
 
 
+@transaction.atomic
 def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None) -> None:
     """Gives a pool another profile, or another one to think beside it (empty: none), from the next cycle on."""
     changed = {"profile": profile, "shadow_profile": shadow}
     wanted = {column: name for column, name in changed.items() if name is not None}
+    before = audit.fields(pool, *wanted)
     for column, name in wanted.items():
         setattr(pool, column, name)
     _clean(pool)
     pool.save(update_fields=list(wanted))
+    audit.record("pool.profile", pool, before=before, after=wanted)
     _tell()
     transaction.on_commit(changes.wake)
 
 
 def _clean(row: Profile | Pool) -> None:
-    """Raises :class:`Refused` for the first field that the model does not accept."""
+    """Raises :class:`ProfileInvalid` for the first field that the model does not accept."""
     try:
         row.full_clean()
     except ValidationError as error:
         at, sentences = next(iter(error.message_dict.items()))
-        raise Refused(sentences[0], at) from None
+        raise ProfileInvalid(sentences[0], at) from None
 
 
 def _tell() -> None:

@@ -34,7 +34,7 @@ LIFO: dict[str, Any] = {"policies": {"fifo": {"strict": False}, "gang": {}, "spr
 
 @pytest.fixture(autouse=True)
 def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_run", lambda _: None)
 
 
 def made(town: Town, name: str = "mine", **body: Any) -> Any:
@@ -199,7 +199,7 @@ def test_people_simulate_own_profiles_by_name(town: Town) -> None:
     answer = town.owner.post("/simulations", asked)
     assert answer.status_code == 201, answer.content
     assert sorted(json.loads(answer.content)["profiles"]) == ["fifo", "mine@1"]
-    answer = town.owner.post("/simulations", {**asked, "profiles": ["mine"]})
+    answer = town.mate.post("/simulations", {**asked, "profiles": ["mine"]})
     assert answer.status_code == 422, "no version of it decides"
 
 
@@ -258,7 +258,7 @@ def test_the_rate_of_kept_promises_is_told_by_pool(town: Town) -> None:
     agent.end(jobs[0].stages.get())
     town.cycle(now + 1)
     agent.start()
-    assert promise_rate.by_pool()["default"] == promise_rate.Kept(1, 1)
+    assert promise_rate.by_pool()["default"] == promise_rate.PromiseRate(1, 1)
     third = jobs[2].stages.get()
     Stage.objects.filter(pk=third.pk).update(announced={**third.announced, "high_at": now - 60})
     assert town.viewer.read("/pools/default")["promises"] == {"kept": 1, "told": 2, "rate": 0.5}

@@ -1,0 +1,58 @@
+"""Stages of jobs that the reader may not see are not named, whoever says so: every answer passes through here.
+
+The engine, agents and the record name a stage in one way, ``#12 train`` or ``#12/train``. What is kept holds these
+names; what is told holds them only for whoever may see the job, and says *another project's stage* to everybody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container
+from typing import Any, Final
+
+import msgspec
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
+from controlplane.jobs.clauses import HIDDEN
+from controlplane.jobs.models import Job
+
+_NUMBER: Final = re.compile(rb"#([0-9]{1,18})")
+_STAGE: Final = re.compile(r"#([0-9]{1,18})(?:[ /][A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){0,62})?")
+# What a reader's own job says in its owner's words; a number there is theirs.
+OWN: Final = frozenset({"spec", "request", "labels", "name"})
+
+
+def encode(told: Any, user: Any) -> bytes:
+    """What is told to this user as JSON, with no stage named whose job they may not see."""
+    content = msgspec.json.encode(told)
+    hidden = _hidden(content, user)
+    return msgspec.json.encode(_without(msgspec.to_builtins(told), hidden)) if hidden else content
+
+
+def _hidden(content: bytes, user: Any) -> set[int]:
+    """The numbers in this text that are of jobs which this user may not see."""
+    named = {int(number) for number in _NUMBER.findall(content)} if b"#" in content else set()
+    if not named or not isinstance(user, User) or permissions.may(user, Permit.SEE_JOBS):
+        return set()
+    jobs = Job.objects.filter(number__in=named)
+    visible = jobs.filter(permissions.visible_jobs(user)).values_list("number", flat=True)
+    return set(jobs.values_list("number", flat=True)) - set(visible)
+
+
+def _without(told: Any, hidden: Container[int]) -> Any:
+    def name(found: re.Match[str]) -> str:
+        return HIDDEN if int(found[1]) in hidden else found[0]
+
+    return _through(told, lambda text: _STAGE.sub(name, text))
+
+
+def _through(told: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(told, str):
+        return change(told)
+    if isinstance(told, list):
+        return [_through(one, change) for one in told]
+    if isinstance(told, dict):
+        return {key: one if key in OWN else _through(one, change) for key, one in told.items()}
+    return told

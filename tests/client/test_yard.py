@@ -1,0 +1,672 @@
+"""The yard command from the outside: what it prints, where, and what it exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from switchyard.address import find
+from switchyard.cli.login import by_code
+from switchyard.cli.verbs import SUMMARY
+from switchyard.client import Client
+from switchyard.problem import ApiProblem, WaitTimeout
+
+ROOT = Path(__file__).parents[2]
+
+
+def process(server, *words: str, **more) -> subprocess.Popen:
+    env = {**os.environ, "YARD_URL": server.url, "YARD_TOKEN": "t", "PYTHONPATH": str(ROOT)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True} | more
+    return subprocess.Popen([sys.executable, "-m", "switchyard", *words], env=env, **streams)
+
+
+# ---------------------------------------------------------------------------------------------------- asking for help
+
+
+def test_help_names_every_verb(yard):
+    code, out, _ = yard("--help")
+    assert code == 0
+    assert all(f"  {name} " in out for name in SUMMARY)
+
+
+@pytest.mark.parametrize("verb", SUMMARY)
+def test_every_verb_has_help_with_three_examples(yard, verb):
+    code, out, _ = yard(verb, "--help")
+    assert code == 0
+    examples = out.partition("examples:\n")[2].splitlines()
+    assert len(examples) == 3
+    assert all("yard " in line for line in examples)
+    assert yard("help", verb)[1] == out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["pss"], "yard ps"),
+        (["squeue"], "yard ps"),
+        (["sbatch"], "yard submit"),
+        (["ps", "--usr", "x"], "--user"),
+        (["submit", "--"], "train.py"),
+        (["exec", "17"], "-it for a shell"),
+        (["exec", "-it", "17"], "leave out -t"),
+        (["ps", "-s", "NOPE"], "ps --help"),
+        (["wait", "1", "--timeout", "soon"], "wait --help"),
+    ],
+)
+def test_a_slip_gets_a_suggestion_and_the_code_for_usage(yard, words, hint):
+    code, out, err = yard(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert hint in err.partition("hint:")[2]
+
+
+def test_no_verb_at_all_shows_help_and_does_nothing(yard, server):
+    assert yard()[0] == 0
+    assert server.asked == []
+
+
+# -------------------------------------------------------------------------------------------------- lists and formats
+
+
+@pytest.fixture
+def two_jobs(server, said, as_job):
+    rows = [
+        as_job(2, "RUNNING", name="行列 train"),
+        as_job(1, "PENDING", reason={"code": "Held", "text": "on hold by mia"}),
+    ]
+    server.on("GET", "/jobs", said(200, {"results": rows, "next": None}))
+    return rows
+
+
+def test_json_is_the_json_of_the_interface(yard, two_jobs):
+    assert json.loads(yard("ps", "--json")[1]) == two_jobs
+    assert [json.loads(line) for line in yard("ps", "-o", "jsonl")[1].splitlines()] == two_jobs
+
+
+def test_yaml_and_names(yard, two_jobs):
+    import yaml
+
+    assert yaml.safe_load(yard("ps", "-o", "yaml")[1]) == two_jobs
+    assert yard("ps", "-q")[1] == "2\n1\n"
+
+
+def test_a_pipe_gets_columns_that_can_be_counted_and_no_colour(yard, two_jobs):
+    _, out, _ = yard("ps")
+    header, first, second = (line.split("\t") for line in out.splitlines())
+    assert header == ["JOB", "NAME", "STATE", "PROJECT", "USER", "TIME", "DONE", "WHERE OR WHY"]
+    assert first[:4] == ["2", "行列 train", "RUNNING", "vision"]
+    assert (first[-1], second[-1]) == ("-", "on hold by mia")
+    assert "\x1b" not in out
+    assert yard("ps", "--no-headers")[1].splitlines() == out.splitlines()[1:]
+
+
+def test_a_table_is_aligned_whatever_the_width_of_its_letters(yard, two_jobs):
+    header, first, second = yard("ps", "-o", "table")[1].splitlines()
+    assert header.index("STATE") == second.index("PENDING") == first.index("RUNNING") + len("行列")
+
+
+def test_a_list_asks_for_what_the_options_say(yard, server, two_jobs):
+    yard("ps")
+    yard("ps", "-a", "-u", "all", "-p", "vision", "-s", "failed,canceled", "-n", "5")
+    mine, all_ = server.to("GET", "/jobs")
+    assert (mine.query["user"], "FAILED" in mine.query["state"], "PENDING" in mine.query["state"]) == (
+        "me",
+        False,
+        True,
+    )
+    assert (all_.query["state"], all_.query["project"], "user" in all_.query) == ("FAILED,CANCELLED", "vision", False)
+
+
+def test_a_cut_list_says_so(yard, two_jobs):
+    _, out, err = yard("ps", "-n", "1", "-q")
+    assert out == "2\n"
+    assert "newest 1" in err
+
+
+def test_an_empty_list_says_how_it_would_be_longer(yard, server, said):
+    server.on("GET", "/jobs", said(200, {"results": [], "next": None}))
+    code, out, err = yard("ps")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert "-a" in err
+
+
+def test_a_hostile_name_does_not_reach_the_terminal(yard, server, said, as_job):
+    evil = as_job(1, "PENDING", name="\x1b]0;owned\x07x\nerror: y", reason={"code": "Held", "text": "\x9b2Jgone"})
+    server.on("GET", "/jobs", said(200, {"results": [evil], "next": None}))
+    server.on("GET", "/jobs/1", said(200, evil))
+    server.on("GET", "/jobs/1/attempts", said(200, {"results": []}))
+    server.on("GET", "/jobs/1/why", said(200, {"number": 1, "state": "PENDING", "reason": None, "stages": []}))
+    for words in (["ps", "--json"], ["ps", "-o", "yaml"], ["show", "1", "-o", "jsonl"]):
+        _, out, _ = yard(*words)
+        assert "\x1b" not in out
+        assert "\x9b" not in out
+    for words in (["ps"], ["show", "1"], ["why", "1"]):
+        _, out, _ = yard(*words)
+        assert "\x1b" not in out
+        assert "\x9b" not in out
+        assert "owned" not in out
+        assert not any(line.startswith("error:") for line in out.splitlines())
+
+
+# ----------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [(404, "not_found", 3), (403, "permission_denied", 4), (409, "illegal_transition", 5)],
+)
+def test_a_refusal_goes_to_standard_error_with_code_hint_and_trace(yard, server, as_problem, status, code, exit_code):
+    server.on("GET", "/jobs/7", as_problem(status, code, "no \x1b[31mway", hint="do else"))
+    found, out, err = yard("show", "7")
+    assert (found, out) == (exit_code, "")
+    assert err == f"error: no way ({code})\n  hint: do else\n  trace: abc123\n"
+
+
+def test_the_faults_of_a_job_file_are_listed(yard, server, as_problem):
+    faults = [{"pointer": "/cpuz", "detail": 'there is no key "cpuz" here; did you mean cpus?', "code": "unknown_key"}]
+    server.on("POST", "/jobs", as_problem(422, "invalid_spec", "the job file has a fault", errors=faults))
+    code, _, err = yard("submit", "--set", "cpuz=1", "--", "true")
+    assert code == 2
+    assert '/cpuz: there is no key "cpuz" here; did you mean cpus?' in err
+
+
+def test_nobody_there_is_code_six(yard, monkeypatch, server):
+    monkeypatch.setenv("YARD_URL", "http://127.0.0.1:9")
+    code, _, err = yard("ps")
+    assert code == 6
+    assert "127.0.0.1:9" in err
+
+
+def test_one_refusal_among_several_does_not_stop_the_rest(yard, server, said, as_job, as_problem):
+    server.on("POST", "/jobs/1/cancel", as_problem(409, "illegal_transition", "it has ended"))
+    server.on("POST", "/jobs/2/cancel", said(200, as_job(2, "CANCELLED")))
+    code, out, err = yard("cancel", "1", "2", "--reason", "wrong data")
+    assert code == 5
+    assert "job 2" in out
+    assert "it has ended" in err
+    assert server.to("POST", "/jobs/2/cancel")[0].json == {"reason": "wrong data"}
+
+
+# --------------------------------------------------------------------------------------------- submitting and waiting
+
+
+def test_submit_prints_the_number_and_nothing_else_when_quiet(yard, server, said, as_job):
+    server.on("POST", "/jobs", said(201, as_job(42)))
+    assert yard("submit", "-q", "--", "true")[:2] == (0, "42\n")
+    assert yard("submit", "--", "true")[1] == "submitted job 42 (hello)\n"
+    assert json.loads(yard("submit", "--json", "--", "true")[1])["number"] == 42
+
+
+def test_a_dry_run_sends_no_folder_and_queues_nothing(yard, server, said, no_config):
+    (no_config / "train.py").write_text("")
+    found = {
+        "verdict": "queued",
+        "stages": [
+            {
+                "name": "main", "kind": "train", "starts_now": False, "why": "", "devices": [],
+                "reasons": [{"code": "CapacityInsufficient", "text": "needs 8 gpu; 2 are free", "acts": "nobody"}],
+                "funnel": [["ready", 4], ["8 gpu free", 0]], "expected_start": None,
+                "expected_s": {"p50": None, "p90": None, "basis": "unknown: no like stage has ended", "seen": 3},
+            }
+        ],
+        "preempts": [],
+    }  # fmt: skip
+    server.on("POST", "/jobs", said(200, found))
+    code, out, _ = yard("submit", "--dry-run", "--devices", "gpu:8", "--", "python", "train.py")
+    assert code == 0
+    assert "would wait" in out
+    assert "needs 8 gpu" in out
+    assert "4 ready → 0 8 gpu free" in out
+    assert "start unknown" in out
+    assert "Runs      unknown: no like stage has ended\n" in out
+    (asked,) = server.asked
+    assert asked.query == {"dry_run": "placement"}
+    assert "workdir" not in asked.json
+
+
+def test_a_dry_run_of_the_impossible_exits_as_the_refused_submit_does(yard, server, said):
+    fault = {"pointer": "/stages/0/devices", "code": "NoMatchingDevice", "detail": "stage main can never start: no npu"}
+    found = {"verdict": "never", "stages": [], "preempts": [], "refused": [fault]}
+    server.on("POST", "/jobs", said(200, found))
+    for how in ([], ["-o", "json"]):
+        code, out, _ = yard("submit", "--dry-run", *how, "--devices", "npu:8", "--", "python", "train.py")
+        assert code == 2
+        assert "stage main can never start: no npu" in out
+
+
+def test_a_dry_run_tells_what_memory_of_a_device_would_do(yard, server, said):
+    gib = 2**30
+    advice = {"verdict": "generous", "kind": "gpu", "asked_bytes": 80 * gib, "largest_bytes": 31 * gib}
+    advice |= {"suggested_bytes": 37.25 * gib, "ran_out": 0, "basis": "peaks of 3 finished stages like it"}
+    shown = {"name": "main", "kind": "train", "starts_now": True, "why": "", "devices": [], "device_memory": advice}
+    server.on("POST", "/jobs", said(200, {"verdict": "starts_now", "stages": [shown], "preempts": []}))
+    code, out, _ = yard("submit", "--dry-run", "--no-workdir", "--", "true")
+    assert code == 0
+    assert "memory of each gpu: 37 GiB would do instead of 80 GiB; at most 31 GiB was used" in out
+    assert "(peaks of 3 finished stages like it)" in out
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "code"), [("COMPLETED", None, 0), ("FAILED", 3, 3), ("CANCELLED", None, 8)]
+)
+def test_submit_wait_and_wait_exit_with_the_code_of_the_job(yard, server, said, as_job, state, exit_code, code):
+    ended = as_job(12, state)
+    ended["stages"][0] |= {"exit_code": exit_code, "cause": "EXIT_CODE" if exit_code else ""}
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12, "RUNNING")), said(200, ended))
+    assert yard("submit", "--wait", "--", "true")[0] == code
+    found, _, err = yard("wait", "12")
+    assert found == code
+    assert state in err
+
+
+def test_a_signal_is_found_in_the_attempts(yard, server, said, as_job):
+    ended = as_job(12, "FAILED")
+    ended["stages"][0] |= {"cause": "SIGNAL", "detail": "ended by signal 9"}
+    server.on("GET", "/jobs/12", said(200, ended))
+    server.on("GET", "/jobs/12/attempts", said(200, {"results": [{"stage": "main", "number": 1, "signal": 9}]}))
+    assert yard("wait", "12")[0] == 137
+
+
+def test_a_wait_that_runs_out_is_code_seven(yard, server, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(12, "RUNNING")))
+    code, _, err = yard("wait", "12", "--timeout", "0.05s")
+    assert code == 7
+    assert "goes on" in err
+
+
+# ----------------------------------------------------------------------------------------------------- output of jobs
+
+
+def streams(server, said, as_job, state="COMPLETED", out=b"hello\n", err=b"careful\n"):
+    held = {"out": out, "err": err}
+    server.on("POST", "/jobs", said(201, as_job(12)))
+    server.on("GET", "/jobs/12", said(200, as_job(12, state)))
+    listed = [{"stage": "main", "attempt": 1, "rank": 0, "stream": s, "size_bytes": len(t)} for s, t in held.items()]
+    server.on("GET", "/jobs/12/streams", said(200, {"results": listed}))
+
+    def read(asked):
+        text = held[asked.query["stream"]][int(asked.query.get("offset", 0)) :]
+        return said(
+            200, text, {"Content-Type": "text/plain", "X-Log-Next-Offset": str(len(held[asked.query["stream"]]))}
+        )
+
+    server.on("GET", "/jobs/12/logs", read)
+
+
+def test_run_shows_both_streams_where_they_belong_and_exits_with_the_code(yard, server, said, as_job):
+    streams(server, said, as_job)
+    code, out, err = yard("run", "--", "true")
+    assert (code, out) == (0, "hello\n")
+    assert "careful\n" in err
+    assert "COMPLETED" in err
+
+
+def test_logs_are_cleaned_unless_raw(yard, server, said, as_job):
+    streams(server, said, as_job, out=b"\x1b]0;owned\x07\x1b[31mred\x1b[0m\n")
+    assert yard("logs", "12", "--stream", "out")[1] == "red\n"
+    assert yard("logs", "12", "--stream", "out", "--raw")[1] == "\x1b]0;owned\x07\x1b[31mred\x1b[0m\n"
+
+
+def test_logs_as_json_name_their_stream(yard, server, said, as_job):
+    streams(server, said, as_job)
+    found = [json.loads(line) for line in yard("logs", "12", "--json")[1].splitlines()]
+    assert [(piece["stream"], piece["text"]) for piece in found] == [("out", "hello\n"), ("err", "careful\n")]
+
+
+def test_a_stage_that_is_not_there_is_named_with_those_that_are(yard, server, said, as_job):
+    streams(server, said, as_job)
+    code, _, err = yard("logs", "12", "--stage", "nope")
+    assert code == 3
+    assert "main" in err
+
+
+def until(true) -> None:
+    for _ in range(2000):
+        if true():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not come to pass")
+
+
+def test_ctrl_c_without_a_terminal_cancels_the_job_of_a_run(server, said, as_job):
+    streams(server, said, as_job, state="RUNNING")
+    server.on(
+        "POST",
+        "/jobs/12/cancel",
+        lambda asked: streams(server, said, as_job, "CANCELLED") or said(200, as_job(12, "CANCELLED")),
+    )
+    running = process(server, "run", "--", "sleep", "60")
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert running.returncode == 8
+    assert "cancels job 12" in err
+    assert len(server.to("POST", "/jobs/12/cancel")) == 1
+
+
+@pytest.mark.parametrize(("answer", "code", "cancels"), [("d\n", 130, 0), ("c\n", 8, 1)])
+def test_ctrl_c_on_a_terminal_asks_whether_to_detach_or_cancel(server, said, as_job, answer, code, cancels):
+    streams(server, said, as_job, state="RUNNING")
+    server.on(
+        "POST",
+        "/jobs/12/cancel",
+        lambda asked: streams(server, said, as_job, "CANCELLED") or said(200, as_job(12, "CANCELLED")),
+    )
+    ours, theirs = pty.openpty()
+    running = process(server, "run", "--", "sleep", "60", stdin=theirs, stdout=theirs, stderr=theirs, text=False)
+    os.close(theirs)
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    running.send_signal(signal.SIGINT)
+    seen = b""
+    while b"etach" not in seen:
+        seen += os.read(ours, 4096)
+    os.write(ours, answer.encode())
+    assert running.wait(timeout=30) == code
+    os.close(ours)
+    assert len(server.to("POST", "/jobs/12/cancel")) == cancels
+
+
+def test_ctrl_c_in_logs_only_detaches(server, said, as_job):
+    streams(server, said, as_job, state="RUNNING")
+    reading = process(server, "logs", "-f", "12")
+    until(lambda: server.to("GET", "/jobs/12/logs"))
+    time.sleep(0.1)
+    reading.send_signal(signal.SIGINT)
+    _, err = reading.communicate(timeout=30)
+    assert reading.returncode == 130
+    assert "goes on" in err
+    assert not [asked for asked in server.asked if asked.method == "POST"]
+
+
+def test_a_reader_that_stops_reading_is_no_error(server, said, as_job):
+    rows = [as_job(n) for n in range(500)]
+    server.on("GET", "/jobs", said(200, {"results": rows * 10, "next": None}))
+    listing = process(server, "ps", "-o", "jsonl", "-n", "5000")
+    assert listing.stdout
+    listing.stdout.readline()
+    listing.stdout.close()
+    assert listing.wait(timeout=30) == 128 + signal.SIGPIPE
+    assert listing.stderr
+    assert listing.stderr.read() == ""
+    listing.stderr.close()
+
+
+# -------------------------------------------------------------------------------------------- reasons, nodes, devices
+
+
+def test_why_tells_primary_others_filters_and_the_expected_start(yard, server, said, as_job):
+    waiting = as_job(12, "PENDING")
+    reasons = [
+        {
+            "code": "CapacityInsufficient",
+            "text": "needs 8 gpu; the largest free share of a node is 2",
+            "acts": "nobody",
+            "params": {},
+        },
+        {"code": "PriorityBehind", "text": "3 stages are ahead", "acts": "nobody", "params": {}},
+    ]
+    told = {
+        "reasons": reasons, "funnel": [["nodes", 64], ["ready", 12]], "evaluated_at": "2026-11-21T03:00:00Z",
+        "planned": None, "expected_start": {
+            "low_at": "2026-11-21T14:20:00Z", "high_at": "2026-11-21T15:05:00Z",
+            "basis": "from what runs and waits ahead", "held": 41, "seen": 52},
+        "expected_s": {"p50": 480.0, "p90": 700.0, "basis": "from 4 runs of this stage", "held": 44, "seen": 50},
+    }  # fmt: skip
+    waiting["stages"][0] |= {**told, "reason": reasons[0]}
+    server.on("GET", "/jobs/12", said(200, waiting))
+    why = {
+        "number": 12,
+        "state": "PENDING",
+        "reason": reasons[0],
+        "stages": [{"stage": "main", "state": "PENDING", **told}],
+    }
+    server.on("GET", "/jobs/12/why", said(200, why))
+    tried = {"text": "with a time limit of 3 h", "who": "user"}
+    answer = {"changes": [tried], "preempts": [], "instead_of": ["#9/fit"], "allowed": True}
+    server.on("GET", "/jobs/12/counterfactuals", said(200, {"stages": [{"stage": "main", "answers": [answer]}]}))
+    _, out, _ = yard("why", "12")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert "needs 8 gpu" in lines["Primary"]
+    assert "no action needed" in lines["Primary"]
+    assert "3 stages are ahead" in lines["Also"]
+    assert "from what runs and waits ahead; 41 of 52 such starts held" in lines["Next"]
+    runs = "about 8m00s, nine of ten within 11m (from 4 runs of this stage; 44 of 50 such run times held)"
+    assert runs in lines["Runs"]
+    assert "64 nodes → 12 ready" in lines["Filters"]
+    assert lines["Faster"].endswith("with a time limit of 3 h: starts now, instead of #9/fit")
+    assert json.loads(yard("why", "12", "--json")[1]) == why
+
+
+def device(uuid, **more):
+    return {
+        "uuid": uuid, "node": "g07", "kind": "gpu", "vendor": "nvidia", "model": "H100", "index": 0,
+        "memory_bytes": 80 << 30,
+        "capacity_milli": 1000, "claimed_milli": 1000, "claimed_memory_bytes": 0, "mode": "shared", "health": "OK",
+        "health_reason": "", "simulated": False, "sample": None, "claims": [], **more,
+    }  # fmt: skip
+
+
+def test_a_value_that_nobody_measured_is_not_shown_as_zero(yard, server, said):
+    sample = {
+        "utilisation": 0.0,
+        "memory_used_bytes": 0,
+        "power_w": None,
+        "temperature_c": None,
+        "at": "2026-11-21T03:00:00Z",
+    }
+    rows = [device("a"), device("b", index=1, sample=sample, claims=[{"job": 12, "stage": "train", "milli": 1000}])]
+    server.on("GET", "/devices", said(200, {"results": rows, "next": None}))
+    header, unknown, measured = (line.split("\t") for line in yard("top", "--once")[1].splitlines())
+    at = header.index("BUSY")
+    assert (unknown[at], measured[at], measured[-1]) == ("-", "0%", "12/train")
+
+
+def test_simulated_devices_are_marked(yard, server, said):
+    server.on("GET", "/devices", said(200, {"results": [device("a", simulated=True)], "next": None}))
+    header, row = (line.split("\t") for line in yard("devices")[1].splitlines())
+    assert row[header.index("SIMULATED")] == "yes"
+
+
+def test_the_live_screens_draw_every_device(no_config):
+    from collections import defaultdict, deque
+
+    from rich.console import Console
+
+    from switchyard.cli import top
+
+    found = [device(str(n), node=f"g{n // 8}", index=n % 8, sample={"utilisation": n / 16}) for n in range(16)]
+    found[3] |= {"health": "LOST", "model": "\x1b]0;x\x07bad [red]name"}
+    past = defaultdict(lambda: deque([0.5, None], maxlen=4))
+    for height in (40, 6):
+        console = Console(width=150, height=height, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+        console.print(top._screen(found, past, "http://x", 42.0, height))
+        text = console.export_text()
+        console.file.close()
+        assert "16 gpu; held: 16 gpu" in text
+        assert "no answer for 42s" in text
+        assert "g0" in text
+        assert "g1" in text
+        assert "owned" not in text
+    assert "x" in text.splitlines()[1]
+
+
+def attempts(*rows):
+    found = [
+        {"id": f"a{n}", "stage": "main", "number": n, "ended_at": None, "stop_why": "", "parts": [], **row}
+        for n, row in enumerate(rows, 1)
+    ]
+    return {"results": found, "next": None}
+
+
+def test_what_runs_is_adjusted_and_nothing_else(yard, server, said, as_job):
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING", stages=[{"name": "main", "state": "SUSPENDED"}])))
+    server.on(
+        "GET", "/jobs/12/attempts", said(200, attempts({"ended_at": "x"}, {"stop_why": "MOVE"}, {}, {"stage": "other"}))
+    )
+    server.on(
+        "POST", "/attempts/a3/adjust", said(200, {"id": "a3", "stage": "main", "number": 3, "parts": [{"spec_rev": 2}]})
+    )
+    words = ("--stage", "main", "--pause", "--cpus", "0.5", "--memory", "1.5GiB", "--queue", "auto", "--quantum", "2s")
+    code, out, _ = yard("adjust", "12", *words, "--rank", "1", "--cpu-weight", "20", "--reason", "demo")
+    assert (code, out) == (0, "main attempt 3: SUSPENDED, revision 2\n")
+    (asked,) = [each for each in server.asked if each.method == "POST"]
+    assert asked.path == "/api/v1/attempts/a3/adjust"
+    assert asked.headers["idempotency-key"]
+    assert asked.json == {
+        "suspended": True,
+        "cpus_milli": 500,
+        "memory_bytes": 3 << 29,
+        "queue_class": None,
+        "quantum_s": 2.0,
+        "cpu_weight": 20,
+        "ranks": [1],
+        "reason": "demo",
+    }
+
+
+def test_an_adjustment_that_says_nothing_or_meets_nothing_is_told(yard, server, said):
+    assert yard("adjust", "12")[0] == 2
+    assert yard("adjust", "12", "--pause", "--go-on")[0] == 2
+    assert "write it like 512MiB" in yard("adjust", "12", "--memory", "much")[2]
+    server.on("GET", "/jobs/12/attempts", said(200, attempts()))
+    code, out, err = yard("adjust", "12", "--go-on")
+    assert (code, out) == (5, "")
+    assert "nothing of job 12 runs" in err
+
+
+def test_show_tells_what_a_running_part_gets_and_what_could_not_be(yard, server, said, as_job):
+    part = {"rank": 0, "node": "g7", "spec_rev": 3, "seen_rev": 2, "share": {"cpu_weight": 50}, "notes": ["no\x1b way"]}
+    server.on("GET", "/jobs/12", said(200, as_job(state="RUNNING")))
+    server.on("GET", "/jobs/12/attempts", said(200, attempts({"parts": [part]})))
+    out = yard("show", "12")[1]
+    assert "rank 0 on g7: cpu_weight 50, not applied yet" in out
+    assert "rank 0 on g7: no" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("kind", ["train", "validate"])
+def test_show_tells_how_often_a_training_stage_is_to_save_and_why(yard, server, said, as_job, kind):
+    job = as_job(state="RUNNING")
+    job["stages"][0] |= {"kind": kind, "checkpoint_every_s": 5400.0, "checkpoint_every_why": "its saves took 4 s"}
+    server.on("GET", "/jobs/12", said(200, job))
+    server.on("GET", "/jobs/12/attempts", said(200, attempts()))
+    assert ("every 1h30m: its saves took 4 s" in yard("show", "12")[1]) == (kind == "train")
+
+
+def test_a_drain_needs_a_reason(yard, server, said):
+    assert yard("drain", "g07")[0] == 2
+    server.on("POST", "/nodes/g07/drain", said(200, {"name": "g07", "state": "DRAINING"}))
+    assert yard("drain", "g07", "--reason", "fan swap")[:2] == (0, "node g07 DRAINING\n")
+    assert server.asked[-1].json == {"reason": "fan swap"}
+
+
+def test_version_tells_both_and_login_keeps_the_token(yard, server, said, monkeypatch):
+    server.on("GET", "/version", said(200, {"server": "0.1.0", "api": "v1"}))
+    server.on("GET", "/whoami", said(200, {"user": "mia", "name": "", "staff": False, "projects": []}))
+    assert server.url in yard("version")[1]
+    assert "mia" in yard("login", server.url)[1]
+    monkeypatch.delenv("YARD_URL")
+    monkeypatch.delenv("YARD_TOKEN")
+    yard("version")
+    assert server.asked[-1].headers["authorization"] == "Bearer t"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_completion_script_knows_every_verb_and_is_valid(yard, shell):
+    _, out, _ = yard("completion", shell)
+    assert all(name in out for name in SUMMARY)
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=out, text=True, check=True)
+        script = out + '\nCOMP_WORDS=(yard wait --ti); COMP_CWORD=2; _yard; echo "${COMPREPLY[@]}"'
+        assert (
+            subprocess.run(["bash", "-c", script], text=True, check=True, capture_output=True).stdout == "--timeout\n"
+        )
+
+
+def test_what_a_node_has_set_aside_is_listed_and_decided_about(yard, server, said):
+    part = {
+        "part": "0f3c77",
+        "since": "2026-11-20T00:00:00Z",
+        "reason": "Undecodable: torn",
+        "folder": "/s/parts/0f3c77",
+    }
+    other = {**part, "part": "0fff00", "asked": {"do": "release", "by": "root"}}
+    node = {"name": "g07", "conditions": {"aside": [part, other]}}
+    server.on("GET", "/nodes/g07", said(200, node))
+    server.on("POST", "/nodes/g07/quarantine", said(200, {**node, "conditions": {"aside": [other]}}))
+    code, out, _ = yard("nodes", "quarantine", "g07", "-o", "wide")
+    assert code == 0
+    assert [word in out for word in ("0f3c77", "Undecodable: torn", "/s/parts/0f3c77", "release")] == [True] * 4
+    code, out, _ = yard("nodes", "quarantine", "g07", "discard", "0f3", "--reason", "disk lost")
+    assert code == 0
+    assert "0f3c77" not in out
+    (asked,) = server.to("POST", "/nodes/g07/quarantine")
+    assert asked.json == {"part": "0f3c77", "do": "discard", "reason": "disk lost"}
+    for words in (["release", "0f"], ["release", "9"], ["burn", "0f3"], ["release"]):
+        code, _, err = yard("nodes", "quarantine", "g07", *words)
+        assert code != 0, words
+        assert err
+    assert yard("nodes", "g07", "g08")[0] != 0
+
+
+def test_nodes_warns_of_stages_that_are_root(yard, server, said):
+    node = {"name": "n1", "state": "READY", "pools": ["default"], "devices": [], "reason": "", "runs_as": "root"}
+    server.on(
+        "GET", "/nodes", said(200, {"results": [node, {**node, "name": "n2", "runs_as": "nobody"}], "next": None})
+    )
+    code, out, err = yard("nodes")
+    assert code == 0, err
+    first, second = out.splitlines()[1:3]
+    assert "stages run as root" in first
+    assert "stages run as root" not in second
+
+
+def test_logout_takes_the_token_back_and_keeps_the_rest(yard, server, said, monkeypatch, as_problem):
+    server.on("GET", "/whoami", said(200, {"user": "mia", "name": "", "staff": False, "projects": []}))
+    yard("login", server.url, "--project", "vision")
+    yard("login", server.url, "--profile", "lab")
+    server.on("DELETE", "/tokens/current", said(204), as_problem(401, "not_authenticated", "revoked"))
+    assert yard("logout")[0] == 0
+    assert server.to("DELETE", "/tokens/current")[0].headers["authorization"] == "Bearer t"
+    assert yard("logout")[0] == 2
+    assert yard("logout", "--profile", "lab")[0] == 0, "who is refused already is signed out too"
+    monkeypatch.delenv("YARD_TOKEN")
+    assert find().token == ""
+    assert find(profile="lab").token == ""
+    yard("login", server.url, "--token", "u")
+    assert yard("logout", "--forget")[0] == 0
+    assert len(server.to("DELETE", "/tokens/current")) == 2
+    server.on("DELETE", "/tokens/current", said(0))
+    yard("login", server.url, "--token", "u")
+    assert yard("logout")[0] == 6
+    assert find().token == "u"
+
+
+def test_a_code_is_asked_for_until_it_is_answered(server, said, as_problem, capsys, monkeypatch):
+    grant = {"device_code": "s", "user_code": "BCDF-GHJK\x1b[2J", "verification_uri": "http://yard/device"}
+    server.on("POST", "/device-codes", said(201, grant | {"expires_in": 600, "interval": -1}))
+    waits = [as_problem(400, code, "x") for code in ("authorization_pending", "slow_down", "authorization_pending")]
+    server.on("POST", "/device-codes/token", *waits, said(200, {"access_token": "yard_x"}))
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    with Client(server.url) as client:
+        assert by_code(client, ["read"], 7) == "yard_x"
+        assert slept == [1.0, 1.0, 6.0, 6.0]
+        assert "\x1b" not in capsys.readouterr().err
+        asked = server.to("POST", "/device-codes")[0].json
+        assert (asked["scopes"], asked["days"], asked["name"][:8]) == (["read"], 7, "yard on ")
+        server.on("POST", "/device-codes/token", as_problem(400, "access_denied", "the code was refused"))
+        with pytest.raises(ApiProblem, match="refused"):
+            by_code(client, ["read"], 7)
+        server.on("POST", "/device-codes", said(201, grant | {"expires_in": 0, "interval": 5}))
+        with pytest.raises(WaitTimeout):
+            by_code(client, ["read"], 7)
