@@ -21,7 +21,9 @@ import msgspec
 from django.conf import settings
 from django.utils import translation
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from controlplane import changes
 from controlplane.accounts import permissions
@@ -269,6 +271,9 @@ def key_of(source: Source, user: User, language: str) -> str:
 def _redis() -> Redis:
     client = _clients.get(os.getpid())
     if client is None:
-        timeouts = {"socket_timeout": 2.0, "socket_connect_timeout": 2.0}
-        client = _clients[os.getpid()] = Redis.from_url(settings.REDIS_URL, **timeouts)
+        # Whoever waits for a page waits for no second try.
+        once = Retry(NoBackoff(), 0)
+        client = _clients[os.getpid()] = Redis.from_url(
+            settings.REDIS_URL, socket_timeout=2.0, socket_connect_timeout=2.0, retry=once
+        )
     return client
