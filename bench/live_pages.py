@@ -2,7 +2,7 @@
 
 Each tab is a real WebSocket client that does what the scripts of the page do: it takes the whole page once and every
 change from then on, and asks for the whole where one is missing. What a browser draws is no part of it. A fifth of the
-people are staff, the others members of one project: two audiences. The delay of an update is from the commit of the
+people see all jobs, the others are members of one project: two audiences. The delay of an update is from the commit of the
 measurements until a tab has them.
 """
 
@@ -58,8 +58,8 @@ def _people(cluster: Filled) -> list[str]:
 
     cookies = []
     for number in range(TABS):
-        user = User.objects.create(username=f"person-{number}", is_staff=number < STAFF)
-        if not user.is_staff:
+        user = User.objects.create(username=f"person-{number}", is_superuser=number < STAFF)
+        if not user.is_superuser:
             Member.objects.create(project=cluster.projects[0], user=user, role="member")
         browser = Client()
         browser.force_login(user)

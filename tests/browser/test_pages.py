@@ -227,6 +227,53 @@ def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: S
     expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
 
 
+_HANGS = """
+window.__hangs = true;
+const Real = WebSocket;
+window.WebSocket = class {
+    static OPEN = 1;
+    constructor(address) { if (!window.__hangs) return new Real(address); this.readyState = 0; }
+    send() {}
+    close() {}
+};
+"""
+
+
+def test_a_handshake_that_hangs_is_left_and_the_paths_are_polled(open_page: Open, site: Site) -> None:
+    """A proxy that takes the connection and never answers: also the overview goes on, and comes back."""
+    page, _witness = open_page("/jobs")
+    page.add_init_script(_HANGS)
+    page.goto(site.url)
+    pill = page.locator("[data-live-pill]")
+    expect(pill).to_have_attribute("data-state", "polling", timeout=20_000)
+    site.run(
+        "UPDATE fleet_device SET health = 'UNHEALTHY', health_reason = 'it hangs' "
+        "WHERE uuid = (SELECT min(uuid) FROM fleet_device)"
+    )
+    try:
+        expect(page.locator("#panel-attention")).to_contain_text("it hangs", timeout=40_000)
+    finally:
+        site.run("UPDATE fleet_device SET health = 'OK', health_reason = '' WHERE health_reason = 'it hangs'")
+    page.evaluate("window.__hangs = false")
+    expect(pill).to_have_attribute("data-state", "live", timeout=60_000)
+
+
+def test_what_is_zoomed_to_stays_while_the_page_moves(open_page: Open) -> None:
+    page, witness = open_page("/timeline")
+    _drawn(page)
+    assert page.locator("#panel-timeline .modebar-btn").count() >= 4
+    zoomed = page.evaluate("""async () => {
+        const chart = document.querySelector("[data-chart=gantt]");
+        const [from, to] = chart._fullLayout.xaxis.range.map(at => Date.parse(at));
+        await Plotly.relayout(chart, { "xaxis.range": [from + (to - from) / 4, from + (to - from) / 2] });
+        return chart._fullLayout.xaxis.range;
+    }""")
+    page.keyboard.press("r")
+    page.wait_for_timeout(3000)
+    assert page.evaluate("document.querySelector('[data-chart=gantt]')._fullLayout.xaxis.range") == zoomed
+    assert witness.complaints() == []
+
+
 def test_a_paused_page_stands_still_and_says_so(open_page: Open) -> None:
     page, _witness = open_page("/jobs")
     _drawn(page)
