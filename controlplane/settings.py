@@ -461,15 +461,11 @@ USE_I18N = True
 STORAGE_URL = os.environ.get("YARD_STORAGE_URL", "")
 STORAGES = {
     **_storages(STORAGE_URL, BLOBS),
-    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "staticfiles": {"BACKEND": "controlplane.pages.static_files.CollectedStaticFiles"},
 }
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "controlplane.pages.static_files.CollectedStaticFiles"},
-}
 # Until they are collected, files are served from where they lie in the tree, under plain names and without compression.
 WHITENOISE_USE_FINDERS = not (STATIC_ROOT / "staticfiles.json").is_file()
 WHITENOISE_AUTOREFRESH = DEBUG
