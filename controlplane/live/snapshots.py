@@ -56,7 +56,7 @@ class Source:
     every_s: float = 1.0
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class SharedSnapshot(msgspec.Struct, frozen=True):
     """The parts as they are after ``version`` changes. ``seq`` counts within ``epoch``."""
 
     epoch: str
@@ -99,7 +99,7 @@ class Shared:
     user: User
     language: str
     key: str
-    snapshot: Snapshot | None = None
+    snapshot: SharedSnapshot | None = None
     # By the cursor that a delta leads away from.
     deltas: dict[str, Delta] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class Shared:
             self._take(self._made([]))
             return 0.0
 
-    def now(self) -> Snapshot:
+    def now(self) -> SharedSnapshot:
         """The snapshot, at most one rest of its source old; waits for whoever makes the first one."""
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -222,19 +222,19 @@ class Shared:
                 return
         whole = redis.get(self._name("whole"))
         if whole:  # else it expired meanwhile, and one like it is made anew
-            self.snapshot = msgspec.json.decode(whole, type=Snapshot)  # type: ignore[arg-type]
+            self.snapshot = msgspec.json.decode(whole, type=SharedSnapshot)  # type: ignore[arg-type]
             self.deltas.clear()
 
     def _apply(self, delta: Delta, head: _Head) -> None:
         assert self.snapshot is not None
         parts = {name: part for name, part in self.snapshot.parts.items() if name not in delta.gone} | delta.parts
         epoch, _dot, seq = delta.to.rpartition(".")
-        self.snapshot = Snapshot(epoch, int(seq), head.version, parts)
+        self.snapshot = SharedSnapshot(epoch, int(seq), head.version, parts)
         self._keep(delta)
 
     # ---- making ----
 
-    def _made(self, version: list[int]) -> Snapshot:
+    def _made(self, version: list[int]) -> SharedSnapshot:
         before = self.snapshot
         with translation.override(self.language):
             parts = self.source.make(self.user)
@@ -244,9 +244,9 @@ class Shared:
         epoch, seq = (before.epoch, before.seq) if before else (secrets.token_hex(4), 0)
         if before is None or raw != before.parts:
             seq += 1
-        return Snapshot(epoch, seq, version, raw)
+        return SharedSnapshot(epoch, seq, version, raw)
 
-    def _take(self, made: Snapshot) -> None:
+    def _take(self, made: SharedSnapshot) -> None:
         """Notes what leads from the snapshot before to this one, if they differ."""
         before, self.snapshot = self.snapshot, made
         if before is None or before.cursor == made.cursor:
