@@ -18,16 +18,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.protocol import Phase, Released
-from controlplane.api.devices import FRESH
 from controlplane.api.expected_end import expected_end, going
 from controlplane.api.held_idle import held_idle
-from controlplane.api.job_rows import Clause, Placed, clauses, placed
+from controlplane.api.job_rows import Placed, placed
 from controlplane.api.jobs import found
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.fleet.world import parsed
 from controlplane.jobs import models as rows
+from controlplane.queries.clauses import Clause, clauses
+from controlplane.queries.devices import FRESH
 
 
 class ReleasedDevice(Released, frozen=True, omit_defaults=False):

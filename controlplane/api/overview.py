@@ -20,7 +20,6 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.api import devices as device_rows
 from controlplane.api.attention import Held, Sign, attention
 from controlplane.api.held_idle import held_idle
 from controlplane.api.job_rows import ExpectedStart, expected
@@ -31,6 +30,7 @@ from controlplane.jobs import demand
 from controlplane.jobs import models as rows
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
+from controlplane.queries import devices as device_rows
 from scheduler.core.model.lifecycle import ACTIVE, USABLE_HEALTH, WAITING, NodeState
 
 MOST_RUNNING = 100

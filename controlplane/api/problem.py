@@ -170,7 +170,9 @@ def _from_rest(error: exceptions.APIException) -> Refused:
         406: "not_acceptable", 415: "unsupported_media_type", 429: "throttled",
     }.get(error.status_code, "invalid")  # fmt: skip
     if isinstance(error, exceptions.ValidationError):
-        return Refused(400, "invalid", _("the request is not valid"), errors=list(_flat(error.detail)))
+        faults = list(_flat(error.detail))
+        detail = f"{faults[0].pointer.strip('/')}: {faults[0].detail}".removeprefix(": ") if faults else str(error)
+        return Refused(400, "invalid", detail, errors=faults)
     hint = _("sign in, or send Authorization: Bearer with an access token") if error.status_code == 401 else ""
     return Refused(error.status_code, code, str(error.detail), hint=hint)
 

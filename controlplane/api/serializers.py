@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
 
 from controlplane.api.resource import StructSchema
 from controlplane.jobs.values import nearest
+from controlplane.wellformed import EARLIEST, LATEST
 
 
 class ReadModelSerializer(serializers.BaseSerializer):
@@ -26,7 +30,8 @@ class ReadModelSerializer(serializers.BaseSerializer):
 
     @classmethod
     def many_init(cls, *args: Any, **kwargs: Any) -> Any:
-        return _ReadModels(*args, **kwargs, child=cls())
+        kwargs["child"] = cls()
+        return _ReadModels(*args, **kwargs)
 
     def shown(self, rows: Iterable[Any]) -> Sequence[Any]:
         """These rows as the user of the request sees them."""
@@ -38,6 +43,8 @@ class ReadModelSerializer(serializers.BaseSerializer):
 
 
 class _ReadModels(serializers.ListSerializer):
+    child: ReadModelSerializer
+
     def to_representation(self, data: Any) -> Any:
         return self.child.shown(data)
 
@@ -68,6 +75,22 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
         raise serializers.ValidationError(faults)
 
 
+class MomentField(serializers.DateTimeField):
+    """A time with a zone, near enough for sums with it to stay times."""
+
+    default_error_messages = {
+        "naive": gettext_lazy("a time needs a zone, such as Z or +08:00"),
+        "far": gettext_lazy("must lie between {low} and {high}"),
+    }
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if timezone.is_naive(value):
+            self.fail("naive")
+        if not EARLIEST <= value <= LATEST:
+            self.fail("far", low=EARLIEST.year, high=LATEST.year)
+        return super().enforce_timezone(value)
+
+
 class ReasonSerializer(StrictSerializer):
     """The reason of an action, for the history of what it is done to."""
 
@@ -82,6 +105,9 @@ class ReadModelSchema(OpenApiSerializerExtension):
 
     def get_name(self, auto_schema: Any, direction: Any) -> str | None:
         return str(self.target.Meta.model.__name__)
+
+    def get_identity(self, auto_schema: Any, direction: Any) -> Any:
+        return self.target.Meta.model
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         return StructSchema(self.target.Meta.model).map_serializer(auto_schema, direction)

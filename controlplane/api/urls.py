@@ -29,7 +29,6 @@ from controlplane.api import (
     priority_classes,
     profiles,
     projects,
-    quarantine,
     quotas,
     simulations,
     survivors,
@@ -59,6 +58,13 @@ router = Router()
 router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
 router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
+router.register("devices", devices.DeviceViewSet, "devices")
+router.register("events", events.EventViewSet, "events")
+router.register("fuse", fuse.FuseViewSet, "fuse")
+router.register("maintenance-windows", maintenance.MaintenanceWindowViewSet, "maintenance")
+router.register("nodes", nodes.NodeViewSet, "nodes")
+router.register("pools", pools.PoolViewSet, "pools")
+router.register("survivors", survivors.SurvivorViewSet, "survivors")
 
 urlpatterns = [
     *router.urls,
@@ -82,31 +88,9 @@ urlpatterns = [
     path("jobs/<str:name>/values", values.JobValues.as_view()),
     path("attempts/<uuid:name>", adjustments.OneAttempt.as_view()),
     path("attempts/<uuid:name>/adjust", adjustments.AttemptAdjust.as_view()),
-    path("nodes", nodes.Nodes.as_view()),
-    path("nodes/<str:name>", nodes.OneNode.as_view()),
-    path("nodes/<str:name>/drain", nodes.NodeDrain.as_view()),
-    path("nodes/<str:name>/lost", nodes.NodeLost.as_view()),
-    path("nodes/<str:name>/rotate", nodes.NodeRotate.as_view()),
-    path("nodes/<str:name>/quarantine", quarantine.NodeQuarantine.as_view()),
-    path("nodes/<str:name>/resume", nodes.NodeResume.as_view()),
     path("health", health.HealthNow.as_view()),
-    path("fuse", fuse.MassLossFuse.as_view()),
-    path("fuse/release", fuse.FuseRelease.as_view()),
-    path("survivors", survivors.Survivors.as_view()),
-    path("survivors/<str:name>/stop", survivors.SurvivorStop.as_view()),
-    path("survivors/<str:name>/forget", survivors.SurvivorForget.as_view()),
     path("consolidation", consolidation.ConsolidationNow.as_view()),
-    path("maintenance-windows", maintenance.MaintenanceWindows.as_view()),
-    path("maintenance-windows/<int:number>", maintenance.OneMaintenanceWindow.as_view()),
-    path("maintenance-windows/<int:number>/cancel", maintenance.MaintenanceCancel.as_view()),
     path("topology", topology.Topologies.as_view()),
-    path("devices", devices.Devices.as_view()),
-    path("devices/<path:name>/cordon", devices.DeviceCordon.as_view()),
-    path("devices/<path:name>/uncordon", devices.DeviceUncordon.as_view()),
-    path("devices/<path:name>", devices.OneDevice.as_view()),
-    path("pools", pools.Pools.as_view()),
-    path("pools/<str:name>", pools.OnePool.as_view()),
-    path("pools/<str:name>/profile", pools.PoolProfile.as_view()),
     path("profiles", profiles.Profiles.as_view()),
     path("profiles/<str:name>", profiles.OneProfile.as_view()),
     path("profiles/<str:name>/versions", profiles.ProfileVersions.as_view()),
@@ -115,7 +99,6 @@ urlpatterns = [
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
     path("overview", overview.OverviewNow.as_view()),
     path("timeline", timeline.TimelineNow.as_view()),
-    path("events", events.Facts.as_view()),
     path("decisions", decisions.Decisions.as_view()),
     path("decisions/<int:number>", decisions.OneDecision.as_view()),
     path("decisions/<int:number>/difference", decisions.DecisionUnder.as_view()),

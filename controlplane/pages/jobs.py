@@ -10,7 +10,8 @@ from django.utils.translation import gettext as _
 
 from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
 from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import projects
 
 FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
 PER_PAGE = 50
@@ -36,7 +37,6 @@ def show(request: HttpRequest) -> HttpResponse:
         job["doing"] = doing(job)
         job["main"] = main_stage(job)
     filters = {key: value for key, value in asked.items() if key not in {"cursor", "sort"}}
-    projects = read(request, "/projects").body["results"]
     return page(
         request,
         "jobs.html",
@@ -45,7 +45,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "filters": filters,
             "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
-            "projects": [project["name"] for project in projects],
+            "projects": projects.names(reader(request)),
             "states": ["HELD", "PENDING", *ACTIVE, *FINAL],
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),

@@ -13,8 +13,9 @@ from controlplane.accounts.permissions import is_staff
 from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.reading import API, read, read_or_none
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.words import note_text
+from controlplane.queries import nodes
 
 MOST_JOBS = 50
 ISOLATION = {
@@ -55,7 +56,7 @@ def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
-    answer = read(request, f"/nodes/{name}")
+    answer = nodes.one(reader(request), name)
     node = answer.body
     topology = read(request, f"/topology?node={node['name']}")
     numbers = jobs_on(node["devices"])

@@ -13,8 +13,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts.permissions import is_staff
 from controlplane.pages.reading import read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.simulations import LOOK
+from controlplane.queries import pools as pool_rows
 from scheduler import policies
 from scheduler.core.hooks import answers
 
@@ -24,7 +25,7 @@ MOST_CHANGES = 40
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    pools, found = read(request, "/pools"), read(request, "/profiles")
+    pools, found = pool_rows.whole(reader(request)), read(request, "/profiles")
     known = found.body["results"]
     return page(
         request,
@@ -45,7 +46,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def one(request: HttpRequest, name: str) -> HttpResponse:
-    answer, pools = read(request, f"/profiles/{name}"), read(request, "/pools")
+    answer = read(request, f"/profiles/{name}")
     body = answer.body
     versions = body["versions"]
     return page(
@@ -60,7 +61,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
                 for version, old in zip_longest(versions, [one["spec"] for one in versions[1:]])
             ],
             "text": laid_out(versions[0]["spec"] if versions else body["spec"]),
-            "pools": [pool["name"] for pool in pools.body["results"]],
+            "pools": pool_rows.names(),
             "may_change": is_staff(request.user),  # type: ignore[arg-type]
         },
         place="profiles",

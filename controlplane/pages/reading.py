@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
 
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, QueryDict
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
+from controlplane.queries.reading import API, Answer, cursor_of
 
-API = "/api/v1"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The body that a GET of ``path`` gives this user, and its entity tag."""
-
-    path: str
-    etag: str
-    body: Any
+__all__ = ["API", "Answer", "cursor_of"]
 
 
 def read(request: HttpRequest, path: str) -> Answer:
@@ -41,11 +31,6 @@ def read(request: HttpRequest, path: str) -> Answer:
     if status >= 400:
         raise ValueError(f"GET {path} was refused with {status}: {_detail(content)}")
     return Answer(API + path, etag, json.loads(content))
-
-
-def cursor_of(url: str | None) -> str:
-    """The cursor that an answer's next or previous address carries."""
-    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""
 
 
 def whole(request: HttpRequest, path: str, most: int) -> list[Any]:

@@ -21,6 +21,8 @@ from controlplane.jobs.spec import STAGE_DEFAULTS
 from controlplane.pages.reading import dry_run, read
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.words import told_text
+from controlplane.queries import pools
+from controlplane.queries.priority_classes import priority_classes
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -55,8 +57,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "secrets": secrets,
             "stage_kinds": KINDS,
             "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
-            "classes": [c["name"] for c in read(request, "/priority-classes").body["results"]],
+            "pools": pools.names(),
+            "classes": [each.name for each in priority_classes()],
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
         },

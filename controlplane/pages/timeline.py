@@ -16,6 +16,7 @@ from controlplane.pages.counted import counted
 from controlplane.pages.gantt import ENDED, GAVE_WAY, moment, rest
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
+from controlplane.queries import pools
 
 HOUR, DAY = 3600, 86_400
 # Seconds before and after now, by the name in the address.
@@ -215,7 +216,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "chosen": chosen,
             "ranges": list(RANGES),
             "pool": request.GET.get("pool", ""),
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "pools": pools.names(),
             "nodes": len({lane["node"] for lane in body["lanes"]}),
             "devices": counted(lane["kind"] for lane in body["lanes"]),
             "busy": counted(lane["kind"] for lane in body["lanes"] if lane["device"] in held),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rest_framework.request import Request
 
-from controlplane.api import decisions, devices, events, jobs, logs, maintenance, metrics, nodes, timeline
+from controlplane.api import decisions, jobs, logs, metrics, timeline
 from controlplane.api.live import read
 from controlplane.api.problem import Refused
 from controlplane.api.resource import asked
@@ -23,7 +23,7 @@ from tests.controlplane.conftest import town  # noqa: F401  the fixture
 from tests.controlplane.people import Town
 from tests.fuzz.hostile import WORDS
 
-MODULES = (decisions, devices, events, jobs, logs, maintenance, metrics, nodes, timeline)
+MODULES = (decisions, jobs, logs, metrics, timeline)
 SHAPES = sorted(
     {each for module in MODULES for name, each in vars(module).items() if name.endswith("Query") and issubclass(each,
     msgspec.Struct)},
