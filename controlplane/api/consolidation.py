@@ -12,9 +12,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.schema import KEY
 from controlplane.whatif import consolidation
 from controlplane.whatif.consolidation import Thought
 from scheduler.core.planning.consolidate import Advice

@@ -19,7 +19,6 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.api.job_rows import WaitReason
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
@@ -27,6 +26,7 @@ from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.pools import profiles
 from controlplane.queries.clauses import Clause, clauses
+from controlplane.queries.job_rows import WaitReason
 from controlplane.scheduling import waiting_reasons
 from controlplane.scheduling.waiting_reasons import ACTS
 from controlplane.sentences import in_language

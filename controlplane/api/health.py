@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import msgspec
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
-from controlplane.api.resource import Resource, signed_in
-from controlplane.observability.health import checks
+from controlplane.api.viewsets import SingleViewSet
+from controlplane.observability.health import Check, checks
 
 
-class HealthCheck(msgspec.Struct, frozen=True):
+class HealthCheckSerializer(serializers.Serializer):
     """Whether one thing works; ``says`` is for staff, empty for others. Without what is ``vital`` nothing starts."""
 
-    name: str
-    ok: bool
-    vital: bool
-    says: str
+    name = serializers.CharField()
+    ok = serializers.BooleanField()
+    vital = serializers.BooleanField()
+    says = serializers.SerializerMethodField()
+
+    def get_says(self, check: Check) -> str:
+        return check.says if permissions.is_staff(self.context["request"].user) else ""
 
 
-class Installation(msgspec.Struct, frozen=True):
+class InstallationSerializer(serializers.Serializer):
     """All checks; ``ok`` tells that each of them is."""
 
-    ok: bool
-    checks: list[HealthCheck]
+    ok = serializers.BooleanField()
+    checks = HealthCheckSerializer(many=True)
 
 
-class HealthNow(Resource):
+class HealthViewSet(SingleViewSet):
     """The state of the installation."""
 
-    @extend_schema(operation_id="health", responses={200: Installation})
-    def get(self, request: Request) -> Response:
+    serializer_class = InstallationSerializer
+
+    @extend_schema(operation_id="health")
+    def retrieve(self, request: Request) -> Response:
         """Whether database, scheduler, workers, queues and storage work."""
-        is_staff = permissions.is_staff(signed_in(request))
         found = checks()
-        told = [HealthCheck(one.name, one.ok, one.vital, one.says if is_staff else "") for one in found]
-        return Response(Installation(all(one.ok for one in found), told))
+        return self.shown({"ok": all(one.ok for one in found), "checks": found})

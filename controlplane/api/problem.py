@@ -15,6 +15,7 @@ from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooB
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
 from django.http import Http404
+from django.urls import Resolver404
 from django.utils.translation import gettext as _
 from psycopg import errors as postgres
 from rest_framework import exceptions
@@ -24,7 +25,8 @@ from controlplane.fleet.service import Refusal as FleetRefusal
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
-from controlplane.queries.refusals import Unanswerable, Unseen
+from controlplane.queries.logs import Gone
+from controlplane.queries.refusals import Unanswerable
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
 from controlplane.whatif.questions import NotAnswered
@@ -143,12 +145,13 @@ def _refused(error: Exception) -> Refused:
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case FleetRefusal():
             return Refused(409, "refused", str(error))
-        case Unseen():
-            return Refused(404, "not_found", str(error))
         case Unanswerable():
             return Refused(400, "invalid", str(error))
+        case Gone():
+            return Refused(410, "log_lost", str(error))
         case Http404():
-            return Refused(404, "not_found", _("there is nothing at this address that you may see"))
+            nothing = _("there is nothing at this address that you may see")
+            return Refused(404, "not_found", nothing if isinstance(error, Resolver404) else str(error) or nothing)
         case PermissionDenied():
             return Refused(403, "permission_denied", _("you may not do this"))
         case RequestDataTooBig():

@@ -13,9 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.schema import KEY
 from controlplane.api.simulations import Simulation
 from controlplane.api.simulations import shown as simulated
 from controlplane.pools import models as rows

@@ -14,6 +14,7 @@ from rest_framework import serializers
 
 from controlplane.api.resource import StructSchema
 from controlplane.jobs.values import nearest
+from controlplane.queries.cursor import LARGEST
 from controlplane.wellformed import EARLIEST, LATEST
 
 
@@ -89,6 +90,13 @@ class MomentField(serializers.DateTimeField):
         if not EARLIEST <= value <= LATEST:
             self.fail("far", low=EARLIEST.year, high=LATEST.year)
         return super().enforce_timezone(value)
+
+
+class PageSerializer(StrictSerializer):
+    """Where a page begins and how long it is."""
+
+    limit = serializers.CharField(default="", help_text=f"At most so many, up to {LARGEST}.")
+    cursor = serializers.CharField(default="", help_text="From next or previous of an earlier answer.")
 
 
 class ReasonSerializer(StrictSerializer):

@@ -15,10 +15,10 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.api.body import LARGEST_BATCH
 from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
+from controlplane.api.schema import KEY
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
 

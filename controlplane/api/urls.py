@@ -9,20 +9,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api import (
-    adjustments,
     attempts,
     bundles,
     consolidation,
-    counterfactuals,
     decisions,
     devices,
     events,
     fuse,
     health,
     jobs,
-    logs,
     maintenance,
-    metrics,
     nodes,
     overview,
     pools,
@@ -34,7 +30,6 @@ from controlplane.api import (
     survivors,
     timeline,
     topology,
-    values,
     whoami,
 )
 from controlplane.api.problem import not_found
@@ -65,40 +60,26 @@ router.register("maintenance-windows", maintenance.MaintenanceWindowViewSet, "ma
 router.register("nodes", nodes.NodeViewSet, "nodes")
 router.register("pools", pools.PoolViewSet, "pools")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
+router.register("health", health.HealthViewSet, "health")
+router.register("overview", overview.OverviewViewSet, "overview")
+router.register("timeline", timeline.TimelineViewSet, "timeline")
+router.register("topology", topology.TopologyViewSet, "topology")
+router.register("version", whoami.VersionViewSet, "version")
+router.register("whoami", whoami.WhoamiViewSet, "whoami")
+router.register("attempts", attempts.AttemptViewSet, "attempts")
+router.register("jobs", jobs.JobViewSet, "jobs")
 
 urlpatterns = [
     *router.urls,
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
-    path("jobs", jobs.Jobs.as_view()),
-    path("jobs/batch", jobs.JobBatch.as_view()),
-    path("jobs/<str:name>", jobs.OneJob.as_view()),
-    path("jobs/<str:name>/cancel", jobs.JobCancel.as_view()),
-    path("jobs/<str:name>/hold", jobs.JobHold.as_view()),
-    path("jobs/<str:name>/release", jobs.JobRelease.as_view()),
-    path("jobs/<str:name>/spec", jobs.JobSpec.as_view()),
-    path("jobs/<str:name>/why", jobs.JobReasons.as_view()),
-    path("jobs/<str:name>/counterfactuals", counterfactuals.CounterfactualsOfJob.as_view()),
-    path("jobs/<str:name>/events", attempts.JobFacts.as_view()),
-    path("jobs/<str:name>/attempts", attempts.JobAttempts.as_view()),
-    path("jobs/<str:name>/checkpoints", attempts.JobCheckpoints.as_view()),
-    path("jobs/<str:name>/streams", logs.JobStreams.as_view()),
-    path("jobs/<str:name>/logs", logs.JobLogs.as_view()),
-    path("jobs/<str:name>/metrics", metrics.JobMetrics.as_view()),
-    path("jobs/<str:name>/values", values.JobValues.as_view()),
-    path("attempts/<uuid:name>", adjustments.OneAttempt.as_view()),
-    path("attempts/<uuid:name>/adjust", adjustments.AttemptAdjust.as_view()),
-    path("health", health.HealthNow.as_view()),
     path("consolidation", consolidation.ConsolidationNow.as_view()),
-    path("topology", topology.Topologies.as_view()),
     path("profiles", profiles.Profiles.as_view()),
     path("profiles/<str:name>", profiles.OneProfile.as_view()),
     path("profiles/<str:name>/versions", profiles.ProfileVersions.as_view()),
     path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
     path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
-    path("overview", overview.OverviewNow.as_view()),
-    path("timeline", timeline.TimelineNow.as_view()),
     path("decisions", decisions.Decisions.as_view()),
     path("decisions/<int:number>", decisions.OneDecision.as_view()),
     path("decisions/<int:number>/difference", decisions.DecisionUnder.as_view()),
@@ -106,8 +87,6 @@ urlpatterns = [
     path("simulations", simulations.Simulations.as_view()),
     path("simulations/<int:number>", simulations.OneSimulation.as_view()),
     path("simulations/<int:number>/cancel", simulations.SimulationCancel.as_view()),
-    path("version", whoami.ServerVersion.as_view()),
-    path("whoami", whoami.WhoAmI.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which OPTIONS would have none of.
     path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.decorators import action
@@ -24,6 +25,7 @@ from controlplane.api.renderers import NamedJSON, OneAnswer
 from controlplane.api.resource import signed_in
 from controlplane.api.schema import RouteSchema
 from controlplane.api.serializers import ReasonSerializer
+from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.refusals import Unseen
 
 LONGEST_REASON = 200
@@ -81,6 +83,11 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
     def shown(self, row: Any, status: int = 200) -> Response:
         """The answer that shows this row."""
         return Response(self.get_serializer(row).data, status=status)
+
+    def page(self, rows: QuerySet, order: str, shown: Callable[[list[Any]], list[Any]]) -> Response:
+        """One page of rows that belong to the one that the address names."""
+        found, links = page_of(rows, order, self.request.path, self.request.query_params.dict())
+        return Response(Page(shown(found), **links))
 
     def act(self, act: Callable[[Any, str, str], object]) -> Response:
         """Does this to the row that the address names, and answers with how it stands then. ``act`` takes the row, who

@@ -9,9 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
-from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import jobs as job_rows
 from controlplane.queries import projects
+from controlplane.queries.reading import cursor_of
 
 FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
 PER_PAGE = 50
@@ -31,7 +32,7 @@ def _views() -> list[dict[str, str]]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    answer = read(request, "/jobs?" + urlencode({**asked, "limit": PER_PAGE}))
+    answer = job_rows.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     jobs = answer.body["results"]
     for job in jobs:
         job["doing"] = doing(job)

@@ -33,34 +33,15 @@ def read(request: HttpRequest, path: str) -> Answer:
     return Answer(API + path, etag, json.loads(content))
 
 
-def whole(request: HttpRequest, path: str, most: int) -> list[Any]:
-    """The first ``most`` entries of a list, walked page by page; ``path`` names no limit."""
-    found: list[Any] = []
-    at: str | None = f"{path}?limit={min(most, 500)}"
-    while at and len(found) < most:
-        body = read(request, at).body
-        found += body["results"]
-        at = body["next"].removeprefix(API) if body.get("next") else None
-    return found[:most]
-
-
 def dry_run(request: HttpRequest) -> tuple[int, dict[str, Any]]:
     """What the API answers to this request as a submission that is only tried: the status and the body."""
-    from controlplane.api.jobs import Jobs
+    from controlplane.api.jobs import JobViewSet
 
     request.GET = QueryDict("dry_run=placement")
-    response = Jobs.as_view()(request)
+    response = JobViewSet.as_view({"post": "create"})(request)
     if hasattr(response, "render"):
         response = response.render()
     return response.status_code, json.loads(response.content)
-
-
-def read_or_none(request: HttpRequest, path: str) -> Answer | None:
-    """As :func:`read`, but None where there is nothing or it may not be seen: for a panel that can be left out."""
-    try:
-        return read(request, path)
-    except (Http404, PermissionDenied):
-        return None
 
 
 def _detail(content: bytes) -> str:

@@ -13,8 +13,8 @@ from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
-from controlplane.pages.words import script_words
 from controlplane.queries.reading import Answer
+from controlplane.queries.words import script_words
 
 LIVE_HEADER = "X-Yard-Part"
 

@@ -18,11 +18,11 @@ from controlplane.jobs import masked
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.spec import STAGE_DEFAULTS
-from controlplane.pages.reading import dry_run, read
-from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import told_text
-from controlplane.queries import pools
+from controlplane.pages.reading import dry_run
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import overview, pools
 from controlplane.queries.priority_classes import priority_classes
+from controlplane.queries.words import told_text
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -45,8 +45,8 @@ def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     spec, source, secrets = _start(request)
-    tiles = read(request, "/overview").body["tiles"]
-    models = sorted({(tile["kind"], tile["model"]) for tile in tiles if tile["kind"] != "cpu" and tile["model"]})
+    tiles = overview.now(reader(request)).tiles
+    models = sorted({(tile.kind, tile.model) for tile in tiles if tile.kind != "cpu" and tile.model})
     known = {"spec": spec, "source": source, "inherited": STAGE_DEFAULTS}
     return page(
         request,

@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.pages.counted import counted
 from controlplane.pages.gantt import ENDED, GAVE_WAY, moment, rest
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page, title_of
-from controlplane.queries import pools
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import pools, timeline
+from controlplane.queries.reading import seen
 
 HOUR, DAY = 3600, 86_400
 # Seconds before and after now, by the name in the address.
@@ -203,7 +203,8 @@ def show(request: HttpRequest) -> HttpResponse:
         chosen = "6h"
     first, last = RANGES[chosen]
     asked = {"from": first, "to": last} | ({"pool": request.GET["pool"]} if request.GET.get("pool") else {})
-    answer = read(request, "/timeline?" + urlencode(asked))
+    span = timeline.between(reader(request), str(first), str(last), request.GET.get("pool", ""))
+    answer = seen(reader(request), "/timeline?" + urlencode(asked), span)
     body = answer.body
     drawn = chart(body)
     held = {s["lane"] for s in body["segments"] if not s["planned"] and s["end_at"] is None}

@@ -16,12 +16,12 @@ from django.utils.translation import override
 
 from controlplane.accounts import service
 from controlplane.accounts.models import User
-from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import ASKS, DETAILS, EITHER, asks_text, phrase_text
 from controlplane.pages.shell import PLACES
-from controlplane.pages.words import (
+from controlplane.queries.attention import FORMS
+from controlplane.queries.words import (
     ACTS,
     BASES,
     CHANGES,

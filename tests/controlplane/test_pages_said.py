@@ -30,7 +30,7 @@ from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.operations.invariants import INVARIANTS
-from controlplane.pages.words import trace_text
+from controlplane.queries.words import trace_text
 from controlplane.scheduling.recorder import Recorder
 from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
