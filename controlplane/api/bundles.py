@@ -8,29 +8,29 @@ import tempfile
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
 from django.conf import settings
-from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, signed_in
+from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.models import Bundle as Row
 
 PIECE = 2**20
 GZIP = b"\x1f\x8b"
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class BundleSerializer(serializers.ModelSerializer):
     """An uploaded bundle."""
 
-    sha256: str
-    size_bytes: int
+    class Meta:
+        model = Row
+        fields = read_only_fields = ["sha256", "size_bytes"]
 
 
 class Bytes(BaseParser):
@@ -42,29 +42,41 @@ class Bytes(BaseParser):
         return stream
 
 
-class Bundles(Resource):
-    """Where bundles come in."""
+class BundleViewSet(ResourceViewSet):
+    """Where bundles come in, and whether one is here."""
 
     parser_classes = [Bytes]
+    lookup_field, lookup_value_converter = "sha256", "sha256"
+    examples = {"sha256": "0" * 64}
+    queryset = Row.objects.all()
+    serializer_class = BundleSerializer
+
+    def is_idempotent(self, request: Request) -> bool:
+        return False  # by its content it is anyway
 
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: Bundle, 200: Bundle, 413: Problem, 422: Problem},
+        responses={201: BundleSerializer, 200: BundleSerializer, 413: Problem},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""
         path, sha256, size = _receive(request.data, settings.BUNDLE_MAX_BYTES)
         try:
             # The same content gives the same name, so a file that is there already is replaced by its like.
             place(sha256).parent.mkdir(exist_ok=True, mode=0o700)
             path.replace(place(sha256))
-            _row, new = Row.objects.get_or_create(
-                sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
-            )
+            row, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": self.user})
         finally:
             path.unlink(missing_ok=True)
-        return Response(Bundle(sha256, size), status=201 if new else 200)
+        return self.shown(row, status=201 if new else 200)
+
+    def retrieve(self, request: Request, sha256: str) -> Response:
+        """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
+        row = Row.objects.filter(sha256=sha256).first()
+        if row is None or not place(sha256).is_file():
+            raise not_found(_("bundle"))
+        return self.shown(row)
 
 
 def place(sha256: str) -> Path:
@@ -96,26 +108,3 @@ def _receive(stream: IO[bytes] | Any, largest: int) -> tuple[Path, str, int]:
         path.unlink(missing_ok=True)
         raise
     return path, digest.hexdigest(), size
-
-
-class OneBundle(Resource):
-    """Whether a bundle is here."""
-
-    @extend_schema(operation_id="bundles_get", responses={200: Bundle, 404: Problem})
-    def get(self, request: Request, sha256: str) -> Response:
-        """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
-        row = Row.objects.filter(sha256=sha256).first()
-        if row is None or not place(sha256).is_file():
-            raise not_found(_("bundle"))
-        return Response(Bundle(row.sha256, row.size_bytes))
-
-    @extend_schema(
-        operation_id="bundles_head",
-        responses={
-            200: OpenApiResponse(description="It is here."),
-            404: OpenApiResponse(description="It is not here."),
-        },
-    )
-    def head(self, request: Request, sha256: str) -> HttpResponse:
-        """Whether a bundle is here."""
-        return self.get(request, sha256)

@@ -162,9 +162,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             warnings = [{"pointer": pointer, "detail": detail} for pointer, detail in resolved.warnings]
             return Response({**resolved.plain(), "warnings": warnings})
         if dry_run == "placement":
-            from controlplane.whatif.dry_run import dry_run as placed
-
-            return Response(placed(spec, self.user))
+            return Response(jobs.tried(spec, self.user))
         if dry_run:
             raise Refused(400, "invalid", _("dry_run must be validate or placement"))
         job = service.submit(spec, self.user)

@@ -25,6 +25,7 @@ from controlplane.fleet.service import Refusal as FleetRefusal
 from controlplane.jobs.section import Refusal
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
+from controlplane.queries.decisions import TooLarge
 from controlplane.queries.logs import Gone
 from controlplane.queries.refusals import Unanswerable
 from controlplane.sentences import in_language, title
@@ -145,6 +146,8 @@ def _refused(error: Exception) -> Refused:
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
         case FleetRefusal():
             return Refused(409, "refused", str(error))
+        case TooLarge():
+            return Refused(422, "too_large", str(error))
         case Unanswerable():
             return Refused(400, "invalid", str(error))
         case Gone():

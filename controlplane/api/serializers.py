@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework import serializers
 
-from controlplane.api.resource import StructSchema
 from controlplane.jobs.values import nearest
 from controlplane.queries.cursor import LARGEST
 from controlplane.wellformed import EARLIEST, LATEST
@@ -119,3 +120,46 @@ class ReadModelSchema(OpenApiSerializerExtension):
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         return StructSchema(self.target.Meta.model).map_serializer(auto_schema, direction)
+
+
+class StructSchema(OpenApiSerializerExtension):
+    """Lets the schema generator read structs: their types are the documentation."""
+
+    target_class = "msgspec.Struct"
+    match_subclasses = True
+
+    def get_name(self, auto_schema: Any, direction: Any) -> str | None:
+        return str(self.target.__name__)
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        _parts_of, components = msgspec.json.schema_components(
+            [self.target], ref_template="#/components/schemas/{name}"
+        )
+        for part in _parts(msgspec.inspect.type_info(self.target)):
+            name = part.__name__
+            if part is not self.target:
+                component = ResolvedComponent(
+                    name=name, type=ResolvedComponent.SCHEMA, object=part, schema=_plain(components[name])
+                )
+                auto_schema.registry.register_on_missing(component)
+        return _plain(components[self.target.__name__])
+
+
+def _parts(kind: Any) -> set[type]:
+    """The structs and enumerations that a type is made of, itself included."""
+    found: set[type] = set()
+    left = [kind]
+    while left:
+        each = left.pop()
+        if isinstance(each, msgspec.inspect.StructType) and each.cls not in found:
+            left += [field.type for field in each.fields]
+        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.EnumType):
+            found.add(each.cls)
+        left += [getattr(each, name) for name in ("item_type", "key_type", "value_type") if hasattr(each, name)]
+        left += list(getattr(each, "types", ())) + list(getattr(each, "item_types", ()))
+    return found
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drops the titles that only repeat the names."""
+    return {key: value for key, value in schema.items() if key != "title"}

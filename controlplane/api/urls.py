@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import path, re_path, register_converter
 from django.utils.translation import gettext as _
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
 from rest_framework.request import Request
@@ -33,22 +33,32 @@ from controlplane.api import (
     whoami,
 )
 from controlplane.api.problem import not_found
-from controlplane.api.resource import Resource
 from controlplane.api.routers import Router
+from controlplane.api.viewsets import ResourceViewSet
 
 
-class Nothing(Resource):
+class NothingViewSet(ResourceViewSet):
     """Answers where there is nothing, as a problem document like everywhere else."""
 
     schema = None
 
-    def dispatch_any(self, request: Request, rest: str = "") -> Response:
+    def say(self, request: Request, rest: str = "") -> Response:
         """Says that there is nothing here."""
         raise not_found(_("address {path}").format(path=f"/api/v1/{rest[:80]}"))
 
-    get = post = put = patch = delete = dispatch_any
+
+class Sha256Converter:
+    """The digest of a bundle in an address."""
+
+    regex = "[0-9a-f]{64}"
+
+    def to_python(self, value: str) -> str:
+        return value
+
+    to_url = to_python
 
 
+register_converter(Sha256Converter, "sha256")
 router = Router()
 router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
 router.register("projects", projects.ProjectViewSet, "projects")
@@ -68,27 +78,16 @@ router.register("version", whoami.VersionViewSet, "version")
 router.register("whoami", whoami.WhoamiViewSet, "whoami")
 router.register("attempts", attempts.AttemptViewSet, "attempts")
 router.register("jobs", jobs.JobViewSet, "jobs")
+router.register("bundles", bundles.BundleViewSet, "bundles")
+router.register("consolidation", consolidation.ConsolidationViewSet, "consolidation")
+router.register("decisions", decisions.DecisionViewSet, "decisions")
+router.register("profiles", profiles.ProfileViewSet, "profiles")
+router.register("simulations", simulations.SimulationViewSet, "simulations")
 
 urlpatterns = [
     *router.urls,
-    path("bundles", bundles.Bundles.as_view()),
-    re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
-    path("consolidation", consolidation.ConsolidationNow.as_view()),
-    path("profiles", profiles.Profiles.as_view()),
-    path("profiles/<str:name>", profiles.OneProfile.as_view()),
-    path("profiles/<str:name>/versions", profiles.ProfileVersions.as_view()),
-    path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
-    path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
-    path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
-    path("decisions", decisions.Decisions.as_view()),
-    path("decisions/<int:number>", decisions.OneDecision.as_view()),
-    path("decisions/<int:number>/difference", decisions.DecisionUnder.as_view()),
-    path("decisions/<int:number>/record", decisions.DecisionRecord.as_view()),
-    path("simulations", simulations.Simulations.as_view()),
-    path("simulations/<int:number>", simulations.OneSimulation.as_view()),
-    path("simulations/<int:number>/cancel", simulations.SimulationCancel.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which OPTIONS would have none of.
     path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),
-    re_path(r"^(?P<rest>.*)$", Nothing.as_view()),
+    re_path(r"^(?P<rest>.*)$", NothingViewSet.as_view(dict.fromkeys(("get", "post", "put", "patch", "delete"), "say"))),
 ]

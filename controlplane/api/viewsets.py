@@ -20,9 +20,8 @@ from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.filters import StrictFilterBackend
 from controlplane.api.mixins import ConditionalMixin, IdempotentCreateMixin
 from controlplane.api.pagination import KeysetPagination
-from controlplane.api.permissions import Scoped, StaffDeeds
+from controlplane.api.permissions import Scoped, StaffDeeds, signed_in
 from controlplane.api.renderers import NamedJSON, OneAnswer
-from controlplane.api.resource import signed_in
 from controlplane.api.schema import RouteSchema
 from controlplane.api.serializers import ReasonSerializer
 from controlplane.queries.cursor import Page, page_of

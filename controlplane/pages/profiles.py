@@ -12,10 +12,11 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.permissions import is_staff
-from controlplane.pages.reading import read
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.simulations import LOOK
 from controlplane.queries import pools as pool_rows
+from controlplane.queries import profiles as profile_rows
+from controlplane.queries.reading import seen
 from scheduler import policies
 from scheduler.core.hooks import answers
 
@@ -25,7 +26,7 @@ MOST_CHANGES = 40
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    pools, found = pool_rows.whole(reader(request)), read(request, "/profiles")
+    pools, found = pool_rows.whole(reader(request)), seen(reader(request), "/profiles", profile_rows.all_profiles())
     known = found.body["results"]
     return page(
         request,
@@ -46,7 +47,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def one(request: HttpRequest, name: str) -> HttpResponse:
-    answer = read(request, f"/profiles/{name}")
+    answer = seen(reader(request), f"/profiles/{name}", profile_rows.detail(name))
     body = answer.body
     versions = body["versions"]
     return page(

@@ -16,13 +16,10 @@ from controlplane.accounts.permissions import submittable, visible_jobs
 from controlplane.api.body import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
-from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.spec import STAGE_DEFAULTS
-from controlplane.pages.reading import dry_run
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import overview, pools
 from controlplane.queries.priority_classes import priority_classes
-from controlplane.queries.words import told_text
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -86,18 +83,3 @@ def parse(request: HttpRequest) -> JsonResponse:
     if not isinstance(spec, dict):
         return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
     return JsonResponse({"spec": spec})
-
-
-@login_required
-@require_POST
-def preview(request: HttpRequest) -> HttpResponse:
-    """The API's dry run of a job file, with what it says in the reader's language."""
-    _content(request)
-    status, body = dry_run(request)
-    for stage in body.get("stages", ()) if status == 200 else ():
-        stage["why"] = told_text(stage, "why")
-        for reason in stage["reasons"]:
-            reason["text"] = reason_text(reason)
-    response = JsonResponse(body, status=status)
-    response["Cache-Control"] = "no-store"
-    return response

@@ -16,11 +16,14 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs import masked
 from controlplane.jobs import models as rows
+from controlplane.jobs.reasons import reason_text
 from controlplane.queries import job_rows
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import Job, WaitReason
 from controlplane.queries.reading import Answer, listed, seen
 from controlplane.queries.refusals import Unanswerable, Unseen
+from controlplane.queries.words import told_text
+from controlplane.whatif.dry_run import dry_run
 from scheduler.core.model.lifecycle import FINAL, WAITING, State
 
 SORTS = {"submitted_at": "number", "-submitted_at": "-number", "number": "number", "-number": "-number"}
@@ -154,6 +157,16 @@ def why(row: rows.Job) -> JobWhy:
         if s.state in WAITING
     ]
     return JobWhy(job.number, job.state, job.reason, waiting)
+
+
+def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
+    """Where and when each stage of this file would run, or why it would wait, in words of the reader's language."""
+    found = dry_run(spec, user)
+    for stage in found.get("stages", ()):
+        stage["why"] = told_text(stage, "why")
+        for reason in stage["reasons"]:
+            reason["text"] = reason_text(reason)
+    return found
 
 
 def _states(words: str) -> set[str]:
