@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
@@ -31,7 +33,7 @@ class ProfilesField(serializers.JSONField):
 
     default_error_messages = {"shape": _("must be a list of names, or a mapping of names to profiles")}
 
-    def to_internal_value(self, data: object) -> object:
+    def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict) and not (isinstance(data, list) and all(isinstance(one, str) for one in data)):
             self.fail("shape")
         return data
@@ -49,7 +51,7 @@ class ScenarioSerializer(StrictSerializer):
     name = serializers.CharField(default="simulation", allow_blank=True)
     trace = serializers.DictField(default=dict)
     world = serializers.DictField(default=dict)
-    profiles = ProfilesField(default=list)
+    profiles = ProfilesField(default=dict)
     loads = serializers.ListField(child=serializers.FloatField(), default=lambda: [1.0])
     seeds = serializers.ListField(child=serializers.IntegerField(), default=lambda: [0])
 

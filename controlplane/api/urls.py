@@ -40,7 +40,7 @@ from controlplane.api.viewsets import ResourceViewSet
 class NothingViewSet(ResourceViewSet):
     """Answers where there is nothing, as a problem document like everywhere else."""
 
-    schema = None
+    schema = None  # type: ignore[assignment]  # it is no part of the description
 
     def say(self, request: Request, rest: str = "") -> Response:
         """Says that there is nothing here."""
