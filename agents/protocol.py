@@ -1,4 +1,4 @@
-"""The wire shapes that server and agent exchange; the only file of this room that the control plane imports.
+"""The wire shapes that server and agent exchange; the only module of the agent that the control plane imports.
 
 Two messages join the two sides, and both carry full state: :class:`Report` goes up, :class:`Desired` comes down.
 Any of them may be lost, doubled, late or out of order without harm. They travel as JSON over one WebSocket per agent.

@@ -1,4 +1,4 @@
-"""THE RECORD: what is true, who may change it, and the doors to it."""
+"""The control plane: a Django project with models, REST API, pages, WebSockets and Celery tasks."""
 
 from controlplane.celery import app as celery_app
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.accounts.providers import read_providers
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -60,6 +63,14 @@ def _database(url: str) -> dict[str, Any]:
     }
 
 
+def _program() -> str:
+    """The name that PostgreSQL lists this process under: the program and the first words of what it was told."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.stem
+    words = [word for word in sys.argv[1:] if not word.startswith("-")][:2]
+    return " ".join(["yard", name, *words]).encode("ascii", "replace").decode()[:63]
+
+
 def _flag(name: str) -> bool:
     return os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}
 
@@ -92,12 +103,19 @@ if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z
     )
 
 INSTALLED_APPS = [
+    # Before accounts, whose administration takes the place of theirs.
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.usersessions",
     "controlplane.accounts",
     "controlplane.pools",
     "controlplane.fleet",
     "controlplane.jobs",
     "controlplane.simulations",
     "controlplane.pages",
+    "controlplane.backup",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -123,6 +141,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -160,6 +179,7 @@ DATABASES = {
             # between here and PostgreSQL cannot do that: YARD_DB_PREPARE=0.
             "server_side_binding": True,
             "prepare_threshold": int(os.environ.get("YARD_DB_PREPARE", "3")) or None,
+            "application_name": _program(),
             "options": "-c lock_timeout=3s -c statement_timeout=30s -c idle_in_transaction_session_timeout=15s",
             **({"pool": {"min_size": 1, "max_size": int(os.environ["YARD_DB_POOL"]), "timeout": 5}} if _POOLED else {}),
         },
@@ -252,6 +272,13 @@ for _limit in _list("YARD_RATE_LIMITS"):
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 
+# Bodies of requests: after the grace they keep to so many bytes a second; how many unfinished ones an address, or a
+# person or node beside it, may have at once on one server, and of those that are more than a MiB.
+BODY_GRACE_S = float(os.environ.get("YARD_BODY_GRACE_S", "10"))
+BODY_BYTES_PER_S = int(os.environ.get("YARD_BODY_BYTES_PER_S", "32768"))
+UNFINISHED_BODIES = int(os.environ.get("YARD_UNFINISHED_BODIES", "64"))
+UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
+
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -261,6 +288,30 @@ AUTH_PASSWORD_VALIDATORS = [
 AUTHENTICATION_BACKENDS = ["controlplane.accounts.guard.GuardedBackend"]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in"
+
+# allauth: passwords by name, second factors, providers. Guessing at passwords and links is counted by accounts.guard;
+# what a person may try once they are known is counted here, in Redis, by all servers together.
+ACCOUNT_ADAPTER = "controlplane.accounts.adapters.AccountAdapter"
+ACCOUNT_FORMS = {"login": "controlplane.accounts.forms.SignInForm"}
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_NOTIFICATIONS = False
+ACCOUNT_PREVENT_ENUMERATION = False
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = {
+    "login": None,
+    "login_failed": "60/m/ip,10/5m/key",
+    "reauthenticate": "10/m/user",
+    "device_code": "10/m/user,30/h/user",
+}
+MFA_ADAPTER = "controlplane.accounts.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+OIDC_PROVIDERS = read_providers(os.environ)
+SOCIALACCOUNT_ADAPTER = "controlplane.accounts.adapters.ProviderAdapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider.app() for provider in OIDC_PROVIDERS.values()]}}
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"

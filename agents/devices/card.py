@@ -1,4 +1,4 @@
-"""One accelerator as a vendor's tool or library tells it, in units of the house; what is not told is None, never 0."""
+"""One accelerator as a vendor's tool or library tells it, in SI units; what it does not tell is None, never 0."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """A vendor as the house writes it, and the kind of its devices. ``links`` tells, by PCI address, the links that the
+    """A vendor in our spelling, and the kind of its devices. ``links`` tells, by PCI address, the links that the
     kernel knows of where no source does."""
 
     vendor: str

@@ -81,6 +81,12 @@ def make_sign_in_link(user: User, *, life: timedelta = LINK_LIFE) -> str:
     return f"/sign-in/{secret}"
 
 
+def user_of_link(secret: str) -> User | None:
+    """The user whom this sign-in link would sign in; None where it is unknown, used or expired."""
+    links = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=timezone.now())
+    return User.objects.filter(signinlink__in=links, is_active=True).first()
+
+
 def redeem(secret: str) -> User | None:
     """The user whom this sign-in link names, once; None where it is unknown, used or expired.
 

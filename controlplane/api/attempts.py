@@ -15,12 +15,13 @@ from rest_framework.response import Response
 
 from agents.protocol import Share
 from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Refused
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs import adjust
 from controlplane.jobs import models as rows
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts
 
 LONGEST_REASON = 500
@@ -77,11 +78,13 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
             detail = detail.format(user=job.user.get_username(), project=job.project.name)
             raise Refused(403, "permission_denied", detail)
         given, reason, ranks = _wish(request.data)
-        if not permissions.is_staff(user) and (field := adjust.beyond(attempt, given)):
+        if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
             detail = _(
                 "{field} would give it more than its stage has asked for, or a place before others: only staff may"
             ).format(field=field)
-            raise Refused(403, "permission_denied", detail, errors=[Refusal(f"/{field}", detail, "permission_denied")])
+            raise Refused(
+                403, "permission_denied", detail, errors=[FieldError(f"/{field}", detail, "permission_denied")]
+            )
         try:
             with transaction.atomic():
                 adjust.adjust(attempt.id, user.get_username(), reason=reason, ranks=ranks, **given)
@@ -111,4 +114,4 @@ def _wish(data: Any) -> tuple[dict[str, Any], str, list[int] | None]:
 
 
 def _wrong(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid", detail, errors=[Refusal(f"/{field}" if field else "", detail, "invalid")])
+    return Refused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from rest_framework.parsers import BaseParser
 
 from controlplane.api.problem import Refused
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.wellformed import LARGEST_WHOLE, faults
 
 LARGEST_FILE: Final = 2**20
@@ -68,7 +68,7 @@ def _or_refuse(parse: Any, content: bytes) -> Any:
     try:
         return parse(content)
     except Unreadable as error:
-        raise Refused(400, "unreadable", str(error), errors=[Refusal("", str(error), "unreadable")]) from None
+        raise Refused(400, "unreadable", str(error), errors=[FieldError("", str(error), "unreadable")]) from None
 
 
 def from_json(content: bytes) -> Any:

@@ -14,9 +14,12 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.parsers import BaseParser
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import permissions
+from controlplane.api.permissions import signed_in
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.models import Bundle as Row
@@ -42,10 +45,20 @@ class Bytes(BaseParser):
         return stream
 
 
+class MaySubmit(BasePermission):
+    """Refuses who may submit to no project: nothing would ever use what they upload."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method in SAFE_METHODS or permissions.submittable(signed_in(request)).exists():
+            return True
+        raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
+
+
 class BundleViewSet(ResourceViewSet):
     """Where bundles come in, and whether one is here."""
 
     parser_classes = [Bytes]
+    permission_classes = [*ResourceViewSet.permission_classes, MaySubmit]
     lookup_field, lookup_value_converter = "sha256", "sha256"
     examples = {"sha256": "0" * 64}
     queryset = Row.objects.all()

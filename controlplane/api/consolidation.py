@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Refused
 from controlplane.api.serializers import StrictSerializer
 from controlplane.api.viewsets import SingleViewSet
@@ -26,7 +27,10 @@ class ConsolidationViewSet(SingleViewSet):
     """What could be moved together."""
 
     scope = "admin"
-    staff_deeds = dict.fromkeys(("retrieve", "create"), gettext_noop("ask what could be moved"))
+    permits = {
+        "retrieve": (Permit.SEE_DECISIONS, gettext_noop("ask what could be moved")),
+        "create": (Permit.MOVE_ATTEMPTS, gettext_noop("ask what could be moved")),
+    }
 
     @extend_schema(responses=consolidation.Consolidation)
     def retrieve(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -73,7 +74,7 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
     def record(self, request: Request, number: int) -> HttpResponse:
         """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
         project's stages."""
-        if not permissions.is_staff(self.user):
+        if not permissions.may(self.user, Permit.SEE_DECISIONS):
             raise Refused(403, "forbidden", _("a record shows the stages of every project; only staff may take it"))
         answer = HttpResponse(decisions.record_of(number), content_type="application/octet-stream")
         answer["Content-Disposition"] = f'attachment; filename="{number:012}{log.SUFFIX}"'

@@ -8,6 +8,7 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
@@ -29,7 +30,10 @@ class DeviceViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Devices; staff cordon them."""
 
     scope = "admin"
-    staff_deeds = {"cordon": gettext_noop("cordon a device"), "uncordon": gettext_noop("uncordon a device")}
+    permits = {
+        "cordon": (Permit.OPERATE_DEVICES, gettext_noop("cordon a device")),
+        "uncordon": (Permit.OPERATE_DEVICES, gettext_noop("uncordon a device")),
+    }
     examples = {"name": "GPU-n1-0"}
     lookup_value_converter = "path"
     queryset = devices.present()

@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Refused
 from controlplane.api.serializers import ReasonSerializer
 from controlplane.api.viewsets import LONGEST_REASON, WHY, SingleViewSet
@@ -31,7 +32,7 @@ class FuseViewSet(SingleViewSet):
     """The mass-loss fuse."""
 
     scope = "admin"
-    staff_deeds = {"release": gettext_noop("release the mass-loss fuse")}
+    permits = {"release": (Permit.RELEASE_FUSE, gettext_noop("release the mass-loss fuse"))}
     serializer_class = FuseSerializer
 
     def retrieve(self, request: Request) -> Response:

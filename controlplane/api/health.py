@@ -8,12 +8,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
 from controlplane.api.viewsets import SingleViewSet
 from controlplane.observability.health import Check, checks
 
 
 class HealthCheckSerializer(serializers.Serializer):
-    """Whether one thing works; ``says`` is for staff, empty for others. Without what is ``vital`` nothing starts."""
+    """Whether one thing works; ``says`` is for who may see alarms, empty for others. Without what is ``vital`` nothing starts."""
 
     name = serializers.CharField()
     ok = serializers.BooleanField()
@@ -21,7 +22,7 @@ class HealthCheckSerializer(serializers.Serializer):
     says = serializers.SerializerMethodField()
 
     def get_says(self, check: Check) -> str:
-        return check.says if permissions.is_staff(self.context["request"].user) else ""
+        return check.says if permissions.may(self.context["request"].user, Permit.SEE_ALARMS) else ""
 
 
 class InstallationSerializer(serializers.Serializer):

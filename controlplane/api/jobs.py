@@ -27,7 +27,7 @@ from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.jobs import models as rows
 from controlplane.jobs import service
 from controlplane.jobs import spec as jobfile
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
 from controlplane.queries import job_rows, jobs
@@ -212,7 +212,7 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
             raise Refused(403, "permission_denied", detail)
         reason = self.body(ReasonSerializer)["reason"]
         if len(reason) > LONGEST_REASON:
-            fault = Refusal("/reason", _("must have at most 500 characters"), "too_long")
+            fault = FieldError("/reason", _("must have at most 500 characters"), "too_long")
             raise Refused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
         with transaction.atomic():
             act(job, self.user.get_username(), reason.strip())

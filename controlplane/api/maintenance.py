@@ -13,12 +13,13 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Refused
 from controlplane.api.serializers import MomentField, ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.fleet import maintenance
 from controlplane.fleet.models import Node
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.pools.models import Pool
 from controlplane.queries import maintenance as windows
 
@@ -53,7 +54,10 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     """Maintenance windows; staff plan and cancel them."""
 
     scope = "admin"
-    staff_deeds = {"create": gettext_noop("plan a maintenance"), "cancel": gettext_noop("cancel a maintenance")}
+    permits = {
+        "create": (Permit.PLAN_MAINTENANCE, gettext_noop("plan a maintenance")),
+        "cancel": (Permit.CANCEL_MAINTENANCE, gettext_noop("cancel a maintenance")),
+    }
     noun = gettext_noop("maintenance window {name}")
     lookup_field, lookup_url_kwarg, lookup_value_converter = "pk", "number", "int"
     queryset = windows.windows()
@@ -98,4 +102,4 @@ def _named(model: Any, field: str, name: str, unknown: str) -> Any:
 
 
 def _faulty(field: str, detail: str) -> Refused:
-    return Refused(422, "invalid_window", detail, errors=[Refusal(f"/{field}", detail, "invalid")])
+    return Refused(422, "invalid_window", detail, errors=[FieldError(f"/{field}", detail, "invalid")])

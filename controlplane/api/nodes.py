@@ -12,6 +12,7 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
@@ -48,12 +49,12 @@ class NodeViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Machines that run an agent; staff drain and resume them."""
 
     scope = "admin"
-    staff_deeds = {
-        "drain": gettext_noop("drain a node"),
-        "lost": gettext_noop("confirm that a node is gone"),
-        "rotate": gettext_noop("give a node a new credential"),
-        "resume": gettext_noop("resume a node"),
-        "quarantine": gettext_noop("decide about a part that is set aside"),
+    permits = {
+        "drain": (Permit.OPERATE_NODES, gettext_noop("drain a node")),
+        "lost": (Permit.OPERATE_NODES, gettext_noop("confirm that a node is gone")),
+        "rotate": (Permit.OPERATE_NODES, gettext_noop("give a node a new credential")),
+        "resume": (Permit.OPERATE_NODES, gettext_noop("resume a node")),
+        "quarantine": (Permit.OPERATE_NODES, gettext_noop("decide about a part that is set aside")),
     }
     examples = {"name": "n1"}
     queryset = nodes.all_nodes()

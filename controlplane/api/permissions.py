@@ -1,4 +1,4 @@
-"""Who may do what by way of the API: what a token covers, and what only staff may do."""
+"""Who may do what by way of the API: what a token covers, and what needs a permission."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rest_framework.request import Request
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Token, User
+from controlplane.accounts.permissions import Permit
+from controlplane.accounts.roles import ROLES
 from controlplane.api.problem import Refused
 
 
@@ -20,11 +22,13 @@ def signed_in(request: Request) -> User:
     return user
 
 
-def staff(request: Request, deed: str) -> User:
-    """The user who asks, who must run the cluster; raises 403 that says what only staff may do."""
+def permitted(request: Request, permit: Permit, deed: str) -> User:
+    """The user who asks, who must have the permission; raises 403 that says which role may do the deed."""
     user = signed_in(request)
-    if not permissions.is_staff(user):
-        raise Refused(403, "permission_denied", _("only staff may {deed}").format(deed=deed))
+    if not permissions.may(user, permit):
+        named = _(" or ").join(role for role, given in ROLES.items() if permit in given)
+        detail = _("only the role {role} may {deed}").format(role=named, deed=deed)
+        raise Refused(403, "permission_denied", detail)
     return user
 
 
@@ -47,12 +51,12 @@ class Scoped(BasePermission):
         )
 
 
-class StaffDeeds(BasePermission):
-    """Refuses what only staff may do: the view's ``staff_deeds`` name these actions, each with what it does in words
-    that follow *only staff may*."""
+class Permitted(BasePermission):
+    """Requires the permission that the view's ``permits`` name for an action, with the deed in words that follow *only
+    the role operator may*."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        deed = getattr(view, "staff_deeds", {}).get(getattr(view, "action", None))
-        if deed is not None:
-            staff(request, _(deed))
+        if (needed := getattr(view, "permits", {}).get(getattr(view, "action", None))) is not None:
+            permit, deed = needed
+            permitted(request, permit, _(deed))
         return True

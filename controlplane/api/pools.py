@@ -10,6 +10,7 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -39,7 +40,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Named sets of nodes."""
 
     scope = "admin"
-    staff_deeds = {"profile": gettext_noop("change the profile of a pool")}
+    permits = {"profile": (Permit.CHANGE_POOLS, gettext_noop("change the profile of a pool"))}
     noun = gettext_noop("pool {name}")
     examples = {"name": "default"}
     queryset = rows.Pool.objects.all()

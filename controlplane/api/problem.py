@@ -15,19 +15,18 @@ from django.core.exceptions import BadRequest, PermissionDenied, RequestDataTooB
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
 from django.db import Error as DatabaseError
 from django.http import Http404
-from django.urls import Resolver404
 from django.utils.translation import gettext as _
 from psycopg import errors as postgres
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from controlplane.fleet.service import Refusal as FleetRefusal
-from controlplane.jobs.section import Refusal
+from controlplane.fleet.service import NodeRefused
+from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
 from controlplane.queries.decisions import TooLarge
 from controlplane.queries.logs import Gone
-from controlplane.queries.refusals import Unanswerable
+from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
 from controlplane.whatif.questions import NotAnswered
@@ -65,7 +64,14 @@ class Refused(Exception):
     """Raised by a view that will not do what it was asked; becomes a problem document."""
 
     def __init__(
-        self, status: int, code: str, detail: str, *, errors: Iterable[Refusal] = (), hint: str = "", retry_s: int = 0
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Iterable[FieldError] = (),
+        hint: str = "",
+        retry_s: int = 0,
     ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail, self.hint, self.retry_s = status, code, detail, hint, retry_s
@@ -132,29 +138,30 @@ def _refused(error: Exception) -> Refused:
             return Refused(409, "not_previewed", str(error))
         case profiles.InUse():
             return Refused(409, "profile_in_use", str(error))
-        case profiles.Refused():
+        case profiles.ProfileInvalid():
             problem = shortened(in_language(said(error)))
-            return Refused(422, "invalid_profile", problem, errors=[Refusal(f"/{error.field}", problem, "invalid")])
+            return Refused(422, "invalid_profile", problem, errors=[FieldError(f"/{error.field}", problem, "invalid")])
         case ScenarioError():
             problem = shortened(in_language(error.said))
-            at = Refusal(("/" + error.at.replace(".", "/")).rstrip("/"), problem, "invalid")
+            at = FieldError(("/" + error.at.replace(".", "/")).rstrip("/"), problem, "invalid")
             detail = f"{error.at}: {problem}" if error.at else problem
             return Refused(422, "invalid_scenario", detail, errors=[at])
         case TooMany():
             return Refused(429, "too_many_simulations", str(error))
         case NotAnswered():
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
-        case FleetRefusal():
+        case NodeRefused():
             return Refused(409, "refused", str(error))
         case TooLarge():
             return Refused(422, "too_large", str(error))
         case Unanswerable():
             return Refused(400, "invalid", str(error))
+        case Unseen():
+            return Refused(404, "not_found", str(error))
         case Gone():
             return Refused(410, "log_lost", str(error))
         case Http404():
-            nothing = _("there is nothing at this address that you may see")
-            return Refused(404, "not_found", nothing if isinstance(error, Resolver404) else str(error) or nothing)
+            return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():
             return Refused(403, "permission_denied", _("you may not do this"))
         case RequestDataTooBig():
@@ -183,7 +190,7 @@ def _from_rest(error: exceptions.APIException) -> Refused:
     return Refused(error.status_code, code, str(error.detail), hint=hint)
 
 
-def _flat(detail: Any, pointer: str = "") -> Iterable[Refusal]:
+def _flat(detail: Any, pointer: str = "") -> Iterable[FieldError]:
     if isinstance(detail, dict):
         for key, value in detail.items():
             yield from _flat(value, f"{pointer}/{key}")
@@ -191,7 +198,7 @@ def _flat(detail: Any, pointer: str = "") -> Iterable[Refusal]:
         for value in detail:
             yield from _flat(value, pointer)
     else:
-        yield Refusal(pointer, str(detail), getattr(detail, "code", "invalid"))
+        yield FieldError(pointer, str(detail), getattr(detail, "code", "invalid"))
 
 
 def _from_database(error: DatabaseError) -> Refused:

@@ -12,6 +12,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.simulations import SimulationSerializer
@@ -73,12 +74,12 @@ class ProfileViewSet(ResourceViewSet):
     """Profiles, by name."""
 
     scope = "admin"
-    staff_deeds = {
-        "create": gettext_noop("make a profile"),
-        "versions": gettext_noop("change a profile"),
-        "preview": gettext_noop("preview a profile"),
-        "activate": gettext_noop("activate a profile"),
-        "remove": gettext_noop("delete a profile"),
+    permits = {
+        "create": (Permit.ADD_PROFILES, gettext_noop("make a profile")),
+        "versions": (Permit.CHANGE_PROFILES, gettext_noop("change a profile")),
+        "preview": (Permit.CHANGE_PROFILES, gettext_noop("preview a profile")),
+        "activate": (Permit.CHANGE_PROFILES, gettext_noop("activate a profile")),
+        "remove": (Permit.DELETE_PROFILES, gettext_noop("delete a profile")),
     }
     examples = {"name": "hybrid"}
     queryset = rows.Profile.objects.all()
@@ -103,7 +104,7 @@ class ProfileViewSet(ResourceViewSet):
         body = self.body(ProfileAskedSerializer)
         copy_of, spec = body.pop("copy_of"), body.pop("spec")
         if (spec is None) == (not copy_of):
-            raise profiles.Refused(_("give one of spec and copy_of"), "spec")
+            raise profiles.ProfileInvalid(_("give one of spec and copy_of"), "spec")
         spec = spec if spec is not None else _spec_of(copy_of)
         made = profiles.create(body.pop("name"), spec, by=self.user.get_username(), **body)
         return Response(shown.detail(made.name), status=201)
@@ -133,7 +134,7 @@ class ProfileViewSet(ResourceViewSet):
         body, version = self.body(PreviewAskedSerializer), _version(self.get_object(), number)
         pool = rows.Pool.objects.filter(name=body["pool"]).first()
         if pool is None:
-            raise profiles.Refused(_("there is no pool {name}").format(name=body["pool"][:63]), "pool")
+            raise profiles.ProfileInvalid(_("there is no pool {name}").format(name=body["pool"][:63]), "pool")
         row = previews.begin(version, self.user, pool=pool, days=body["days"], against=body["against"])
         return Response(simulations.shown([row])[0], status=201)
 
@@ -166,4 +167,4 @@ def _spec_of(name: str) -> dict[str, Any]:
     try:
         return dict(profiles.spec_of(name))
     except ValueError as error:
-        raise profiles.Refused(str(error), "copy_of") from None
+        raise profiles.ProfileInvalid(str(error), "copy_of") from None

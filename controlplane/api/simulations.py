@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -13,7 +14,9 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.body import LARGEST_BATCH
+from controlplane.api.permissions import permitted
 from controlplane.api.problem import Problem
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
@@ -51,7 +54,8 @@ class ScenarioSerializer(StrictSerializer):
     name = serializers.CharField(default="simulation", allow_blank=True)
     trace = serializers.DictField(default=dict)
     world = serializers.DictField(default=dict)
-    profiles = ProfilesField(default=dict)
+    profiles = ProfilesField(default=list)  # type: ignore[arg-type, misc]  # its stubs know mappings only
+
     loads = serializers.ListField(child=serializers.FloatField(), default=lambda: [1.0])
     seeds = serializers.ListField(child=serializers.IntegerField(), default=lambda: [0])
 
@@ -99,5 +103,8 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, number: int) -> Response:
         """Asks its process to end, which it does within a second; one that has ended stays as it is."""
-        service.cancel(self.get_object())
+        row = self.get_object()
+        if row.user_id != self.user.pk:
+            permitted(request, Permit.CANCEL_SIMULATIONS, gettext("cancel a simulation of somebody else"))
+        service.cancel(row)
         return self.shown(self.get_object())

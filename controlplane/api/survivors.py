@@ -10,6 +10,7 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer
 from controlplane.api.viewsets import ResourceViewSet, reasoned_action
@@ -32,10 +33,10 @@ class SurvivorViewSet(ListModelMixin, ResourceViewSet):
     """Survivors of a restored record, by node."""
 
     scope = "admin"
-    staff_deeds = {
-        "list": gettext_noop("list survivors"),
-        "stop": gettext_noop("stop a survivor"),
-        "forget": gettext_noop("have a survivor forgotten"),
+    permits = {
+        "list": (Permit.SEE_NODES, gettext_noop("list survivors")),
+        "stop": (Permit.END_SURVIVORS, gettext_noop("stop a survivor")),
+        "forget": (Permit.END_SURVIVORS, gettext_noop("have a survivor forgotten")),
     }
     queryset = rows.Node.objects.exclude(survivors={}).order_by("sort_key")
     serializer_class = SurvivorSerializer

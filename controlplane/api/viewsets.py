@@ -16,11 +16,12 @@ from rest_framework.versioning import NamespaceVersioning
 from rest_framework.viewsets import GenericViewSet
 
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.filters import StrictFilterBackend
 from controlplane.api.mixins import ConditionalMixin, IdempotentCreateMixin
 from controlplane.api.pagination import KeysetPagination
-from controlplane.api.permissions import Scoped, StaffDeeds, signed_in
+from controlplane.api.permissions import Permitted, Scoped, signed_in
 from controlplane.api.renderers import NamedJSON, OneAnswer
 from controlplane.api.schema import RouteSchema
 from controlplane.api.serializers import ReasonSerializer
@@ -34,19 +35,19 @@ WHY = OpenApiExample("Why", {"reason": "the fan is to be changed"}, request_only
 class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
     """A resource of the API; the mixins of Django REST framework say what can be done with it.
 
-    ``scope`` is what a token needs for anything but reading. ``staff_deeds`` are the actions that only staff may do,
-    each in words that follow *only staff may*. ``noun`` says what was not found. ``examples`` are parts of addresses,
-    as the description of the API shows them.
+    ``scope`` is what a token needs for anything but reading. ``permits`` are the permissions that actions need, each
+    with what is done in words that follow *only the role operator may*. ``noun`` says what was not found. ``examples``
+    are parts of addresses, as the description of the API shows them.
     """
 
     scope = "submit"
     noun = ""
     examples: ClassVar[Mapping[str, str]] = {}
-    staff_deeds: ClassVar[Mapping[str, str]] = {}
+    permits: ClassVar[Mapping[str, tuple[Permit, str]]] = {}
     largest_body = LARGEST_FILE
     lookup_field = "name"
     schema = RouteSchema()
-    permission_classes = [IsAuthenticated, Scoped, StaffDeeds]
+    permission_classes = [IsAuthenticated, Scoped, Permitted]
     parser_classes: Sequence[Any] = [BoundedJSON]
     renderer_classes: Sequence[Any] = [NamedJSON]
     filter_backends: Sequence[Any] = [StrictFilterBackend]

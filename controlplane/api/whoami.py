@@ -27,11 +27,13 @@ class MembershipSerializer(serializers.ModelSerializer):
 
 
 class WhoamiSerializer(serializers.Serializer):
-    """Who you are to this server. ``token_expires_at`` is null for a browser's session."""
+    """Who you are to this server. ``staff`` may open the administration, ``roles`` are the groups that you are in;
+    ``token_expires_at`` is null for a browser's session."""
 
     user = serializers.CharField()
     name = serializers.CharField()
     staff = serializers.BooleanField()
+    roles = serializers.ListField(child=serializers.CharField())
     default_project = serializers.CharField(allow_null=True)
     projects = MembershipSerializer(many=True)
     scopes = serializers.ListField(child=serializers.CharField())
@@ -61,7 +63,8 @@ class WhoamiViewSet(SingleViewSet):
             {
                 "user": user.get_username(),
                 "name": user.get_full_name(),
-                "staff": permissions.is_staff(user),
+                "staff": user.is_staff,
+                "roles": permissions.roles(user),
                 "default_project": user.default_project.name if user.default_project else None,
                 "projects": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
                 "scopes": token.scopes if token else SCOPES,

@@ -1,4 +1,4 @@
-"""The Desired message for one node: everything that is wanted on it, read from the rows."""
+"""Builds the Desired message of a node: all parts that should run or stop there, from the database."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ WHERE n.id = %(node)s ORDER BY p.id
 
 
 def compose(node_id: uuid.UUID, known: Mapping[str, int], answers_seq: int = 0, **answer: Any) -> Desired:
-    """All that is wanted on a node as of now.
+    """Return the current Desired message of a node.
 
     ``known`` maps the parts that the agent holds to their phase: of those that it has journalled already the order is
     repeated without its spec. ``answer`` are the fields that reply to a report (accepted, refused, unknown, forget),

@@ -1,7 +1,7 @@
-"""Who may fetch what from whom: the control plane's word, on which nodes hand each other inputs and outputs.
+"""Answers which nodes an agent may fetch an input from, with tickets that those nodes accept.
 
-A node is told only of what its own parts, or stages planned for it, read. Nodes that have it come first; where nobody
-has it one node is appointed to load its source, and the others wait for that one.
+A node only learns of inputs that its own parts, or stages planned for it, read. Nodes that cache an input are listed
+first; if none does, one node is appointed to download it and the others wait for that one.
 """
 
 from __future__ import annotations

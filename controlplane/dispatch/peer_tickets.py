@@ -1,4 +1,4 @@
-"""Tickets by which one node opens one thing at another; ``agents.storage.peers`` checks them."""
+"""Tickets that allow one node to fetch one digest from another; ``agents.storage.peers`` verifies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents' HTTP calls: joining, logs, measurements, bundles. A node sees and writes only what is on itself."""
+"""The agents' HTTP endpoints: enrol, logs, telemetry, sources, bundles. A node reads and writes only its own data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _refuse(status: int, detail: str) -> JsonResponse:
 
 
 def by_node(view: View) -> View:
-    """Calls ``view(request, node, ...)`` for whoever proves to be a node. No cookie is read, hence no CSRF."""
+    """Decorate ``view(request, node, ...)`` to require a node's credential. It reads no cookie, hence no CSRF."""
 
     @csrf_exempt
     @wraps(view)
@@ -63,13 +63,13 @@ def by_node(view: View) -> View:
 @csrf_exempt
 @require_POST
 def enrol(request: HttpRequest) -> HttpResponse:
-    """A new agent joins with a join token and gets its credential."""
+    """Register a new agent by a join token and return its credential."""
     try:
         asked = msgspec.json.decode(request.body[:10_000], type=Enrol)
         node, credential = fleet.enrol(asked.token, asked.name)
     except UNREADABLE as error:
         return _refuse(400, f"this is no request to join: {error}")
-    except fleet.Refusal as refusal:
+    except fleet.NodeRefused as refusal:
         return _refuse(403, str(refusal))
     body = msgspec.json.encode(Enrolled(node=str(node.id), name=node.name, credential=credential))
     return HttpResponse(body, content_type="application/json")
@@ -83,7 +83,7 @@ def _is_of_another(node: Node, incarnation: str) -> bool:
 @by_node
 @require_POST
 def logs(request: HttpRequest, node: Node) -> HttpResponse:
-    """Appends bytes to streams. Each chunk is stored only where it continues what is committed."""
+    """Append bytes to log streams. A chunk is stored only if it continues what is committed."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=LogBatch)
     except UNREADABLE as error:
@@ -154,7 +154,7 @@ ON CONFLICT DO NOTHING
 @by_node
 @require_POST
 def telemetry(request: HttpRequest, node: Node) -> HttpResponse:
-    """Stores measurements; what is not of this node, or cannot be, is left out."""
+    """Store measurements; those of other nodes and implausible ones are dropped."""
     try:
         batch = msgspec.msgpack.decode(request.body, type=TelemetryBatch)
     except UNREADABLE as error:
@@ -210,7 +210,7 @@ def _age(seconds: float) -> float:
 @by_node
 @require_POST
 def sources(request: HttpRequest, node: Node) -> HttpResponse:
-    """Where a node may fetch an input of its own stages, with tickets for the nodes that have it."""
+    """Return where a node may fetch an input of its own stages, with tickets for the nodes that cache it."""
     try:
         asked = msgspec.json.decode(request.body[:10_000], type=AskSources)
     except UNREADABLE as error:
@@ -224,7 +224,7 @@ def sources(request: HttpRequest, node: Node) -> HttpResponse:
 @by_node
 @require_GET
 def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponseBase:
-    """The bytes of a bundle, to a node that runs a job with it."""
+    """Return the bytes of a bundle to a node that runs a job with it."""
     needed = Part.objects.filter(node=node, ended_at=None, attempt__stage__job__bundle=sha256).exists()
     if len(sha256) != 64 or not sha256.isalnum() or not needed:
         return HttpResponseNotFound()

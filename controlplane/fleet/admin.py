@@ -1,4 +1,4 @@
-"""Nodes, devices and join tokens in the administration. States and what agents report are shown, never edited."""
+"""Nodes, devices and join tokens in the admin. States and reported facts are shown but not editable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scheduler.core.model.lifecycle import NodeState
 
 @admin.register(Node)
 class NodeAdmin(admin.ModelAdmin):
-    """Nodes: which pools they belong to is decided here, everything else they say themselves."""
+    """Nodes: pool membership is editable, everything else comes from the agent."""
 
     list_display = ["name", "state", "reason", "simulated", "agent_version", "last_report_at"]
     list_filter = ["state", "simulated", "pools"]
@@ -83,7 +83,7 @@ class NodeAdmin(admin.ModelAdmin):
     def _do(self, request: HttpRequest, node: Node, act: Any) -> None:
         try:
             changed = act()
-        except service.Refusal as error:
+        except service.NodeRefused as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
             self.log_change(request, node, f"{changed.state}")
@@ -92,7 +92,7 @@ class NodeAdmin(admin.ModelAdmin):
 
 @admin.register(Device)
 class DeviceAdmin(admin.ModelAdmin):
-    """Devices: how they are given out is decided here."""
+    """Devices: the allocation mode is editable."""
 
     list_display = [
         "__str__",
@@ -137,7 +137,7 @@ class DeviceAdmin(admin.ModelAdmin):
     def _do(self, request: HttpRequest, device: Device, act: Any) -> None:
         try:
             act()
-        except service.Refusal as error:
+        except service.NodeRefused as error:
             self.message_user(request, str(error), messages.ERROR)
         else:
             device.refresh_from_db()
@@ -194,7 +194,7 @@ class MaintenanceAdmin(admin.ModelAdmin):
         for window in chosen:
             try:
                 maintenance.cancel(window, request.user.get_username())
-            except service.Refusal as error:
+            except service.NodeRefused as error:
                 self.message_user(request, str(error), messages.ERROR)
             else:
                 self.log_change(request, window, "cancelled")

@@ -1,4 +1,4 @@
-"""Maintenance windows: planned and cancelled here, and told to whoever decides what may start."""
+"""Maintenance windows: planning, cancelling, and their form for the scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from controlplane import changes
 from controlplane.fleet.models import MaintenanceWindow, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
 from scheduler.core.model import types
 
@@ -23,17 +23,17 @@ Row = tuple[int, str | None, str | None, float, float, str]
 
 
 def not_ended(now: datetime) -> Q:
-    """The condition of windows that have not ended."""
+    """Return the condition of windows that have not ended."""
     return Q(cancelled_at=None, ends_at__gt=now)
 
 
 def ahead(now: datetime) -> QuerySet[MaintenanceWindow]:
-    """The windows that have not ended, the first to begin first."""
+    """Return the windows that have not ended, the earliest first."""
     return MaintenanceWindow.objects.filter(not_ended(now)).select_related("node", "pool")
 
 
 def by_node(nodes: Collection[Node], now: datetime) -> dict[str, list[MaintenanceWindow]]:
-    """The windows that have not ended of each of these nodes, by its name; their pools must be prefetched."""
+    """Return the windows that have not ended by node name; the nodes' pools must be prefetched."""
     pools = {pool.pk for node in nodes for pool in node.pools.all()}
     found: dict[str, list[MaintenanceWindow]] = defaultdict(list)
     for window in ahead(now).filter(Q(node__in=[node.pk for node in nodes]) | Q(pool__in=pools)):
@@ -54,9 +54,9 @@ def plan(
     only_tried: bool = False,
 ) -> MaintenanceWindow:
     """A new window for one node, or for all nodes of one pool; where it is ``only_tried`` it has the id 0 and is not
-    kept. Raises Refusal with what would be accepted."""
+    kept. Raises NodeRefused with what would be accepted."""
     if fault := unfit(node, pool, starts_at, ends_at, reason):
-        raise Refusal(fault[1])
+        raise NodeRefused(fault[1])
     window = MaintenanceWindow(
         node=node, pool=pool, starts_at=starts_at, ends_at=ends_at, reason=reason.strip()[:300], made_by=actor
     )
@@ -87,7 +87,7 @@ def unfit(
 
 
 def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
-    """Calls a window off, also one that has begun. Raises Refusal where it has ended or was cancelled before."""
+    """Cancel a window, also one that has begun. Raises NodeRefused if it has ended or was cancelled before."""
     now = timezone.now()
     with transaction.atomic():
         changed = MaintenanceWindow.objects.filter(pk=window.pk, cancelled_at=None, ends_at__gt=now).update(
@@ -97,20 +97,20 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             told = _("the maintenance of pool {name} has ended or was cancelled before")
             if window.node:
                 told = _("the maintenance of node {name} has ended or was cancelled before")
-            raise Refusal(told.format(name=window.node or window.pool))
+            raise NodeRefused(told.format(name=window.node or window.pool))
         announce()
     window.refresh_from_db()
     return window
 
 
 def announce() -> None:
-    """Lets the scheduler and the browsers look again once the transaction is through."""
+    """Wake the scheduler and notify browsers once the transaction has committed."""
     transaction.on_commit(changes.wake)
     transaction.on_commit(lambda: changes.announce("fleet"))
 
 
 def as_seen(rows: Iterable[Row], nodes: Sequence[types.Node]) -> tuple[types.Maintenance, ...]:
-    """The windows as the engine sees them: each with the nodes of its snapshot that it is about."""
+    """Return the windows for the scheduler, each with the nodes of its snapshot that it covers."""
     seen = []
     for window, node_id, pool, starts_at, ends_at, reason in rows:
         about = tuple(sorted(node.id for node in nodes if node.id == node_id or (pool and pool in node.pools)))

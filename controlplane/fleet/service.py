@@ -52,12 +52,12 @@ CREDENTIAL: Final = ("credential_digest", "credential_at", "offered_digests")
 MOST_OFFERED: Final = 4
 
 
-class Refusal(Exception):
-    """Something that may not be done, with a sentence for whoever asked."""
+class NodeRefused(Exception):
+    """Raised when an operation on a node or device is not allowed; the text says why."""
 
 
 def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(hours=1)) -> str:
-    """A new secret with which ``uses`` nodes may join ``pool``. It is returned once and kept as a digest."""
+    """Create a secret with which ``uses`` nodes may join ``pool``. It is returned once and stored as a digest."""
     secret = secrets.token_urlsafe(32)
     JoinToken.objects.create(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
     return secret
@@ -73,20 +73,20 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
 
 def enrol(token: str, name: str) -> tuple[Node, str]:
     """A new node joins, or one joins again with the token made for it. Returns it with its credential, which is not
-    kept. Raises Refusal.
+    kept. Raises NodeRefused.
 
     A name that is taken stays with its node, whatever state that is in: a join token of a pool never takes it over.
     """
     try:
         slug(name)
     except ValidationError:
-        raise Refusal(
+        raise NodeRefused(
             _("node name {name!r}: use 1 to 63 lower-case letters, digits and hyphens").format(name=name)
         ) from None
     with transaction.atomic():
         join = JoinToken.objects.select_for_update().filter(digest=digest(token)).first()
         if join is None or join.expires_at < timezone.now() or join.uses_left < 1:
-            raise Refusal(
+            raise NodeRefused(
                 _("this join token is unknown, used up or expired; make a new one with: {command}").format(
                     command="manage.py join_token"
                 )
@@ -94,11 +94,11 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
         credential = secrets.token_urlsafe(32)
         node = Node.objects.select_for_update().filter(name=name).first()
         if join.node_id is not None and (node is None or node.id != join.node_id):
-            raise Refusal(_("this join token was made for another node than {name}").format(name=name))
+            raise NodeRefused(_("this join token was made for another node than {name}").format(name=name))
         if node is None:
             node = Node.objects.create(name=name, credential_digest=digest(credential), credential_at=timezone.now())
         elif join.node_id is None:
-            raise Refusal(
+            raise NodeRefused(
                 _(
                     "node {name} is here already ({state}); choose another name, or let it join again "
                     "with a token of its own: {command}"
@@ -129,9 +129,9 @@ def revoke(node: Node) -> None:
 
 def rotate(node: Node, actor: str, reason: str = "") -> Node:
     """Have the node's agent get a new credential through its link, now. The old one serves until the new one is used.
-    Raises Refusal where it has none, for it was revoked."""
+    Raises NodeRefused where it has none, for it was revoked."""
     if node.credential_digest.startswith("revoked "):
-        raise Refusal(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
+        raise NodeRefused(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
     Node.objects.filter(id=node.id).update(credential_at=None)
     _credential_changed(node)
     return node
@@ -151,7 +151,7 @@ def next_credential(node_id: uuid.UUID) -> str:
 
 
 def _first_used(node_id: uuid.UUID, given: str) -> Node | None:
-    """The node, where this is a secret that was offered to it; from now on it is the only one."""
+    """Return the node to which this secret was offered, making it the node's only credential; None if there is none."""
     with transaction.atomic():
         node = Node.objects.select_for_update().filter(id=node_id).first()
         if node is None or given not in node.offered_digests:
@@ -168,7 +168,7 @@ def _credential_changed(node: Node) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the connection of a node's agent rests on: its credential, whose it is, and the newest order."""
+    """What an agent's connection depends on: the credential, whose it is, and the newest generation."""
 
     credential: str
     incarnation: str
@@ -182,7 +182,7 @@ class Standing:
 
 
 def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
-    """What the connections of these nodes rest on now, in one query."""
+    """Return what the connections of these nodes depend on now, in one query."""
     rows = Node.objects.filter(id__in=nodes).values_list(
         "id", "credential_digest", "incarnation", "generation", "credential_at"
     )
@@ -190,7 +190,7 @@ def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
 
 
 def authenticate(header: str) -> Node | None:
-    """The node that an Authorization header proves (``Node <id>:<credential>``), or None."""
+    """Return the node that an Authorization header proves (``Node <id>:<credential>``), or None."""
     scheme, _space, rest = header.partition(" ")
     node_id, _colon, credential = rest.strip().partition(":")
     if scheme.lower() != "node" or not credential:
@@ -249,7 +249,7 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
 
 
 def note_kept(node: Node, kept: Kept) -> None:
-    """Notes what a node has by digest, and where others may fetch it. What is no digest or address is left out."""
+    """Store the digests that a node caches and where others may fetch them; malformed ones are skipped."""
     digests = [each for each in kept.digests[:MAX_KEPT] if len(each) == 64 and each.isalnum()]
     url = kept.url if kept.url.startswith(("http://", "https://")) and len(kept.url) <= 300 else ""
     values = {"digests": digests, "url": url, "key": kept.key[:64]}
@@ -263,7 +263,7 @@ def _enter(node: Node, state: NodeState, reason: str) -> None:
 
 
 def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
-    """Takes over what the node found; returns a sentence where a part of it belongs to another node."""
+    """Store the inventory of a node; return a sentence if a part of it belongs to another node."""
     node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
@@ -334,7 +334,7 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
 
 
 def _group(node: Node) -> None:
-    """Works out which devices of a node its links join."""
+    """Recompute the link groups of a node's devices."""
     here = list(node.devices.filter(present=True).order_by("kind", "index"))
     groups = links.groups((device.uuid, device.links) for device in here)
     for device in here:
@@ -362,14 +362,14 @@ def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, st
 
 
 def drain(node: Node, actor: str, reason: str) -> Node:
-    """Lets what runs finish and places nothing new. A reason is required: others will ask."""
+    """Drain a node: running stages finish, nothing new is placed. A reason is required."""
     if not reason.strip():
-        raise Refusal(_("a drain needs a reason: others will ask"))
+        raise NodeRefused(_("a drain needs a reason: others will ask"))
     return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
 
 
 def suspend(node: Node, says: str) -> None:
-    """Place nothing new on a node of which there are two, and say so. What runs there goes on; a person resumes it."""
+    """Stop placing stages on a node whose identity is used twice. Running ones go on; a person resumes the node."""
     alarms.raised(alarms.IDENTITY, {node.name: says}, about=node.name)
     if node.state in (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT):
         _enter(node, NodeState.DRAINING, says)
@@ -379,37 +379,37 @@ def suspend(node: Node, says: str) -> None:
 
 
 def resume(node: Node, actor: str, reason: str = "") -> Node:
-    """Gives a drained node work again; it is READY once it reports."""
+    """Return a drained node to service; it is READY once it reports."""
     alarms.raised(alarms.IDENTITY, {}, about=node.name)
     return _administer(node, None, "")
 
 
 def cordon(device: Device, actor: str, reason: str) -> None:
-    """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
     if not reason.strip():
-        raise Refusal(_("a cordon needs a reason: others will ask"))
+        raise NodeRefused(_("a cordon needs a reason: others will ask"))
     _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
-    """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
+    """Return a cordoned device to service; its health comes with the next report."""
     if device.health != Health.CORDONED:
-        raise Refusal(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
+        raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
     _set_health(device, Health.OK, "")
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
 
 def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -> Node:
-    """Has the node take a part over again, or end it; its agent hears of that at once. Raises Refusal."""
+    """Order a node to adopt a quarantined part again, or to end it. Raises NodeRefused."""
     if do == "discard" and not reason.strip():
-        raise Refusal(_("a part is discarded with a reason: its owner will ask"))
+        raise NodeRefused(_("a part is discarded with a reason: its owner will ask"))
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         entries = locked.conditions.get("aside", [])
         entry = next((each for each in entries if each["part"] == part), None)
         if entry is None:
-            raise Refusal(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
+            raise NodeRefused(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
         entry["asked"] = {"do": do, "by": actor[:150], "why": reason.strip()[:200]}
         locked.save(update_fields=["conditions"])
         transaction.on_commit(lambda: changes.nudge([str(node.id)]))
@@ -423,7 +423,7 @@ def _set_health(device: Device, health: Health, reason: str) -> None:
         Node.objects.select_for_update().get(id=device.node_id)
         locked = Device.objects.select_for_update().get(id=device.id)
         if health == Health.CORDONED and not locked.present:
-            raise Refusal(_("device {device} is not there any more").format(device=locked))
+            raise NodeRefused(_("device {device} is not there any more").format(device=locked))
         Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
@@ -435,7 +435,9 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
         if state is None:
             state = NodeState.READY if locked.last_report_at else NodeState.JOINING
         if locked.state == NodeState.LOST and state != NodeState.DRAINING:
-            raise Refusal(_("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name))
+            raise NodeRefused(
+                _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
+            )
         _enter(locked, state, reason)
         locked.save(update_fields=["state", "state_at", "reason"])
         transaction.on_commit(changes.wake)
@@ -444,9 +446,9 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
 
 
 def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int, list[Node]]:
-    """Marks nodes that have been silent for too long. Returns how many changed and which became LOST now.
+    """Mark nodes as silent or lost. Return how many changed and which became LOST now.
 
-    Only the database's clock is read: reports are stamped and judged on the same side.
+    Only the database's clock is used: reports are stamped and judged by the same clock.
     """
     quiet = Q(last_report_at__lt=Now() - timedelta(seconds=suspect_s))
     with transaction.atomic():
@@ -483,7 +485,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
 
 
 def now_in_database() -> datetime:
-    """The database's clock: the one clock by which leases and silences are judged."""
+    """Return the database's clock, by which leases and silences are judged."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT now()")
         return cursor.fetchone()[0]

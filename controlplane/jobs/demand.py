@@ -91,7 +91,7 @@ LARGEST_ENV: Final = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DeviceCatalogue:
     """What the cluster has: kinds of devices, and the kind of each model, in lower case."""
 
     kinds: frozenset[str] = kinds.USUAL
@@ -234,7 +234,13 @@ def _words(value: object) -> list[str]:
 
 
 def alternatives(
-    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section,
+    kind: str,
+    task: str,
+    argv: list[str] | None,
+    env: dict[str, str],
+    host: Host,
+    known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     """The ways to run a stage, in the order of the file; refusals go to the section."""
     ways = _ways(section, kind, task, argv, env, host, known)
@@ -271,7 +277,13 @@ def why(request: Mapping[str, Any]) -> str:
 
 
 def _ways(
-    section: Section, kind: str, task: str, argv: list[str] | None, env: dict[str, str], host: Host, known: Known
+    section: Section,
+    kind: str,
+    task: str,
+    argv: list[str] | None,
+    env: dict[str, str],
+    host: Host,
+    known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     value = section.values.get("devices")
     if value is None:
@@ -313,7 +325,7 @@ def _way(
     argv: list[str] | None,
     env: dict[str, str],
     host: Host,
-    known: Known,
+    known: DeviceCatalogue,
 ) -> dict[str, Any]:
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
     vendor = way.read("vendor", matching(_WORDS, gettext_noop("a vendor's name")), "")
@@ -383,7 +395,7 @@ def _milli(way: Section, kind: str, partition: str) -> int:
     return way.read("milli", whole(1, 1000), 1 if partition else 1000)
 
 
-def _kind(way: Section, model: str, known: Known, partition: str) -> str:
+def _kind(way: Section, model: str, known: DeviceCatalogue, partition: str) -> str:
     if way.has("kind"):
         named = matching(re.compile(r"[a-z][a-z0-9-]{0,19}"), gettext_noop("a kind of device such as gpu"))
         kind = way.read("kind", named, "cpu")

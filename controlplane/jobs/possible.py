@@ -11,7 +11,7 @@ from controlplane.fleet import divisions, world
 from controlplane.fleet.models import Device as DeviceRow
 from controlplane.jobs import demand
 from controlplane.jobs.reasons import reason_text
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec, Resolved, ResolvedStage
 from controlplane.jobs.values import listed
 from controlplane.pools.isolation import is_below
@@ -27,7 +27,7 @@ def check(resolved: Sequence[Resolved]) -> None:
         raise InvalidSpec(found)
 
 
-def faults(resolved: Sequence[Resolved]) -> list[Refusal]:
+def faults(resolved: Sequence[Resolved]) -> list[FieldError]:
     """Return what a submit refuses of these jobs as impossible on what there is, at most 100 refusals."""
     # What is remembered is good enough to accept by; a refusal must be true of this moment, for a person who has just
     # seen a device appear on the page will ask for it at once.
@@ -36,9 +36,9 @@ def faults(resolved: Sequence[Resolved]) -> list[Refusal]:
     return _faults(resolved, world.recent_nodes(within_s=0.0))[:100]
 
 
-def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[Refusal]:
+def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[FieldError]:
     snapshot = Snapshot(nodes=tuple(nodes))
-    faults: list[Refusal] = []
+    faults: list[FieldError] = []
     judged: dict[int, Reason | None] = {}
     for number, job in enumerate(resolved):
         prefix = f"/jobs/{number}" if len(resolved) > 1 else ""
@@ -50,7 +50,7 @@ def _faults(resolved: Sequence[Resolved], nodes: Sequence[Node]) -> list[Refusal
             if reason is not None:
                 key_of = {"NodesAvoided": "avoid", "DataResidency": "site"}.get(reason.code, "devices")
                 faults.append(
-                    Refusal(f"{prefix}/stages/{index}/{key_of}", _impossible(stage, reason, nodes), reason.code)
+                    FieldError(f"{prefix}/stages/{index}/{key_of}", _impossible(stage, reason, nodes), reason.code)
                 )
     return faults
 

@@ -52,7 +52,7 @@ PEER_FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL})
 
 
 @dataclass(slots=True)
-class Answer:
+class ReportAnswer:
     """What the reply to a report says about the parts that it named."""
 
     accepted: dict[str, int] = field(default_factory=dict)
@@ -66,12 +66,12 @@ class Answer:
     says: str = ""
 
 
-def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) -> Answer:
+def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) -> ReportAnswer:
     """Takes one Report of a node into the record, in one transaction. Returns what to answer.
 
     ``caller`` is the connection that it came by. A report that does not speak for the node changes nothing.
     """
-    answer = Answer()
+    answer = ReportAnswer()
     with transaction.atomic():
         jobs_touched = _report(node_id, message, answer, caller or Caller())
         if jobs_touched:
@@ -168,7 +168,7 @@ def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
     return {str(row[0]): _Known(row[0], row[1], row[2], row[3] is not None, *row[4:]) for row in rows}
 
 
-def _report(node_id: uuid.UUID, message: Report, answer: Answer, caller: Caller) -> list[int]:
+def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
     known = _known(node_id, [part_id for part_id in here if is_uuid(part_id)])
     # Order of locks, here as everywhere: jobs, then nodes, then what belongs to them.
@@ -227,7 +227,7 @@ def _advances(part: Part, item: Here) -> bool:
     return item.epoch == part.epoch and part.ended_at is None and item.phase > part.phase
 
 
-def _answer(known: dict[str, _Known], here: dict[str, Here], answer: Answer) -> None:
+def _answer(known: dict[str, _Known], here: dict[str, Here], answer: ReportAnswer) -> None:
     for part_id, item in here.items():
         part = known.get(part_id)
         if part is None:
@@ -650,12 +650,12 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | 
 def give_up(node: Node, actor: str, reason: str) -> int:
     """End what ran on a lost node, because a person knows that it is gone. Returns how many attempts ended.
 
-    Raises Refusal for a node that is not LOST, or without a reason.
+    Raises NodeRefused for a node that is not LOST, or without a reason.
     """
     if not reason.strip():
-        raise fleet.Refusal(_("this needs a reason: others will ask how you know that nothing of it runs"))
+        raise fleet.NodeRefused(_("this needs a reason: others will ask how you know that nothing of it runs"))
     if node.state != NodeState.LOST:
-        raise fleet.Refusal(
+        raise fleet.NodeRefused(
             _("node {name} is {state}, not LOST: only what is out of contact can be confirmed as lost").format(
                 name=node.name, state=node.state
             )

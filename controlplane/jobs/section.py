@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FieldError:
     """What is wrong, where (a JSON pointer, RFC 6901), and what would be accepted."""
 
     pointer: str
@@ -37,7 +37,7 @@ class Section:
         self,
         value: object,
         pointer: str,
-        refusals: list[Refusal],
+        refusals: list[FieldError],
         keys: Iterable[str],
         later: Iterable[str] = (),
     ) -> None:
@@ -95,4 +95,4 @@ class Section:
 
     def refuse(self, key: str, detail: str, code: str = "invalid") -> None:
         """Notes what is wrong with ``key``."""
-        self.refusals.append(Refusal(self.at(key), detail, code))
+        self.refusals.append(FieldError(self.at(key), detail, code))

@@ -20,10 +20,11 @@ from django.utils.translation import gettext_noop
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
+from controlplane.accounts.permissions import Permit
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import demand, flow, masked
-from controlplane.jobs.demand import AFFINITY, Host, Known
-from controlplane.jobs.section import Refusal, Section
+from controlplane.jobs.demand import AFFINITY, DeviceCatalogue, Host
+from controlplane.jobs.section import FieldError, Section
 from controlplane.jobs.values import (
     Unacceptable,
     choice,
@@ -83,7 +84,7 @@ _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 class InvalidSpec(ValueError):
     """Raised for a job file with faults; ``errors`` lists all of them."""
 
-    def __init__(self, errors: Sequence[Refusal]) -> None:
+    def __init__(self, errors: Sequence[FieldError]) -> None:
         first = errors[0]
         said = _("{where}: {fault} (and {n} more)") if len(errors) > 1 else _("{where}: {fault}")
         where = first.pointer or _("the job file")
@@ -105,7 +106,7 @@ class Rules:
     may_use_staff_classes: Callable[[Project], bool] = lambda project: False
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
-    known: Known = field(default_factory=Known)
+    known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def rules_for(user: User) -> Rules:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
     # Few files ask for such a class; many in one request ask once.
     led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
+    any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
     models = {model.lower(): kind for kind, model in devices if model}
     return Rules(
@@ -178,11 +180,11 @@ def rules_for(user: User) -> Rules:
         pools={pool.name: pool for pool in Pool.objects.all()},
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
-        may_number=user.is_staff,
-        may_use_staff_classes=lambda project: user.is_staff or project.id in led(),
+        may_number=any_priority,
+        may_use_staff_classes=lambda project: any_priority or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
-        known=Known(kinds.named() | {kind for kind, _model in devices}, models),
+        known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
 
 
@@ -190,9 +192,9 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
     """Resolves many files at once; equal files are read once. Pointers of faults begin with the file's index where
     there are several. Raises :class:`InvalidSpec`."""
     rules = rules_for(user)
-    seen: dict[str, Resolved | list[Refusal]] = {}
+    seen: dict[str, Resolved | list[FieldError]] = {}
     found: list[Resolved] = []
-    faults: list[Refusal] = []
+    faults: list[FieldError] = []
     for index, each in enumerate(specs):
         key = hashlib.sha256(json.dumps(each, sort_keys=True, default=str).encode()).hexdigest()
         if key not in seen:
@@ -205,7 +207,7 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
             found.append(one)
         else:
             prefix = f"/jobs/{index}" if len(specs) > 1 else ""
-            faults += [Refusal(prefix + fault.pointer, fault.detail, fault.code) for fault in one]
+            faults += [FieldError(prefix + fault.pointer, fault.detail, fault.code) for fault in one]
             if len(faults) >= 100:
                 break
     if faults:
@@ -215,7 +217,7 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
 
 def resolve(spec: object, rules: Rules) -> Resolved:
     """The job that this file describes. Raises :class:`InvalidSpec` with every fault of it."""
-    faults: list[Refusal] = []
+    faults: list[FieldError] = []
     job = Section(spec, "", faults, JOB_KEYS, LATER)
     if not isinstance(spec, dict):
         raise InvalidSpec(faults)

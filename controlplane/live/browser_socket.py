@@ -31,7 +31,7 @@ from django.conf import settings
 from django.db import connections
 
 from controlplane.accounts.rights import Rights, rights
-from controlplane.socket_authorization import Standing
+from controlplane.socket_authorization import AuthorizationWatch
 from controlplane.wellformed import fault_in, fault_of_query
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
 CLOSE_TOO_MANY = 4429
 GROUP = "changes"
-_rights: Standing[tuple[str, int], Rights] = Standing(rights)
+_rights: AuthorizationWatch[tuple[str, int], Rights] = AuthorizationWatch(rights)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""Periodic duties of the fleet: who fell silent, what is given up, which old measurements go.
+"""Periodic duties of the fleet: failure detection, requeueing lost attempts, and cleanup.
 
-Each duty is claimed by a conditional update in the database, so a doubled or a missing beat does no harm.
+Each duty is claimed by a conditional update, so duplicate or missing beats do no harm.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _looked: dict[str, float] = {}
 
 
 def claim(name: str, every_s: float) -> bool:
-    """Claims a duty; False where it was done within ``every_s`` already, by whomever.
+    """Claim a duty; return False if anybody did it within ``every_s``.
 
-    A time that lies ahead was noted before the clock was set back: it counts for nothing.
+    A time in the future was stored before the clock was set back, and counts for nothing.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -56,7 +56,7 @@ def _since(name: str) -> float:
 
 
 def _has_jumped() -> bool:
-    """Whether the database's clock was set since this process looked last; by that clock silences are counted."""
+    """Whether the database's clock was set since this process last checked."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         ahead_s = cursor.fetchone()[0] - time.monotonic()
@@ -66,7 +66,7 @@ def _has_jumped() -> bool:
 
 
 def watch() -> None:
-    """Marks silent nodes and gives up what is certainly dead. Judges nobody shortly after an outage of its own."""
+    """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
     if not claim("watch", WATCH_S):
@@ -91,7 +91,7 @@ def watch() -> None:
 
 
 def housekeeping() -> None:
-    """Makes tomorrow's partitions, drops the oldest, and clears what has expired."""
+    """Create tomorrow's partitions, drop the oldest, and delete what has expired."""
     if not claim("housekeeping", 50):
         return
     now = timezone.now()
@@ -108,7 +108,7 @@ def housekeeping() -> None:
 
 
 def check() -> None:
-    """Looks whether the record holds what must always hold; what does not is an alarm for staff."""
+    """Check the invariants and raise an alarm for those violated."""
     if not claim("invariants", 50):
         return
     found = invariants.check()
@@ -118,7 +118,7 @@ def check() -> None:
 
 
 def _partitions(table: str) -> None:
-    """A partition for today and tomorrow where the default partition holds nothing of that day; old ones dropped."""
+    """Create the partitions of today and tomorrow if the default partition is empty for that day; drop old ones."""
     today = timezone.now().date()
     with connection.cursor() as cursor:
         for day in (today, today + timedelta(days=1)):

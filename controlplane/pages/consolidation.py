@@ -7,7 +7,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.decisions import stage_of
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import consolidation
@@ -17,8 +17,8 @@ from controlplane.queries.reading import told
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     user = reader(request)
-    if not is_staff(user):
-        raise PermissionDenied(_("only staff may {deed}").format(deed=_("ask what could be moved")))
+    if not may(user, Permit.SEE_DECISIONS):
+        raise PermissionDenied(_("you may not see this"))
     body = told(user, consolidation.advised(user))
     advice = [
         {

@@ -111,7 +111,7 @@ class ProfileForm(forms.ModelForm):
         elif spec is not None:
             try:
                 profiles.check(given.get("name") or self.instance.name, spec)
-            except profiles.Refused as error:
+            except profiles.ProfileInvalid as error:
                 self.add_error("spec", in_language(error.args[0]))
         chosen = given.get("active")
         if chosen and chosen != self.instance.active and not given.get("unseen") and not profiles.is_seen(chosen):

@@ -32,7 +32,7 @@ MOST_VERSIONS: Final = 1_000
 LONGEST_NOTE: Final = 200
 
 
-class Refused(ValueError):
+class ProfileInvalid(ValueError):
     """What cannot be done with a profile, as a sentence, and the field that is at fault."""
 
     def __init__(self, sentence: str, field: str = "") -> None:
@@ -40,11 +40,11 @@ class Refused(ValueError):
         self.field = field
 
 
-class InUse(Refused):
+class InUse(ProfileInvalid):
     """A profile was to be deleted that a pool has."""
 
 
-class Unseen(Refused):
+class Unseen(ProfileInvalid):
     """A version was to be switched on that no finished preview has shown."""
 
 
@@ -124,14 +124,18 @@ def users() -> Mapping[str, Users]:
 
 
 def check(name: str, spec: Any) -> None:
-    """Raises :class:`Refused` with a sentence for what no pool could have as its profile, and for too many of them."""
+    """Validate a profile before it is stored. Raises :class:`ProfileInvalid` with the field and what it accepts."""
     versions = ProfileVersion.objects.filter(profile__name=name).count()
     if versions >= MOST_VERSIONS:
-        raise Refused(_("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec")
+        raise ProfileInvalid(
+            _("it has %(most)d versions; copy it under another name") % {"most": MOST_VERSIONS}, "spec"
+        )
     if not versions and Profile.objects.count() >= MOST_PROFILES:
-        raise Refused(_("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name")
+        raise ProfileInvalid(
+            _("there are %(most)d profiles already; delete one first") % {"most": MOST_PROFILES}, "name"
+        )
     if len(json.dumps(spec)) > LARGEST:
-        raise Refused(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
+        raise ProfileInvalid(_("a profile may be %(most)d bytes of JSON at most") % {"most": LARGEST}, "spec")
     _understood(name, spec)
 
 
@@ -139,7 +143,7 @@ def _understood(name: str, spec: Any) -> None:
     try:
         profiles.load(name, spec, live=True)
     except ValueError as error:
-        raise Refused(error.args[0], "spec") from None
+        raise ProfileInvalid(error.args[0], "spec") from None
 
 
 @transaction.atomic
@@ -163,7 +167,7 @@ def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVe
 
 def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
     if len(note) > LONGEST_NOTE:
-        raise Refused(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
+        raise ProfileInvalid(_("must have at most {most} characters").format(most=LONGEST_NOTE), "note")
     newest = profile.versions.aggregate(newest=Max("number"))["newest"] or 0
     _tell()
     return ProfileVersion.objects.create(profile=profile, number=newest + 1, spec=spec, made_by=by[:150], note=note)
@@ -215,12 +219,12 @@ def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None)
 
 
 def _clean(row: Profile | Pool) -> None:
-    """Raises :class:`Refused` for the first field that the model does not accept."""
+    """Raises :class:`ProfileInvalid` for the first field that the model does not accept."""
     try:
         row.full_clean()
     except ValidationError as error:
         at, sentences = next(iter(error.message_dict.items()))
-        raise Refused(sentences[0], at) from None
+        raise ProfileInvalid(sentences[0], at) from None
 
 
 def _tell() -> None:

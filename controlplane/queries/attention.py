@@ -19,6 +19,7 @@ from django.utils.translation import gettext_noop as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import amounts
@@ -222,8 +223,9 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def _of_alarms(user: User) -> _Signs:
-    """What was set aside: of nodes and pools for everybody, the rest, which may name any job, for staff."""
-    kinds = alarms.KINDS if permissions.is_staff(user) else (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
+    """What was set aside: of nodes and pools for everybody, the rest, which may name any job, needs a permission."""
+    kinds = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
+    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else kinds
     found = fleet.Alarm.objects.filter(kind__in=kinds)
     signs = []
     for alarm in found[:MOST_SIGNS]:

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.pools import profiles
@@ -257,7 +258,7 @@ def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | No
 
 def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
     """The numbers in a text, and those of ``among``, that this user may see; None means all."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.SEE_JOBS):
         return None
     numbers = {*map(int, _NUMBER.findall(named)), *among}
     visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)

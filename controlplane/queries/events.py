@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
+from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
 from controlplane.queries.clauses import Clause, clauses
 
@@ -52,9 +53,9 @@ class EventFilter(django_filters.FilterSet):
 
 def visible(user: User) -> QuerySet[rows.Event]:
     """The events of jobs that this user may see, so asked that the index of events by project serves."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.SEE_JOBS):
         return rows.Event.objects.all()
-    projects = list(permissions.visible_projects(user).values_list("pk", flat=True))
+    projects = permissions.joined(user)
     elsewhere = list(rows.Job.objects.filter(user=user).exclude(project__in=projects).values_list("pk", flat=True))
     in_projects = Q(project__in=projects)
     return rows.Event.objects.filter(in_projects | Q(job__in=elsewhere) if elsewhere else in_projects)

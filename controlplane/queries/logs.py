@@ -36,6 +36,13 @@ class LogStreamList(msgspec.Struct, frozen=True):
     truncated: bool
 
 
+class NoSuchStage(Unseen):
+    """The job has no stage of that name; the message has the nearest one."""
+
+    def __init__(self, detail: str) -> None:
+        Http404.__init__(self, detail)
+
+
 class Gone(Exception):
     """Bytes of a log were here and are no more."""
 
@@ -101,7 +108,7 @@ def _part(job: rows.Job, query: Wanted) -> rows.Part | None:
         detail = _("job {number} has no stage {name!r}; {nearest}").format(
             number=job.number, name=query.stage[:63], nearest=nearest(query.stage, names)
         )
-        raise Http404(detail)
+        raise NoSuchStage(detail)
     if query.attempt is not None:
         raise Unseen(_("attempt {name}").format(name=query.attempt))
     return None

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.fleet import alarms
 from controlplane.fleet import maintenance as fleet_maintenance
 from controlplane.fleet import models as rows
@@ -127,12 +128,12 @@ def found(name: str) -> rows.Node:
 
 def details(nodes: Iterable[rows.Node], user: User) -> list[NodeDetail]:
     """These nodes, with how their hosts are."""
-    nodes, is_staff = list(nodes), permissions.is_staff(user)
+    nodes, sees = list(nodes), permissions.may(user, Permit.SEE_NODES)
     return [
         NodeDetail(
             **msgspec.structs.asdict(told),
             host=hosts.shown(node),
-            survivors=survivors.of_nodes([node]) if is_staff else [],
+            survivors=survivors.of_nodes([node]) if sees else [],
         )
         for node, told in zip(nodes, shown(nodes, user), strict=True)
     ]

@@ -80,7 +80,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             decides=f"{pool.profile}@{active[pool.profile]}" if pool.profile in active else pool.profile,
             shadow_profile=pool.shadow_profile,
             shadow=ShadowSum(**found) if (found := beside.get((pool.name, pool.shadow_profile))) else None,
-            promises=_promises(kept.get(pool.name, promise_rate.Kept())),
+            promises=_promises(kept.get(pool.name, promise_rate.PromiseRate())),
             shared_storage=bool(pool.storage_path),
             default_limit_s=pool.default_limit_s,
             max_limit_s=pool.max_limit_s,
@@ -95,7 +95,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     ]
 
 
-def _promises(kept: promise_rate.Kept) -> Promises:
+def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
 
 

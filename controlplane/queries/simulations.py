@@ -13,6 +13,7 @@ from django_filters import FilterSet
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.queries.reading import Answer, listed
 from controlplane.queries.refusals import Unseen
 from controlplane.simulations import models as rows
@@ -52,7 +53,7 @@ def visible(user: User) -> QuerySet[rows.Simulation]:
     """This user's simulations; everybody's for staff. Those whose process is gone are ended first."""
     service.settle_lost()
     found = rows.Simulation.objects.select_related("user")
-    return found if permissions.is_staff(user) else found.filter(user=user)
+    return found if permissions.may(user, Permit.SEE_SIMULATIONS) else found.filter(user=user)
 
 
 def found(user: User, number: int) -> rows.Simulation:

@@ -1,4 +1,4 @@
-"""Tells what a cycle did without, and when that is over."""
+"""Raises alarms for rows that a scheduling cycle had to leave out, and clears them once they are usable again."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scheduler.core.planning.aside import Aside
 
 log = logging.getLogger(__name__)
 
-# What stays wrong is counted once in so long, not with every cycle.
+# Seconds between two writes of an alarm that has not changed.
 AGAIN_S: Final = 10.0
 KINDS: Final = (alarms.NODE, alarms.STAGE, alarms.POOL, alarms.PROFILE, alarms.CYCLE)
 
 Found = Mapping[str, Mapping[str, str]]
 
 
-class Alarms:
-    """Remembers what was told last. One per process."""
+class CycleAlarms:
+    """Writes alarms only when they change. Keep one per process."""
 
     def __init__(self) -> None:
         self._told: dict[str, tuple[dict[str, str], float]] = {}
 
     def of(self, snapshot: Snapshot, rows: Found, plan: Aside) -> None:
-        """Tells what a cycle set aside: rows that could not be used, and what could not be planned."""
+        """Raise alarms for unusable rows and for nodes, stages and pools that could not be planned."""
         nodes = {node.id: node.name for node in snapshot.nodes} if plan.nodes else {}
         found = {kind: dict(told) for kind, told in rows.items()}
         found.setdefault(alarms.NODE, {}).update(
@@ -42,7 +42,7 @@ class Alarms:
         self.tell(found | {alarms.CYCLE: {}})
 
     def tell(self, found: Found) -> None:
-        """Writes what is news among these kinds."""
+        """Write the alarms of these kinds that differ from those written last."""
         now = time.monotonic()
         for kind, told in found.items():
             before, at = self._told.get(kind, (None, 0.0))

@@ -1,5 +1,4 @@
-"""What became of the starts that people were announced, read from the record: any process knows the same, and a new one
-knows it at once."""
+"""Compares announced starts with actual ones, to calibrate the ranges of later announcements."""
 
 from __future__ import annotations
 
@@ -27,15 +26,15 @@ WHERE s.announced IS NOT NULL AND s.state = 'PENDING' AND s.attempt_count = 0
 """
 
 
-class Starts:
-    """Remembers what became of announced starts for as long as that is fresh enough."""
+class AnnouncedStarts:
+    """Caches the outcome of announced starts and rereads it every :data:`REREAD_S`."""
 
     def __init__(self) -> None:
         self._known: Mapping[PromiseClass, Turnout] = {}
         self._read_at = float("-inf")
 
     def known(self, now: float) -> Mapping[PromiseClass, Turnout]:
-        """By pool, and by pool and horizon."""
+        """Return the outcomes by pool, and by pool and horizon."""
         if now - self._read_at > REREAD_S:
             self._read_at = now
             with connection.cursor() as cursor:

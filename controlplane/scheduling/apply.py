@@ -1,4 +1,4 @@
-"""A plan becomes rows: starts are placed, and whoever is told to stop is told."""
+"""Applies a plan to the database: places the starts and requests the stops that it names."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from scheduler.core.resources.speed import speed_of
 log = logging.getLogger(__name__)
 
 
-def make_true(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str] | None = None) -> Applied:
-    """Does what the plan says in one transaction; a gang is placed whole or not at all.
+def apply_plan(snapshot: Snapshot, plan: Plan, now: float, faults: dict[str, str] | None = None) -> Applied:
+    """Apply a plan in one transaction; a gang is placed whole or not at all.
 
-    What of it cannot be done by a mistake in its rows is left out and told in ``faults``, by stage.
+    Starts and stops whose rows are invalid are skipped and reported in ``faults`` by stage name.
     """
     if not plan.starts and not plan.stops:
         return Applied()
     at = datetime.fromtimestamp(now, UTC)
     try:
         with transaction.atomic():
-            return _act(snapshot, plan, at)
+            return _apply(snapshot, plan, at)
     except DatabaseError as error:
         if not isinstance(error, IntegrityError | DataError):
             raise  # the database is away or busy: that is no fault of a row
     except Exception:
         log.exception("a plan could not be applied as a whole")
-    # Something of it cannot be any more, or never could: once again, and this time one by one.
+    # Part of the plan is stale or invalid: apply it again, each start and stop in a savepoint of its own.
     with transaction.atomic():
-        return _act(snapshot, plan, at, carefully=True, faults={} if faults is None else faults)
+        return _apply(snapshot, plan, at, carefully=True, faults={} if faults is None else faults)
 
 
 @contextmanager
 def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[None]:
-    """A savepoint of its own for what is done carefully: what fails there is told and undone, and the rest goes on.
+    """Run the block in a savepoint if ``carefully``: a failure is rolled back and noted in ``faults``, others go on.
 
-    Without care there is no savepoint: a refusal then ends the whole transaction.
+    Otherwise there is no savepoint, and a database error ends the whole transaction.
     """
     if not carefully:
         yield
@@ -66,7 +66,7 @@ def _alone(who: str, faults: dict[str, str], *, carefully: bool) -> Iterator[Non
         faults[who] = f"{type(error).__name__}: {error}"
 
 
-def _act(
+def _apply(
     snapshot: Snapshot, plan: Plan, at: datetime, *, carefully: bool = False, faults: dict[str, str] | None = None
 ) -> Applied:
     faults = {} if faults is None else faults

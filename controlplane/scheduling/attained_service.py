@@ -1,4 +1,4 @@
-"""What stages have received in earlier attempts: policies of attained service go by it."""
+"""The service that stages attained in ended attempts, for least-attained-service policies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ORDER BY a.ended_at
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class AttainedService:
     """Service of the attempts that have ended: devices times seconds, seconds by device model, and when the last of
     them ended. ``saves`` tells whether the last of them that was told to stop saved its work then, ``restarts_s`` how
     long each but the first took from its devices to its first moment, the oldest first. ``kept_s`` is how much of the
@@ -46,21 +46,21 @@ class Received:
     kept_s: float = 0.0
 
 
-NOTHING = Received()
+NOTHING = AttainedService()
 
 
-def received(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, Received]:
-    """The service of these stages; one without an attempt that has ended is left out."""
+def received(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, AttainedService]:
+    """Return the attained service by stage; stages without an ended attempt are left out."""
     if not stages:
         return {}
-    found: dict[uuid.UUID, Received] = {}
+    found: dict[uuid.UUID, AttainedService] = {}
     with connection.cursor() as cursor:
         cursor.execute(_RECEIVED, [list(stages)])
         for stage, model, ran_s, device_s, ended_at, saved, began_in_s, kept_s in cursor.fetchall():
             had = found.get(stage, NOTHING)
             by_model = dict(had.by_model_s)
             by_model[model] = by_model.get(model, 0.0) + ran_s
-            found[stage] = Received(
+            found[stage] = AttainedService(
                 device_s=had.device_s + device_s,
                 by_model_s=tuple(sorted(by_model.items())),
                 stopped_at=ended_at,

@@ -1,7 +1,7 @@
-"""The change feed: which stages and nodes have changed since this process looked last. Triggers write it down.
+"""The change feed: which stages and nodes changed since this process last read it. Database triggers write it.
 
-A transaction's changes are seen when it commits, which may be after a later one's. So each look asks again from the
-oldest transaction that had not ended at the look before: what it reads twice costs time, and nothing is missed.
+Transactions do not commit in the order of their ids. Each read therefore starts at the oldest transaction that was
+still open at the previous read: some changes are read twice, none is missed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-# What was written down is kept for so long, and who has not looked for half of it loads everything.
+# Seconds that changes are kept. A reader that is more than half of that behind reloads everything.
 KEPT_S: Final = 600.0
 
 _CHANGED = """
@@ -23,7 +23,7 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint,
        EXISTS (SELECT 1 FROM jobs_change WHERE xact >= %s AND stage_id IS NULL AND node_id IS NULL)
 FROM pg_current_snapshot() s
 """
-# After every transaction there will be: whoever reads everything needs no list of changes.
+# Later than any transaction: a reader that reloads everything needs no list of changes.
 _NOTHING: Final = 2**62
 
 
@@ -35,8 +35,8 @@ class Changes:
     nodes: set[uuid.UUID]
 
 
-class Feed:
-    """One reader. What :meth:`read` gave counts as read once :meth:`taken` is called."""
+class ChangeFeed:
+    """One reader of the feed. Changes returned by :meth:`read` are acknowledged by :meth:`taken`."""
 
     def __init__(self) -> None:
         # The oldest transaction that had not ended at the last look that was taken, and when that was.
@@ -44,7 +44,7 @@ class Feed:
         self._next, self._next_at = self._since, self._since_at
 
     def read(self, cursor: Any) -> Changes | None:
-        """What has changed, to be asked before any of it is read; ``None`` where everything is to be read."""
+        """Return what changed, or ``None`` where everything has to be reloaded. Call it before reading the rows."""
         at = time.monotonic()
         is_known = at - self._since_at < KEPT_S / 2
         since = self._since if is_known else _NOTHING
@@ -55,11 +55,11 @@ class Feed:
         return Changes(set(stages), set(nodes)) if is_known and not everything and newest >= since else None
 
     def taken(self) -> None:
-        """What was read is known now."""
+        """Acknowledge the last read."""
         self._since, self._since_at = self._next, self._next_at
 
 
 def forget_old() -> None:
-    """Throws away what every reader has seen, or is too late for."""
+    """Delete changes older than :data:`KEPT_S`."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM jobs_change WHERE at < now() - make_interval(secs => %s)", [KEPT_S])

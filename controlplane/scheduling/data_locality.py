@@ -1,4 +1,4 @@
-"""What waiting stages read, and on which nodes it lies already: data that need not travel."""
+"""Data locality: the digests that pending stages read, and the nodes that already cache them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.jobs import inputs
 from controlplane.jobs.models import Output
 from scheduler.core.model.types import Node, Stage
 
-# Only what somebody waits for is asked: a node may keep thousands of digests.
+# Only digests that pending stages read: a node may cache thousands.
 _WHERE = """
 SELECT k.node_id::text, d.digest
 FROM unnest(%s::text[]) AS d(digest) JOIN fleet_kept k ON k.digests @> to_jsonb(d.digest)
@@ -21,7 +21,7 @@ FROM unnest(%s::text[]) AS d(digest) JOIN fleet_kept k ON k.digests @> to_jsonb(
 
 
 def read_by(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[str, ...]]:
-    """The digests that these stages read and that lie on no shared disk, as far as they are known by now."""
+    """Return the digests that each stage reads and that are on no shared storage, as far as they are known."""
     return {
         stage: tuple(sorted({one.digest for one in reads if not one.path}))
         for stage, reads in inputs.resolved(stages).items()
@@ -29,7 +29,7 @@ def read_by(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, tuple[str, ...]]:
 
 
 def sizes(digests: Collection[str]) -> dict[str, int]:
-    """How many bytes these digests stand for, as far as it is known: a stage left them."""
+    """Return the size in bytes of each digest that a stage has produced."""
     if not digests:
         return {}
     found = Output.objects.filter(digest__in=digests).order_by("digest").distinct("digest")
@@ -37,7 +37,7 @@ def sizes(digests: Collection[str]) -> dict[str, int]:
 
 
 def with_cached(nodes: tuple[Node, ...], waiting: Iterable[Stage]) -> tuple[Node, ...]:
-    """The nodes, each with what it has of what ``waiting`` stages read."""
+    """Return the nodes with ``cached`` set to those digests that ``waiting`` stages read."""
     wanted = {digest for stage in waiting for digest in stage.inputs}
     if not wanted:
         return nodes

@@ -1,5 +1,4 @@
-"""How long a stage that waits will probably run where it would run, in seconds of a clock: what the engine plans with
-is work on a device of speed 1, which says nothing to people."""
+"""Converts predicted work (seconds on a device of speed 1) into the wall-clock duration that people are shown."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ from scheduler.core.model.types import Alternative, Device, Placement, Snapshot,
 from scheduler.core.resources.match import matches, partition_of
 from scheduler.core.resources.speed import deciding, speed, speed_of
 
-# Of the run times of a pool, how many of how many ended by their P90.
+# By pool: (stages that ended by their predicted P90, predicted stages).
 Held = Mapping[str, tuple[int, int]]
 
 
-class Lengths:
-    """The lengths of stages in one world. ``held`` may change with what ends in it."""
+class DurationForecast:
+    """Forecasts durations for one snapshot. ``held`` may be replaced as stages end."""
 
     def __init__(self, world: Snapshot, held: Held | None = None) -> None:
         self._devices = {device.id: device for node in world.nodes for device in node.devices}
@@ -27,8 +26,10 @@ class Lengths:
         self._fastest: dict[tuple[tuple[Alternative, ...], str, str], float] = {}
 
     def told(self, stage: Stage, placement: Placement | None = None) -> dict[str, Any]:
-        """The length as the API shows it: half of such stages end by the first, nine of ten by the second. Where it is
-        unknown there is only the reason. ``held`` of the ``seen`` stages of this pool before it ended by the second."""
+        """Return the forecast as the API shows it: ``p50`` and ``p90`` in seconds (``None`` if unknown) and its basis.
+
+        ``held`` of the ``seen`` earlier stages of the pool ended by their p90.
+        """
         held, seen = self.held.get(stage.pool, (0, 0))
         estimate = stage.estimate
         told: dict[str, Any] = {"p50": None, "p90": None, "basis": estimate.basis, "held": held, "seen": seen}
@@ -46,7 +47,7 @@ class Lengths:
         if placement is not None:
             held = [grant for grants in placement.grants for grant in grants]
             here = speed_of(stage.kind, stage.precision, held, self._devices, self._measured)
-        # What is declared holds for the fastest way that is open.
+        # A declared duration refers to the fastest alternative.
         return here / best if stage.estimate.declared else here
 
     def _best(self, stage: Stage) -> float:

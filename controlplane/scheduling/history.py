@@ -1,6 +1,6 @@
-"""What finished work teaches the engine: how long stages run, how fast devices are, who used how much.
+"""Learns from finished stages: duration predictions and relative device speeds.
 
-Read rarely and kept in the process: a cycle costs the same however much work has finished.
+Reread every :data:`REREAD_S` and cached in the process, so the cost of a cycle does not grow with history.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from scheduler.predict.durations import Durations
 from scheduler.predict.finished import Asked, Finished
 
 REREAD_S = 20.0
-# What was read once is asked for again for so long, for a row that was written before but seen only after it.
+# Reads overlap by this much, because a row may become visible after a later one.
 OVERLAP_S = 120.0
 RECORDS = 2_000
 WITHIN = 200
 
-# A stage that was stopped and went on says how long it takes where each of its attempts but the last left a checkpoint:
-# only then it is known how much of the work each has done.
+# A resumed stage counts only if every attempt but the last left a checkpoint: otherwise the work done is unknown.
 _FINISHED = """
 SELECT s.id::text, p.name, u.username, j.name, s.name, s.kind, s.request,
        extract(epoch FROM a.ended_at - a.started_at)::float8
@@ -50,7 +49,7 @@ WHERE s.state = 'COMPLETED' AND a.started_at IS NOT NULL AND (s.attempt_count = 
       AND s.ended_at > to_timestamp(%s)
 ORDER BY s.ended_at DESC LIMIT %s
 """
-# Stages in their first attempt: that they have not ended yet says something of those like them.
+# Running first attempts: censored observations for the prediction of alike stages.
 _GOING = """
 SELECT s.id::text, extract(epoch FROM a.started_at)::float8
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NULL
@@ -64,25 +63,25 @@ FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.
 
 
 class History:
-    """Remembers finished work for as long as it is fresh enough."""
+    """Caches what was learned from finished stages."""
 
     def __init__(self) -> None:
         self._durations = Durations()
         self._finished: dict[str, Finished] = {}
         self._going: set[str] = set()
         self._newest_at = 0.0
-        # Many stages ask the same; cleared with every reading.
+        # Cached by request, because many are equal; cleared with every reread.
         self._estimates: dict[Asked, Estimate] = {}
         self._speeds: Mapping[tuple[str, str], float] = {}
         self._read_at = float("-inf")
-        # Of the newest stages of each pool that were predicted, whether they ended by their P90.
+        # For the newest predicted stages of each pool: whether they ended by their P90.
         self._within: defaultdict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=WITHIN))
-        # Finished stages from which nothing can be learned, with the reason.
+        # Finished stages with invalid rows: name to reason.
         self.aside: dict[str, str] = {}
 
     @property
     def held(self) -> dict[str, tuple[int, int]]:
-        """By pool, how many of how many predicted stages ended by their P90."""
+        """By pool: (stages that ended by their predicted P90, predicted stages)."""
         return {pool: (sum(within), len(within)) for pool, within in self._within.items()}
 
     def estimate(
@@ -95,7 +94,7 @@ class History:
         now: float,
         user: str = "",
     ) -> Estimate:
-        """How long such a stage will run, and what that rests on."""
+        """Predict how long such a stage runs, with the basis of the prediction."""
         self.refreshed(now)
         asked = _asked(project, user, job_name, stage_name, kind, request)
         known = self._estimates.get(asked)
@@ -104,19 +103,19 @@ class History:
         return known
 
     def speeds(self, now: float) -> Mapping[tuple[str, str], float]:
-        """Measured relative speeds by (stage kind, device model)."""
+        """Return measured relative speeds by (stage kind, device model)."""
         self.refreshed(now)
         return self._speeds
 
     @staticmethod
     def as_estimate(stored: Mapping[str, Any]) -> Estimate:
-        """The estimate with which an attempt was placed."""
+        """Convert the stored estimate of an attempt."""
         if not stored:
             return Estimate(3_600.0, 86_400.0)
         return Estimate(stored["p50_s"], stored["p90_s"], stored["basis"], known=stored.get("known", True))
 
     def refreshed(self, now: float) -> bool:
-        """Reads again what has finished if the last time is long ago; True where it did."""
+        """Reread finished stages if the last read is older than :data:`REREAD_S`; return whether it did."""
         if now - self._read_at <= REREAD_S:
             return False
         with connection.cursor() as cursor:
@@ -139,7 +138,7 @@ class History:
                 self.aside[f"{row[3]}/{row[4]}"] = f"nothing is learned from it: {type(error).__name__}: {error}"
         found = speeds.settled(self._speeds, speeds.speeds(self._finished.values()))
         if found != self._speeds:
-            # What was work at other speeds is other work: a figure that changed would be divided out wrongly.
+            # Work is measured in seconds at speed 1, so changed speeds require relearning everything.
             self._speeds, self._durations, self._going = found, Durations(), set()
             fresh = list(self._finished.values())
         for one in fresh:
@@ -156,7 +155,7 @@ class History:
         return True
 
     def _watch(self, going: Mapping[str, float]) -> None:
-        """Takes note of what runs since when, and of what no longer does without having completed."""
+        """Update the running stages: their start times, and those that stopped running without completing."""
         for name in sorted(self._going - going.keys()):
             self._durations.leave(name)
         is_first = not self._going
@@ -198,7 +197,7 @@ def _finished(row: Sequence[Any]) -> Finished:
         name=f"{job}/{stage}",
         kind=kind,
         ran_s=max(0.0, took),
-        # What an elastic stage was faster by is its size's doing, not the device's.
+        # An elastic stage is faster because of its size, not its device.
         model="" if "least_nodes" in request else model or "",
         speed=speed,
         ended_at=ended_at,
@@ -211,7 +210,7 @@ def _finished(row: Sequence[Any]) -> Finished:
 
 
 def _resources(request: Mapping[str, Any]) -> str:
-    """What a request asks for, as one text."""
+    """Return a request's resources as a canonical text."""
     ways = [[(ask["kind"], ask["count"], ask["milli"], ask.get("model", "")) for ask in way["asks"]]
             for way in request["alternatives"]]  # fmt: skip
     return f"{request['nodes']} {ways}"

@@ -15,7 +15,7 @@ from django.db import DatabaseError, OperationalError, connection
 
 from controlplane import changes
 from controlplane.fleet import alarms
-from controlplane.scheduling.alarms import Alarms
+from controlplane.scheduling.alarms import CycleAlarms
 from controlplane.scheduling.recorder import recorder
 from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.planning import aside
@@ -28,7 +28,7 @@ LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
 _planner = aside.Planner()
-_alarms = Alarms()
+_alarms = CycleAlarms()
 _mutex = threading.Lock()
 _last_at = 0.0
 _last_s = 0.0

@@ -1,4 +1,4 @@
-"""Advice on the memory that a stage asks of its hosts and devices, from the peaks of finished stages like it."""
+"""Advises on requested host and device memory, from the peaks of finished stages that are alike."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ ORDER BY a.ended_at, a.id
 """
 
 
-class Memory:
-    """Remembers peaks for as long as they are fresh enough. Keep one per process."""
+class MemoryPeaks:
+    """Caches measured peaks and rereads them every :data:`REREAD_S`. Keep one per process."""
 
     def __init__(self) -> None:
         self._peaks = Peaks()
@@ -49,12 +49,12 @@ class Memory:
         self._read_at = float("-inf")
 
     def advise(self, asked: Asked, request: Mapping[str, Any], now: float) -> Advice | None:
-        """What to say of the memory that a stage asks of each host; nothing where too few like it were measured."""
+        """Return advice on the host memory that a stage requests; ``None`` if too few alike stages were measured."""
         self._refresh(now)
         return self._peaks.advise(asked, request["memory_bytes"])
 
     def advise_on_device(self, asked: Asked, kind: str, asked_bytes: int, now: float) -> Advice | None:
-        """What to say of the memory that a stage asks, or holds, of each device of this kind."""
+        """Return advice on the memory that a stage requests or holds on each device of this kind."""
         self._refresh(now)
         return self._of_devices[kind].advise(asked, asked_bytes) if kind in self._of_devices else None
 

@@ -1,4 +1,4 @@
-"""The rows of stages that wait, as the engine sees them."""
+"""Reads pending and held stages from the database as engine types, and again only those that changed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from controlplane.jobs import demand
 from controlplane.scheduling import data_locality
 from controlplane.scheduling.history import History
 from controlplane.scheduling.scaling import Scaling
-from controlplane.scheduling.stage_facts import Known, pinned
+from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import SCALING, Promise, Stage
 
-# After something was learned, so many are predicted anew in a cycle at least, and for so long.
+# After new history arrives, each cycle refreshes at least this many predictions, and takes at most this long.
 FORESEE: Final = 20
 FORESEE_S: Final = 0.01
 
@@ -44,47 +44,52 @@ WHERE n.from_stage_id = ANY(%s) AND t.state <> 'COMPLETED'
 _FOLLOWERS = "SELECT DISTINCT from_stage_id FROM jobs_stage_needs WHERE to_stage_id = ANY(%s)"
 
 
-class Queue:
-    """Reads the stages that wait, and again only those that changed since. ``waiting`` are they by id, each the same
-    object for as long as it is the same; ``news`` are those that became others or left since somebody took the news."""
+class PendingStages:
+    """Incremental reader of pending stages.
 
-    def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
+    ``waiting`` maps ids to stages; an unchanged stage stays the same object. ``news`` holds the stages that changed (or
+    ``None`` for those that left the queue) since the last consumer took and cleared it.
+    """
+
+    def __init__(self, known: StageFacts, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
         self.waiting: dict[str, Stage] = {}
-        # Those of them that read something that lies on no shared disk.
+        # Those that read inputs that are on no shared storage.
         self.reading: dict[str, Stage] = {}
         self.news: dict[str, Stage | None] = {}
-        # As their rows say, without what other rows say of them.
+        # Stages as of their own rows, without dependencies and pinning.
         self._stages: dict[uuid.UUID, Stage] = {}
-        # What predictions go by: project, names of job and stage, kind, request, user.
+        # Features of the duration prediction: project, names of job and stage, kind, request, user.
         self._asked: dict[uuid.UUID, tuple[str, str, str, str, Any, str]] = {}
-        # Those that wait for other stages, and those bound to nodes by data that lies there.
+        # Stages with unmet dependencies, and stages bound to nodes by data there.
         self._dependent: set[uuid.UUID] = set()
         self._unmet: dict[uuid.UUID, tuple[tuple[str, ...], str | None]] = {}
         self._bound: dict[uuid.UUID, tuple[str, ...]] = {}
-        # Whose prediction is older than what was learned last.
+        # Stages whose prediction is older than the newest history.
         self._outdated: OrderedDict[uuid.UUID, None] = OrderedDict()
         # Stages whose rows cannot be used, with the reason, and the numbers of their jobs, by stage.
         self._bad: dict[uuid.UUID, tuple[str, str, int]] = {}
 
     @property
     def ids(self) -> Collection[uuid.UUID]:
-        """The stages that it remembers."""
+        """The ids of all cached stages."""
         return self._stages.keys()
 
     @property
     def aside(self) -> dict[str, str]:
-        """Stages whose rows cannot be used, by the names that people know, with the reason."""
+        """Stages whose rows are invalid: display name to reason."""
         return {name: why for name, why, _number in self._bad.values()}
 
     @property
     def unusable(self) -> dict[str, int]:
-        """The numbers of their jobs, by stage."""
+        """Job numbers of stages whose rows are invalid, by stage id."""
         return {str(i): number for i, (_name, _why, number) in self._bad.items()}
 
     def read(self, cursor: Any, now: float, changed: set[uuid.UUID] | None, *, pinning: bool) -> None:
-        """Look again at the stages that ``changed``, or at all of them (``None``). ``pinning``: some pool has no shared
-        storage."""
+        """Reread the stages that ``changed``, or all of them (``None``).
+
+        ``pinning`` says that some pool has no shared storage, so that data may bind stages to nodes.
+        """
         if self._history.refreshed(now):
             self._outdated |= dict.fromkeys(self._stages)
         if changed is None:
@@ -105,7 +110,7 @@ class Queue:
             self._tell(i)
 
     def _tell(self, i: uuid.UUID) -> None:
-        """Put together what all rows say of a stage, and note it where that is news."""
+        """Combine the cached rows of a stage, and add it to the news if it differs from before."""
         name, stage = str(i), self._stages.get(i)
         if stage is None:
             self.reading.pop(name, None)
@@ -123,14 +128,14 @@ class Queue:
                 self.reading.pop(name, None)
 
     def _followers(self, cursor: Any, changed: Collection[uuid.UUID]) -> set[uuid.UUID]:
-        """The waiting stages that need one of these."""
+        """Return the pending stages that depend on one of these."""
         if not changed or not self._dependent:
             return set()
         cursor.execute(_FOLLOWERS, [list(changed)])
         return {row[0] for row in cursor.fetchall()} & self._stages.keys()
 
     def _see_needs(self, cursor: Any, affected: set[uuid.UUID]) -> None:
-        """For which stages these wait, and which of those cannot come any more."""
+        """Update the unmet dependencies of these stages, and which of those can never be met."""
         for i in affected & self._unmet.keys():
             del self._unmet[i]
         asked = list(affected & self._dependent)
@@ -146,7 +151,7 @@ class Queue:
         self._unmet |= {i: (tuple(sorted(needs)), blocked.get(i)) for i, needs in found.items()}
 
     def _look(self, cursor: Any, now: float, stale: set[uuid.UUID]) -> None:
-        """Read the rows of these; who is not among them any more has left the queue."""
+        """Reread the rows of these stages; a stage without a row has left the queue."""
         cursor.execute(_WAITING, [list(stale)])
         rows = cursor.fetchall()
         for i in stale - {row[0] for row in rows}:
@@ -183,9 +188,11 @@ class Queue:
         self._dependent.discard(i)
 
     def _foresee(self, now: float) -> set[uuid.UUID]:
-        """Predict anew how long some of them run whose prediction is outdated, for :data:`FORESEE_S`; the others have
-        their turn in the next cycles. Gives those that must be read again: elastic ones, for how they scale was learned
-        anew too, and those of whom nothing can be predicted."""
+        """Refresh outdated duration predictions for at most :data:`FORESEE_S`; the rest follow in later cycles.
+
+        Returns the stages whose rows must be reread: elastic ones, whose scaling was relearned too, and those whose
+        prediction failed.
+        """
         again, count, until = set(), 0, time.perf_counter() + FORESEE_S
         while self._outdated and (count < FORESEE or time.perf_counter() < until):
             count += 1
@@ -207,7 +214,7 @@ class Queue:
 
     @staticmethod
     def _reads(rows: list[Any], faults: dict[str, str]) -> dict[uuid.UUID, tuple[str, ...]]:
-        """What these stages read; whose inputs cannot be told is told in ``faults``."""
+        """Return the input digests by stage; stages whose inputs are invalid are noted in ``faults``."""
         try:
             return data_locality.read_by([row[0] for row in rows])
         except Exception:  # noqa: BLE001  one of them: each by itself

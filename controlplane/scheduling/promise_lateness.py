@@ -1,4 +1,4 @@
-"""How late promised starts came, read from the record: any process knows the same, and a new one knows it at once."""
+"""Measures how late promised starts came. Read from the database, so every process has the same figures at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scheduler.predict.lateness import WINDOW, Lateness
 
 REREAD_S = 20.0
 
-# Whoever was promised something was announced something too, by which the newest are found.
+# Every promised stage has an announcement too; its index finds the newest.
 _BEGUN = """
 SELECT s.id::text, o.name, s.first_promise, extract(epoch FROM a.created_at)::float8
 FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.number = 1
@@ -27,15 +27,15 @@ WHERE s.first_promise IS NOT NULL AND s.state = 'PENDING' AND s.attempt_count = 
 """
 
 
-class Promised:
-    """Remembers how late promised starts came for as long as that is fresh enough."""
+class PromiseLateness:
+    """Caches the lateness of promised starts and rereads it every :data:`REREAD_S`."""
 
     def __init__(self) -> None:
         self._known: Mapping[PromiseClass, float] = {}
         self._read_at = float("-inf")
 
     def known(self, now: float) -> Mapping[PromiseClass, float]:
-        """By how many seconds after their point promises should end, by class, where enough are known."""
+        """Return the seconds of slack to add to a promise, by promise class, where there are enough observations."""
         if now - self._read_at > REREAD_S:
             self._read_at = now
             with connection.cursor() as cursor:

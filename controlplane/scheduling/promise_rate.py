@@ -1,4 +1,4 @@
-"""How many starts came by the end of the range in which people were first told to expect them, in each pool."""
+"""Counts, by pool, how many stages started by the end of the range that was first announced to their owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import connection
 
 DAYS: Final = 7
 
-# Who still waits and should have begun is missed already; who began for the first time counts by when that was.
+# Stages that still wait after their range count as missed; others count by their first start.
 _KEPT = """
 SELECT o.name, count(*) FILTER (WHERE t.began_at <= t.high_at + 1), count(*)
 FROM (SELECT s.job_id, (s.announced->>'high_at')::float8 AS high_at,
@@ -28,20 +28,20 @@ GROUP BY o.name
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Of ``told`` stages that were told when they would start, ``kept`` did by then."""
+class PromiseRate:
+    """``told`` stages had an announced start; ``kept`` of them started in time."""
 
     kept: int = 0
     told: int = 0
 
     @property
     def rate(self) -> float | None:
-        """From 0 to 1; ``None`` where nobody was told."""
+        """The share that started in time, 0 to 1; ``None`` without any announcement."""
         return round(self.kept / self.told, 4) if self.told else None
 
 
-def by_pool() -> dict[str, Kept]:
-    """Over the last :data:`DAYS` days, by the pool's name; pools where nobody was told are left out."""
+def by_pool() -> dict[str, PromiseRate]:
+    """Return the rate of the last :data:`DAYS` days by pool name; pools without announcements are left out."""
     with connection.cursor() as cursor:
         cursor.execute(_KEPT, [DAYS])
-        return {pool: Kept(kept, told) for pool, kept, told in cursor.fetchall()}
+        return {pool: PromiseRate(kept, told) for pool, kept, told in cursor.fetchall()}

@@ -1,7 +1,7 @@
-"""Writes down what the scheduler decided, off its way: a row for people and lists, a record in the log for replays.
+"""Records scheduling decisions: a row for pages and lists, and an entry in the decision log for replays.
 
-A cycle hands its outcome over and goes on; a thread writes a moment later. What is lost with the process between the
-two is a record of what happened, never what happened: that was applied before.
+A cycle hands over its outcome and goes on; a background thread writes it a moment later. A crash between the two loses
+the record of a decision, never its effect, which was committed before.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from scheduler.decisions import canonical, code, difference, log
 
 logger = logging.getLogger(__name__)
 
-# Long enough that what a cycle caused to happen has happened before the writing takes its share of the core.
+# Delay before writing, so that recording does not compete with the starts that the cycle has just caused.
 LAG_S = 0.25
 MOST = 500
 KEEP_ROWS_DAYS = 30
@@ -42,7 +42,7 @@ SHADOW_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A cycle as it ended, or what some were told between two cycles, of which there is nothing to write down."""
+    """The outcome of a cycle; ``is_between`` marks reasons refreshed between two cycles, which are not recorded."""
 
     cycle: Cycle
     took_s: float
@@ -51,14 +51,14 @@ class Noted:
 
 
 class Recorder:
-    """Takes notes from one process. Only what is news is kept: most cycles find a world that needs nothing."""
+    """Records the decisions of one process. Cycles without any news, which are most of them, are skipped."""
 
     def __init__(self) -> None:
         self._notes: deque[Noted] = deque()
         self._news = threading.Event()
         self._lock = threading.Lock()
         self._pid = 0
-        # For what and until when each stage waited when it was last put into words, and how many wait for what.
+        # Primary reason and expected start of each pending stage when it was last evaluated; and counts by reason.
         self._known: dict[str, Any] = {}
         self._counts: Counter[str] = Counter()
         self._writer = log.Writer(settings.DECISIONS)
@@ -67,7 +67,7 @@ class Recorder:
         self._failed = False
 
     def note(self, cycle: Cycle, took_s: float, now: float, *, is_between: bool = False) -> None:
-        """Takes the outcome of a cycle, or what was told between two. Costs its caller nothing but this."""
+        """Queue the outcome of a cycle for writing and return at once."""
         while len(self._notes) >= MOST:
             self._notes.popleft()
             self.lost += 1
@@ -78,7 +78,7 @@ class Recorder:
             threading.Thread(target=self._work, name="recorder", daemon=True).start()
 
     def flush(self) -> list[Decision]:
-        """Writes what was noted so far; returns the rows."""
+        """Write all queued outcomes; return the new rows."""
         with self._lock:
             noted = []
             while self._notes:
@@ -94,8 +94,7 @@ class Recorder:
         return rows
 
     def _rows(self, fresh: list[tuple[Noted, dict[str, int]]], faults: dict[str, str]) -> list[Decision]:
-        """Writes these notes, with how many waited for what by then; one that cannot be written is told in ``faults``
-        and keeps no other from being so."""
+        """Write these outcomes with their counts by reason; a failing one is noted in ``faults`` and skipped."""
         if not fresh:
             return []
         try:
@@ -135,7 +134,7 @@ class Recorder:
                 close_old_connections()
 
     def _is_news(self, one: Noted) -> bool:
-        """Whether anything was decided, or anybody waits otherwise than when this was last asked."""
+        """Update the known reasons, and return whether anything was decided or any of them changed."""
         plan, is_news = one.cycle.plan, _decided(one)
         for wait in plan.waits:
             standing, known = _standing(wait), self._known.get(wait.stage)
@@ -183,7 +182,7 @@ class Recorder:
             logger.warning("decision %s has a row but no record: %s", row.pk, error)
 
     def shadow_is_due(self) -> bool:
-        """Whether another profile should think about the newest decision: a pool has one, and it last did long ago."""
+        """Whether to replay the newest decision under shadow profiles now: rate limited, and only if a pool has one."""
         now = time.monotonic()
         if now - self._shadowed_at < SHADOW_EVERY_S:
             return False

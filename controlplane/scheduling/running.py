@@ -1,4 +1,4 @@
-"""The rows of stages that hold devices, as the engine sees them."""
+"""Reads stages that hold devices from the database as engine types, and again only those that changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import demand
 from controlplane.scheduling.history import History
 from controlplane.scheduling.scaling import Scaling
-from controlplane.scheduling.stage_facts import Known, pinned
+from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.partitions import Part
 from scheduler.core.model.types import SCALING, Grant, Placement, Running
@@ -39,7 +39,7 @@ FROM jobs_stage s JOIN jobs_attempt a ON a.stage_id = s.id AND a.ended_at IS NUL
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
 WHERE s.state IN ('STARTING', 'RUNNING', 'STOPPING', 'SUSPENDED') AND (%s OR s.id = ANY(%s))
 """
-# Who was stopped for whom, among those that are not done yet.
+# Which unfinished stage was preempted for which other unfinished stage.
 _STOPS = """
 SELECT DISTINCT a.stage_id::text, a.stop_for::text
 FROM jobs_attempt a JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_stage t ON t.id = a.stop_for
@@ -53,25 +53,23 @@ WHERE c.closed_at IS NULL AND t.attempt_id = ANY(%s) ORDER BY t.attempt_id, t.ra
 """
 
 
-class Holders:
-    """Reads the stages that hold devices, with what they hold, and again only those that changed since. ``running`` are
-    they by id, each the same object for as long as it is the same; ``news`` are those that became others or left since
-    somebody took the news."""
+class RunningStages:
+    """Incremental reader of stages that hold devices; see :class:`~controlplane.scheduling.pending.PendingStages`."""
 
-    def __init__(self, known: Known, history: History, scaling: Scaling) -> None:
+    def __init__(self, known: StageFacts, history: History, scaling: Scaling) -> None:
         self._known, self._history, self._scaling = known, history, scaling
         self.running: dict[str, Running] = {}
         self.news: dict[str, Running | None] = {}
         self._stages: dict[uuid.UUID, Running] = {}
-        # Those that time alone changes: what was learned of how they scale, what they gave back today.
+        # Elastic stages, which change with time alone: learned scaling, nodes given back today.
         self._elastic: set[uuid.UUID] = set()
-        # Stages whose rows tell no more than what they hold, by stage: how people call it, and the reason.
+        # Invalid rows by stage id: display name and reason.
         self._bad: dict[uuid.UUID, tuple[str, str]] = {}
         self._circles: frozenset[str] = frozenset()
 
     @property
     def aside(self) -> dict[str, str]:
-        """Stages whose rows tell no more than what they hold, by the names that people know, with the reason."""
+        """Stages whose rows are invalid (only their claims are used): display name to reason."""
         return dict(self._bad.values())
 
     def read(
@@ -83,8 +81,8 @@ class Holders:
         *,
         pinning: bool,
     ) -> None:
-        """Look again at those that ``changed``, or at all of them (``None``). Nothing is remembered of others than
-        these and those ``waiting``."""
+        """Reread the stages that ``changed``, or all of them (``None``), and drop cached facts of all stages that
+        neither run nor are among ``waiting``."""
         everything = changed is None
         stale = set(self._stages) if changed is None else changed | self._elastic | self._bad.keys()
         if stale or everything:
@@ -103,7 +101,7 @@ class Holders:
             self._tell(i)
 
     def _look(self, cursor: Any, now: float, rows: list[Any], stale: set[uuid.UUID], *, pinning: bool) -> None:
-        """Take these rows in; who of ``stale`` is not among them holds nothing any more."""
+        """Process these rows; a stage of ``stale`` without a row holds nothing any more."""
         cursor.execute(_GRANTS, [[row[11] for row in rows]])
         ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
         for attempt, rank, node, device, milli, memory, profile, slot in cursor:
@@ -123,7 +121,7 @@ class Holders:
             self._stages[row[0]] = self._one_or_bare(row, ranks[row[11]], now, bound.get(row[0], ()))
 
     def _tell(self, i: uuid.UUID) -> None:
-        """Note what became of a stage where that is news."""
+        """Add a stage to the news if it differs from before."""
         name, one = str(i), self._stages.get(i)
         if one is None:
             if self.running.pop(name, None) is not None:
@@ -141,8 +139,7 @@ class Holders:
         now: float,
         bound: tuple[str, ...],
     ) -> Running:
-        """A stage as its row has it; where the row cannot be used, what it holds is still held, by a stage that nobody
-        moves."""
+        """Convert a row; if it is invalid, return a non-preemptible stand-in that still holds its claims."""
         try:
             return self._one(row, ranks, now, bound)
         except Exception as error:  # noqa: BLE001  one row that cannot be used stops nobody else

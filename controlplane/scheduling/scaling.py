@@ -1,6 +1,6 @@
-"""How elastic stages scale, read from the checkpoints that their attempts confirmed.
+"""Measures how elastic stages scale, from the progress between the checkpoints of their attempts.
 
-Read seldom and kept in the process: elastic stages are few, and a pace changes little from one minute to the next.
+Cached for :data:`REREAD_S`: elastic stages are few, and their pace changes slowly.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from scheduler.core.model.types import SCALING
 from scheduler.predict.scaling import Paced, Scalings, scalings
 
 REREAD_S = 20.0
-# A stage that nobody knew at the last reading is worth another one, but not at every cycle.
+# An unknown stage triggers a reread, at most this often.
 AGAIN_S = 1.0
 KEEP_DAYS = 30
-# A shorter stretch between the first and the last checkpoint says nothing of the pace.
+# Minimum span between first and last checkpoint for a usable pace.
 LEAST_S = 10.0
 
 _PACES = """
@@ -37,7 +37,7 @@ WHERE s.state NOT IN ('COMPLETED', 'FAILED', 'CANCELLED') AND s.request ? 'least
 
 
 class Scaling:
-    """Remembers how elastic stages scale for as long as that is fresh enough."""
+    """Caches measured scaling exponents."""
 
     def __init__(self) -> None:
         self._found = Scalings()
@@ -45,14 +45,14 @@ class Scaling:
         self._read_at = float("-inf")
 
     def of(self, stage: uuid.UUID, now: float) -> float:
-        """The exponent by which this stage's pace grows with its size."""
+        """Return the exponent by which the pace of a stage grows with its number of nodes."""
         age_s = now - self._read_at
         if age_s > REREAD_S or (stage not in self._families and age_s > AGAIN_S):
             self._read(now)
         return self._found.of(str(stage), self._families.get(stage, ""))
 
     def expected(self, project: str, job: str, stage: str, now: float) -> float:
-        """That of a stage which is not in the record yet."""
+        """Return the exponent expected of a stage that is not submitted yet."""
         if now - self._read_at > REREAD_S:
             self._read(now)
         return self._found.families.get(f"{project}/{job}/{stage}", SCALING)

@@ -1,4 +1,4 @@
-"""Another profile thinks beside the active one: on the same recorded world, later, and without deciding anything."""
+"""Shadow profiles: replays recorded decisions under another profile, without any effect on the cluster."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ MOST_CYCLES: Final = 1_000
 
 
 def think_beside(decision_id: int) -> Shadow | None:
-    """Writes down what the pools' shadow profiles would have decided; ``None`` where there is nothing to do: no pool
-    has one, the record is gone, or it was done before."""
+    """Record what the pools' shadow profiles would have decided.
+
+    Returns ``None`` if no pool has one, the decision's inputs are gone, or it was done before.
+    """
     beside = dict(Pool.objects.exclude(shadow_profile="").values_list("name", "shadow_profile"))
     if not beside or not Decision.objects.filter(pk=decision_id, shadow=None).exists():
         return None
@@ -51,7 +53,7 @@ def think_beside(decision_id: int) -> Shadow | None:
 
 
 def _counted(record: Record, plan: Plan, pool: str, profile: str) -> dict[str, Any]:
-    """How many stages of one pool the two plans treat otherwise; ``earlier_s`` is the mean over those that wait."""
+    """Count the stages of one pool that the two plans treat differently; ``earlier_s`` is a mean over pending ones."""
     among = {one.id for one in record.snapshot.waiting if one.pool == pool}
     among |= {one.id for one in record.snapshot.running if one.pool == pool}
     seen = difference.compare(record.plan, plan, among)

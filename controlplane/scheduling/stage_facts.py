@@ -1,4 +1,4 @@
-"""What the store knows of stages beyond their rows' states: what they ask, and what they have received so far."""
+"""Caches the parts of a stage that seldom change: its request, and the service its ended attempts received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import connection
 
 from controlplane.jobs import demand
 from controlplane.jobs.models import Stage
-from controlplane.scheduling.attained_service import NOTHING, Received, received
+from controlplane.scheduling.attained_service import NOTHING, AttainedService, received
 from scheduler.core.model.types import Alternative
 
 # Without shared storage a stage goes where its own checkpoints and what the stages it needs have left lie, but for
@@ -29,34 +29,34 @@ GROUP BY s.id
 """
 
 
-class Known:
-    """Remembers requests, which never change, and service, which grows when an attempt ends. One per store."""
+class StageFacts:
+    """Caches requests, which never change, and attained service, which grows when an attempt ends. One per store."""
 
     def __init__(self) -> None:
         self.requests: dict[uuid.UUID, dict[str, Any]] = {}
         self._alternatives: dict[str, tuple[Alternative, ...]] = {}
-        self._received: dict[uuid.UUID, tuple[int, Received]] = {}
+        self._received: dict[uuid.UUID, tuple[int, AttainedService]] = {}
 
     def learn(self, ids: Iterable[uuid.UUID]) -> None:
-        """Fetches the requests of stages not seen before."""
+        """Load the requests of stages that are not cached."""
         missing = [i for i in ids if i not in self.requests]
         if missing:
             self.requests.update(Stage.objects.filter(id__in=missing).values_list("id", "request"))
 
     def receive(self, ended: Mapping[uuid.UUID, int]) -> None:
-        """Fetches what stages received in attempts that have ended, by how many those are."""
+        """Load the attained service of stages whose number of ended attempts (the value) has grown."""
         known = self._received
         missing = [i for i, count in ended.items() if count and known.get(i, (0, NOTHING))[0] != count]
         if missing:
             found = received(missing)
             known.update({i: (ended[i], found.get(i, NOTHING)) for i in missing})
 
-    def had(self, stage: uuid.UUID) -> Received:
-        """What a stage received in attempts that have ended."""
+    def had(self, stage: uuid.UUID) -> AttainedService:
+        """Return the service that a stage attained in its ended attempts."""
         return self._received.get(stage, (0, NOTHING))[1]
 
     def ways(self, request: Mapping[str, Any]) -> tuple[Alternative, ...]:
-        """The ways to run a stage. Stages that ask the same share one tuple: the engine groups them by its identity."""
+        """Return the alternatives of a request. Equal requests share one tuple, by whose identity the engine groups."""
         ways = [(each["index"], each["asks"], each.get("image", "")) for each in request["alternatives"]]
         key = msgspec.json.encode(ways).decode()
         if key not in self._alternatives:
@@ -64,7 +64,7 @@ class Known:
         return self._alternatives[key]
 
     def forget(self, *but: Collection[uuid.UUID]) -> None:
-        """Forgets all stages but these, once most of what is known is of others."""
+        """Drop all stages but these from the cache, once they are less than half of it."""
         if len(self.requests) <= 2 * sum(map(len, but)) + 1000:
             return
         kept = {i for some in but for i in some}

@@ -1,6 +1,7 @@
-"""The record as the engine sees it: rows become a Snapshot in a handful of queries, a Plan becomes rows at once.
+"""The engine's store on PostgreSQL: loads a Snapshot in a handful of queries and applies a Plan in one transaction.
 
-No lock is held between the two: what changed meanwhile is noticed when the plan is applied, and only that is skipped.
+No lock is held between the two. Rows that changed meanwhile are detected when the plan is applied, and only the starts
+and stops that they concern are skipped.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from controlplane.fleet import alarms, maintenance, world
 from controlplane.fleet.world import parsed
 from controlplane.pools.profiles import built, last_good, named
 from controlplane.scheduling import apply, data_locality
-from controlplane.scheduling.announced_starts import Starts
-from controlplane.scheduling.change_feed import Feed
+from controlplane.scheduling.announced_starts import AnnouncedStarts
+from controlplane.scheduling.change_feed import ChangeFeed
 from controlplane.scheduling.history import History
-from controlplane.scheduling.pending import Queue
-from controlplane.scheduling.promise_lateness import Promised
-from controlplane.scheduling.running import Holders
+from controlplane.scheduling.pending import PendingStages
+from controlplane.scheduling.promise_lateness import PromiseLateness
+from controlplane.scheduling.running import RunningStages
 from controlplane.scheduling.scaling import Scaling
-from controlplane.scheduling.stage_facts import Known
-from controlplane.scheduling.typical_requests import Usual
-from controlplane.scheduling.usage import Ledger
-from controlplane.scheduling.waiting_reasons import Reports
+from controlplane.scheduling.stage_facts import StageFacts
+from controlplane.scheduling.typical_requests import TypicalRequests
+from controlplane.scheduling.usage import UsageLedger
+from controlplane.scheduling.waiting_reasons import WaitingReasons
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import News, Node, Plan, Pool, Project, Quota, Snapshot
 from scheduler.core.planning.garbage import uncollected
@@ -55,15 +56,15 @@ class LiveStore:
     def __init__(self) -> None:
         self.history = History()
         self.scaling = Scaling()
-        self.lateness = Promised()
-        self.starts = Starts()
-        self.usual = Usual()
-        self.ledger = Ledger()
-        known = Known()
-        self._queue = Queue(known, self.history, self.scaling)
-        self._holders = Holders(known, self.history, self.scaling)
-        self._reports = Reports()
-        self._feed, self._fleet = Feed(), world.Fleet()
+        self.lateness = PromiseLateness()
+        self.starts = AnnouncedStarts()
+        self.usual = TypicalRequests()
+        self.ledger = UsageLedger()
+        known = StageFacts()
+        self._queue = PendingStages(known, self.history, self.scaling)
+        self._holders = RunningStages(known, self.history, self.scaling)
+        self._reports = WaitingReasons()
+        self._feed, self._fleet = ChangeFeed(), world.Fleet()
         self._nodes: tuple[Node, ...] = ()
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.
@@ -77,7 +78,7 @@ class LiveStore:
 
     @uncollected()
     def load(self, now: float) -> Snapshot:
-        """Everything that one cycle may know."""
+        """Return the snapshot for one cycle: everything that it may know."""
         with connection.cursor() as cursor:
             cursor.execute(_RULES, [now])
             pools, projects, quotas, windows = (parsed(column) for column in cursor.fetchone())
@@ -149,7 +150,7 @@ class LiveStore:
         self._queue.news, self._holders.news, self._node_news = {}, {}, {}
 
     def _see_nodes(self, nodes: tuple[Node, ...]) -> None:
-        """Keep each node the object that it was for as long as it is the same, and note the others."""
+        """Keep unchanged nodes identical objects, and add changed ones to the news."""
         if nodes is self._nodes:
             return
         before = {node.id: node for node in self._nodes}
@@ -160,9 +161,11 @@ class LiveStore:
         self._nodes = nodes if all(map(is_, kept, nodes)) else kept
 
     def _choose_profiles(self, pools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Notes which profile decides in each pool, and returns what is wrong by the pool's name. Where the pool's own
-        cannot decide, the one that decided there last goes on; where this process knows of none, the last version that
-        can, or the default."""
+        """Choose the deciding profile of each pool; return faults by pool name.
+
+        If the configured profile is unusable, the one that decided last stays; if this process knows none, the last
+        usable version or the default is taken.
+        """
         chosen, wrong = {}, {}
         for pool in pools:
             name, profile = pool["name"], pool["profile"]
@@ -182,30 +185,29 @@ class LiveStore:
         return wrong
 
     def profile(self, name: str) -> Profile:
-        """The profile of this name among those that decide in the pools as they were loaded last."""
+        """Return the profile of this name, preferring those that decide in the pools loaded last."""
         return next((one for one in self._deciding.values() if one.name == name), None) or named(name)
 
     def apply(self, snapshot: Snapshot, plan: Plan, now: float) -> Applied:
-        """Makes the plan true."""
-        return apply.make_true(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
+        """Apply the plan; see :func:`controlplane.scheduling.apply.apply_plan`."""
+        return apply.apply_plan(snapshot, plan, now, self.aside.setdefault(alarms.STAGE, {}))
 
     def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
-        """Whom to tell why they wait: everybody where few do, else those of whom there is news and some in turn."""
+        """Return the stages whose reasons are to be evaluated now; ``None`` for all."""
         return self._reports.due(snapshot, plan, now)
 
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Writes what the plan says of those that wait."""
+        """Write the reasons of the evaluated pending stages."""
         faults = self.aside.setdefault(alarms.STAGE, {})
         self._reports.write(snapshot, plan, now, self._queue.waiting, self.history.held, faults)
 
     @property
     def is_behind(self) -> bool:
-        """Whether some of those who wait were not told why since the world changed."""
+        """Whether reasons of some stages are older than the last change."""
         return self._reports.is_behind
 
     def tell_set_aside(self, planned_without: Mapping[str, int], now: float) -> None:
-        """Writes why they wait for stages that the cycle could not plan with, and those whose rows it could not read;
-        the numbers of their jobs by stage."""
+        """Write the reason of stages left out of planning or with invalid rows (stage id to job number)."""
         self._reports.set_aside({**self._queue.unusable, **planned_without}, now)
 
 
@@ -214,5 +216,5 @@ def _milli(devices: float | None) -> int | None:
 
 
 def clock() -> float:
-    """The wall clock of this process, for cycles of the live cluster."""
+    """Return wall-clock seconds, the time of live scheduling cycles."""
     return time.time()

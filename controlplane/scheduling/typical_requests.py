@@ -1,4 +1,4 @@
-"""What is usually asked of each pool, by what was submitted of late: policies keep room for that."""
+"""The typical workload of each pool, from recent submits, for policies that avoid fragmentation."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from controlplane.fleet.world import parsed
 from scheduler.core.matching.workload import most_frequent
 from scheduler.core.model.types import Typical
 
-# It changes slowly, and whatever rests on it is worked out anew when it does.
+# Changes slowly, and invalidates tables of the engine when it does.
 REREAD_S: Final = 600.0
 JOBS: Final = 5_000
-# So few stages say nothing about those to come.
+# Fewer stages than this are no basis.
 ENOUGH: Final = 20
 
 _ASKED = """
@@ -28,15 +28,15 @@ GROUP BY 1, 2
 Request = tuple[str, int, int, int]
 
 
-class Usual:
-    """Remembers the typical workload of each pool for as long as it is fresh enough."""
+class TypicalRequests:
+    """Caches the typical workload of each pool."""
 
     def __init__(self) -> None:
         self._by_pool: Mapping[str, tuple[Typical, ...]] = {}
         self._read_at = float("-inf")
 
     def of(self, pool: str, now: float) -> tuple[Typical, ...]:
-        """What is usually asked of the pool; nothing where too little was."""
+        """Return the typical requests of a pool; empty if fewer than :data:`ENOUGH` stages were submitted."""
         if now - self._read_at > REREAD_S:
             self._read_at = now
             self._read()
@@ -49,7 +49,7 @@ class Usual:
             for pool, asks, times in cursor.fetchall():
                 counted[pool][_request(parsed(asks))] += times
         found = {pool: most_frequent(asked) for pool, asked in counted.items() if asked.total() >= ENOUGH}
-        # What is the same stays the same object: tables hang on it.
+        # Keep equal values identical: the engine caches tables by identity.
         self._by_pool = {
             pool: self._by_pool[pool] if self._by_pool.get(pool) == typical else typical
             for pool, typical in found.items()
@@ -57,7 +57,7 @@ class Usual:
 
 
 def _request(asks: Iterable[Mapping[str, Any]]) -> Request:
-    """The first way of a stage as the typical workload counts it."""
+    """Reduce the first alternative of a stage to the form that the typical workload counts."""
     asks = list(asks)
     cores = sum(ask["count"] * ask["milli"] for ask in asks if ask["kind"] == "cpu")
     special = next((ask for ask in asks if ask["kind"] != "cpu"), None)

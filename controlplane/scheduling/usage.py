@@ -1,4 +1,4 @@
-"""What projects have used, from the claims: read once in full, then only what was opened or closed since."""
+"""Decayed device usage by project for fair share, kept up to date from claims opened or closed since the last read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scheduler.core.resources import charges
 from scheduler.core.resources.usage import HALF_LIFE_S, Usage
 
 REREAD_S = 5.0
-# What was read once is asked for again for so long, for a row that was written before but seen only after it.
+# Reads overlap by this much, because a row may become visible after a later one.
 OVERLAP_S = 120.0
-# What is older counts less than a sixteenth.
+# Older usage counts less than a sixteenth and is not read.
 REMEMBERED_S = 4 * HALF_LIFE_S
 
 _CLAIMS = """
@@ -31,18 +31,18 @@ _ALL = "c.closed_at IS NULL OR c.closed_at > to_timestamp(%s)"
 _NEWS = "c.opened_at > to_timestamp(%s)", "c.closed_at > to_timestamp(%s)"
 
 
-class Ledger:
-    """The accounts of all projects, by id: they may be named anew at any time."""
+class UsageLedger:
+    """Usage accounts by project id (not name: projects may be renamed)."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Usage] = {}
         self._open: dict[int, tuple[str, float]] = {}
-        # Those seen to be closed of late, with when: rows of the overlap are read again.
+        # Recently closed claims with the time they were seen, to skip rows read again in the overlap.
         self._closed: dict[int, float] = {}
         self._read_at = float("-inf")
 
     def used(self, now: float) -> Mapping[str, float]:
-        """By project, device-seconds weighted by the charge of the devices, decayed."""
+        """Return decayed device-seconds by project, weighted by the charge of each device."""
         if now - self._read_at > REREAD_S:
             self._read(now)
         return {project: account.at(now) for project, account in self._accounts.items()}

@@ -1,7 +1,7 @@
-"""What each cycle says of the stages that wait, written where it is news.
+"""Stores why pending stages wait, their expected start and reservation, wherever these changed.
 
-Where few wait each cycle looks at all of them. Of many it looks at those that came or changed, at those whose entry in
-the timetable changed, and at the others in turn; who is left has its turn between the cycles.
+With few pending stages each cycle evaluates all of them. With many it evaluates those that are new or changed, those
+whose reservation changed, and a share of the others in turn; the rest follows between the cycles.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
-from controlplane.scheduling.durations import Held, Lengths
+from controlplane.scheduling.durations import DurationForecast, Held
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Expected, News, Node, Plan, Promise, Reason, Snapshot, Stage, Wait
 from scheduler.core.world.lateness import promise_class
 from scheduler.predict.starts import first
 
 ACTS = {entry.code: entry.acts for entry in CATALOGUE}
-# What people read of a waiting stage is refreshed this often; a new first reason or a moved entry is written at once.
+# Seconds between refreshes of a stage's reasons; a new primary reason or a moved reservation is written at once.
 REFRESH_S = 5.0
 WRITES_PER_CYCLE = 400
-# Where more wait than this, a cycle puts into words no more of them than it may write, but for those whose entry in the
-# timetable changed: their number is that of entries, not that of stages.
+# Above this many pending stages, a cycle evaluates no more than it may write, plus those whose reservation changed.
 MOST_AT_ONCE = 2_000
-# And so many between two cycles, where whatever comes waits for the end of it.
+# Evaluations per pass between two cycles; a wake that arrives meanwhile waits for the pass to end.
 LOOKS_BETWEEN = 100
-# So many are put into words in one cycle though nothing urgent of them changed; the others follow in the next ones.
+# Evaluations per cycle of stages without an urgent change; the others follow in later cycles.
 LOOKS_PER_CYCLE = 1_000
 
 _REPORT = """
@@ -50,7 +49,7 @@ WHERE s.id = v.id AND s.state IN ('HELD', 'PENDING')
 
 @dataclass(slots=True)
 class _Written:
-    """What was last written of a waiting stage, when, and when it was last looked at."""
+    """What was last written of a pending stage (digest and time), and when it was last evaluated."""
 
     urgent: Any
     whole: bytes
@@ -59,29 +58,31 @@ class _Written:
 
 
 def moment(at: float) -> str:
-    """An engine time as the API shows it."""
+    """Format an engine time (seconds since the epoch) as RFC 3339."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Reports:
-    """Remembers what was written last. One per store."""
+class WaitingReasons:
+    """Decides which stages to evaluate, and writes what differs from before. One per store."""
 
     def __init__(self) -> None:
-        # By stage; whose look is the longest ago comes first, and before them who changed since it.
+        # By stage, least recently evaluated first; stages that changed since come before those.
         self._written: OrderedDict[str, _Written] = OrderedDict()
-        # Who was never looked at, the latest to come at the end. Before the first look nobody knows who waits.
+        # Stages never evaluated, newest last; ``None`` before the first cycle.
         self._soon: dict[str, None] | None = None
-        # Of whom it could not be written, who is looked at in every cycle, and who was asked for last.
+        # Stages whose write failed (evaluated in every cycle), and those requested last.
         self._failing: set[str] = set()
         self._asked: set[str] | None = None
         self._aside: set[str] = set()
-        # When a cycle last found or made the world another one.
+        # When a cycle last saw or made a change.
         self._changed_at = float("-inf")
         self._is_stirred = False
-        self._scene: tuple[tuple[Node, ...], Mapping[tuple[str, str], float], dict[str, str], Lengths] | None = None
+        self._scene: (
+            tuple[tuple[Node, ...], Mapping[tuple[str, str], float], dict[str, str], DurationForecast] | None
+        ) = None
 
     def hear(self, news: News) -> None:
-        """Notes what changed since the last cycle."""
+        """Take in what changed since the last cycle."""
         self._is_stirred |= bool(news.waiting or news.running or news.nodes)
         for name, stage in news.waiting.items():
             if stage is None:
@@ -98,9 +99,11 @@ class Reports:
                 self._soon[name] = None
 
     def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> set[str] | None:
-        """Whom to put into words: everybody (``None``) where few wait. Else those that the plan names; of those that
-        came the latest; and of the others those that changed, then those whose look is the longest ago. Without a plan
-        only of those who were not looked at since the world changed."""
+        """Return the stages to evaluate now; ``None`` for all, if few are pending.
+
+        Otherwise those that the plan names, the newest arrivals, changed ones, then the least recently evaluated.
+        Without a plan (between cycles) only stages that were not evaluated since the last change.
+        """
         if self._soon is None:
             first = sorted(snapshot.waiting, key=lambda stage: stage.submitted_at)
             self._soon = {stage.id: None for stage in first if stage.id not in self._written}
@@ -124,7 +127,7 @@ class Reports:
 
     @property
     def is_behind(self) -> bool:
-        """Whether somebody was not looked at since the world changed, and is looked at in turn."""
+        """Whether some stages were not evaluated since the last change."""
         if self._asked is None:
             return False
         oldest = next(iter(self._written.values()), None)
@@ -139,9 +142,11 @@ class Reports:
         held: Held,
         faults: dict[str, str] | None = None,
     ) -> None:
-        """Writes what the cycle says of those of ``stages`` that it has put into words, where that is news. ``held``
-        says by pool how many of how many stages ended by what was predicted of them; of whom it cannot be written is
-        told in ``faults``."""
+        """Write what the cycle says of the evaluated ``stages``, where it changed.
+
+        ``held`` counts by pool how many of how many stages ended by their predicted P90. Stages whose reasons cannot
+        be written are noted in ``faults``.
+        """
         faults = {} if faults is None else faults
         names, lengths = self._of(snapshot, held)
         news: list[tuple[str, ...]] = []
@@ -174,25 +179,25 @@ class Reports:
         self._note_looked({wait.stage for wait, _ in looks}, left)
 
     def _note_looked(self, looked: set[str], left: Sequence[str]) -> None:
-        """Who was asked for or looked at is no news any more, but for those who are ``left``."""
+        """Remove evaluated stages from the new arrivals, but for those that are ``left``."""
         if self._soon is None:
             return
         for name in looked | (self._asked or set()):
             self._soon.pop(name, None)
         self._soon |= dict.fromkeys(left)
 
-    def _of(self, snapshot: Snapshot, held: Held) -> tuple[dict[str, str], Lengths]:
-        """The names of the nodes and the lengths of stages in this world, which mostly is that of the last cycle."""
+    def _of(self, snapshot: Snapshot, held: Held) -> tuple[dict[str, str], DurationForecast]:
+        """Return node names and duration forecast of this snapshot, cached while nodes and speeds stay the same."""
         known = self._scene
         if known is None or known[0] is not snapshot.nodes or known[1] != snapshot.speeds:
             names = {node.id: node.name for node in snapshot.nodes}
-            known = self._scene = (snapshot.nodes, snapshot.speeds, names, Lengths(snapshot))
+            known = self._scene = (snapshot.nodes, snapshot.speeds, names, DurationForecast(snapshot))
         known[3].held = held
         return known[2], known[3]
 
     @staticmethod
     def _send(news: Sequence[tuple[str, ...]], now: float, stages: Mapping[str, Stage], faults: dict[str, str]) -> None:
-        """Writes the rows, each by itself where one of them cannot be written, and tells who looks at those jobs."""
+        """Write the rows (one by one if the batch fails) and announce the jobs as changed."""
         try:
             _write(news, now)
         except (DataError, IntegrityError):
@@ -274,7 +279,7 @@ def _write(news: Sequence[tuple[str, ...]], now: float) -> None:
 
 
 def _row(
-    wait: Wait, names: dict[str, str], stage: Stage, lengths: Lengths, told: dict[int, dict[str, Any]]
+    wait: Wait, names: dict[str, str], stage: Stage, lengths: DurationForecast, told: dict[int, dict[str, Any]]
 ) -> tuple[str, ...]:
     """The columns of a stage. ``told`` are reasons in words, by identity: alike stages share them."""
     for reason in wait.reasons:

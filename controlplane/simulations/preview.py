@@ -19,7 +19,7 @@ def begin(version: ProfileVersion, user: User, *, pool: Pool, days: float, again
     the pool, or the default where that is this very version.
 
     The simulated nodes have the pool's numbers of accelerators and of cores. Raises as ``simulations.service.submit``,
-    and ``profiles.Refused`` where there is no such profile to compare with.
+    and ``profiles.ProfileInvalid`` where there is no such profile to compare with.
     """
     own = str(version)
     other = against or pool.profile
@@ -30,7 +30,7 @@ def begin(version: ProfileVersion, user: User, *, pool: Pool, days: float, again
     try:
         rival = profiles.spec_of(other)
     except ValueError as error:
-        raise profiles.Refused(str(error), "against") from None
+        raise profiles.ProfileInvalid(str(error), "against") from None
     shape, cores = _nodes(pool)
     row = service.submit(
         {

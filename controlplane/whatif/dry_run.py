@@ -12,8 +12,8 @@ from controlplane.jobs import demand, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.pools import profiles
 from controlplane.scheduling import data_locality
-from controlplane.scheduling.durations import Lengths
-from controlplane.scheduling.memory_advice import Memory
+from controlplane.scheduling.durations import DurationForecast
+from controlplane.scheduling.memory_advice import MemoryPeaks
 from controlplane.scheduling.store import LiveStore
 from controlplane.scheduling.waiting_reasons import ACTS, moment, shown
 from controlplane.whatif.questions import Question, ask
@@ -29,7 +29,7 @@ IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 
 QUESTION: Final = Question("dry_run", dict)
 
-_advisor = Memory()
+_advisor = MemoryPeaks()
 # It works out again only what changed since the last question of this process; what it decides is never applied.
 _planner = aside.Planner()
 
@@ -60,7 +60,7 @@ def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> dict[str,
     refused = possible.faults([resolved])
     snapshot = store.load(now)
     stages = _stages(resolved, user, now, store)
-    lengths = Lengths(snapshot, store.history.held)
+    lengths = DurationForecast(snapshot, store.history.held)
     waiting, nodes = (*snapshot.waiting, *stages), snapshot.nodes
     if any(stage.inputs for stage in stages):
         nodes = data_locality.with_cached(nodes, waiting)
@@ -200,7 +200,7 @@ def _placement(stage: Stage, plan: Plan) -> Placement | None:
     return start.placement if start else wait.planned.placement if wait and wait.planned else None
 
 
-def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: Lengths) -> dict[str, Any]:
+def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: DurationForecast) -> dict[str, Any]:
     nodes = {node.id: node.name for node in world.nodes}
     devices = {
         device.id: {"node": nodes[node.id], "kind": device.kind, "model": device.model, "index": device.index}

@@ -267,7 +267,7 @@ def test_who_may_not_join(town: Town, in_chinese: None) -> None:
         (token, "n1"),
         (service.make_return_token(Node.objects.get()), "n9"),
     ):
-        with pytest.raises(service.Refusal) as caught:
+        with pytest.raises(service.NodeRefused) as caught:
             service.enrol(secret, name)
         judged(str(caught.value))
 

@@ -13,7 +13,7 @@ from django.http import Http404
 from rest_framework import exceptions
 
 from controlplane.api import problem
-from controlplane.fleet.service import Refusal as FleetRefusal
+from controlplane.fleet.service import NodeRefused
 from controlplane.queries import jobs
 from scheduler.core.model.lifecycle import Event, IllegalTransition, State
 from tests.controlplane.people import Town
@@ -34,7 +34,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(OperationalError("x"), psycopg.errors.DiskFull("x")), 503, "storage_full", "30"),
         (IntegrityError("duplicate key"), 409, "conflict", None),
         (IllegalTransition(State.RUNNING, Event.HOLD), 409, "illegal_transition", None),
-        (FleetRefusal("no"), 409, "refused", None),
+        (NodeRefused("no"), 409, "refused", None),
         (Http404("secret"), 404, "not_found", None),
         (PermissionDenied("secret"), 403, "permission_denied", None),
         (exceptions.Throttled(wait=7), 429, "throttled", "7"),

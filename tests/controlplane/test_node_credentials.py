@@ -102,7 +102,7 @@ def test_no_token_of_a_pool_takes_a_node_over(pool: Pool, state: NodeState, repo
     node, credential = fleet.enrol(fleet.make_join_token(pool), "a")
     Node.objects.filter(id=node.id).update(state=state, last_report_at=node.created_at if reported else None)
     token = fleet.make_join_token(pool)
-    with pytest.raises(fleet.Refusal, match=r"is here already \(\w+\).*join_token --node a"):
+    with pytest.raises(fleet.NodeRefused, match=r"is here already \(\w+\).*join_token --node a"):
         fleet.enrol(token, "a")
     assert fleet.authenticate(f"Node {node.id}:{credential}") == node
     assert fleet.enrol(token, "b")[0].name == "b", "a refusal uses nothing up"
@@ -114,7 +114,7 @@ def test_a_revoked_name_is_free_for_nobody_but_by_its_own_token(pool: Pool) -> N
     fleet.revoke(node)
     assert fleet.authenticate(f"Node {node.id}:{credential}") is None
     for token in (fleet.make_join_token(pool), early):
-        with pytest.raises(fleet.Refusal):
+        with pytest.raises(fleet.NodeRefused):
             fleet.enrol(token, "a")
     again, fresh = fleet.enrol(fleet.make_return_token(node), "a")
     assert again == node
@@ -127,14 +127,14 @@ def test_a_node_that_was_installed_anew_joins_by_one_command(pool: Pool) -> None
     said = io.StringIO()
     call_command("join_token", "--node", "a", stdout=said)
     token = said.getvalue().strip()
-    with pytest.raises(fleet.Refusal, match="made for another node"):
+    with pytest.raises(fleet.NodeRefused, match="made for another node"):
         fleet.enrol(token, "b")
     assert not Node.objects.filter(name="b").exists()
     again, fresh = fleet.enrol(token, "a")
     assert (again.id, again.state, again.reason) == (node.id, NodeState.DRAINED, "memory (root)")
     assert fleet.authenticate(f"Node {node.id}:{credential}") is None
     assert fleet.authenticate(f"Node {node.id}:{fresh}") == node
-    with pytest.raises(fleet.Refusal, match="used up"):
+    with pytest.raises(fleet.NodeRefused, match="used up"):
         fleet.enrol(token, "a")
     with pytest.raises(CommandError, match="there is no node c"):
         call_command("join_token", "--node", "c")
@@ -179,7 +179,7 @@ def test_what_was_offered_is_bounded_and_dies_with_a_revocation(pool: Pool) -> N
     for secret in offered:
         assert fleet.authenticate(f"Node {node.id}:{secret}") is None
     assert fleet.next_credential(node.id) == ""
-    with pytest.raises(fleet.Refusal, match="revoked"):
+    with pytest.raises(fleet.NodeRefused, match="revoked"):
         fleet.rotate(Node.objects.get(), "ada")
 
 

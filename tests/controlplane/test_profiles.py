@@ -258,7 +258,7 @@ def test_the_rate_of_kept_promises_is_told_by_pool(town: Town) -> None:
     agent.end(jobs[0].stages.get())
     town.cycle(now + 1)
     agent.start()
-    assert promise_rate.by_pool()["default"] == promise_rate.Kept(1, 1)
+    assert promise_rate.by_pool()["default"] == promise_rate.PromiseRate(1, 1)
     third = jobs[2].stages.get()
     Stage.objects.filter(pk=third.pk).update(announced={**third.announced, "high_at": now - 60})
     assert town.viewer.read("/pools/default")["promises"] == {"kept": 1, "told": 2, "rate": 0.5}

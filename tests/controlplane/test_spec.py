@@ -323,7 +323,7 @@ def test_a_model_tells_its_kind() -> None:
     for model, kind in {"H100": "gpu", "Ascend910B": "npu", "RTX 4090": "gpu", "MI300X": "gpu"}.items():
         job = accepted({"run": "x", "devices": {"model": model}})
         assert job.stages[0].request["alternatives"][0]["asks"][0]["kind"] == kind
-    known = demand.Known(models={"acme tensor one": "npu"})
+    known = demand.DeviceCatalogue(models={"acme tensor one": "npu"})
     job = accepted({"run": "x", "devices": {"model": "Tensor One"}}, known=known)
     assert job.stages[0].request["alternatives"][0]["asks"][0]["kind"] == "npu"
 

@@ -27,7 +27,7 @@ from controlplane.dispatch.agent_socket import AgentLink
 from controlplane.fleet.models import Alarm, Device, Host, Node
 from controlplane.jobs.models import Part
 from controlplane.scheduling import loop
-from controlplane.scheduling.alarms import Alarms
+from controlplane.scheduling.alarms import CycleAlarms
 from scheduler.core.planning import aside
 from tests.record.conftest import forget
 from tests.record.test_aside import by_hand, windows
@@ -286,7 +286,7 @@ def world(db: None, monkeypatch: pytest.MonkeyPatch) -> World:
     yard.planner = aside.Planner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
-    monkeypatch.setattr(loop, "_alarms", Alarms())
+    monkeypatch.setattr(loop, "_alarms", CycleAlarms())
     monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
     monkeypatch.setattr(loop, "recorder", by_hand())
     monkeypatch.setattr(loop, "_last_s", 0.0)

@@ -60,7 +60,7 @@ def test_no_odd_secret_proves_anybody(secret: str, header: str) -> None:
     assert service.redeem(secret) is None
     assert fleet.authenticate(header) is None
     assert fleet.authenticate(secret) is None
-    with pytest.raises(fleet.Refusal):
+    with pytest.raises(fleet.NodeRefused):
         fleet.enrol(secret, "a")
 
 

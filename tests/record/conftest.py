@@ -18,14 +18,14 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from django.core.cache import cache
 
-    from controlplane.scheduling.memory_advice import Memory
+    from controlplane.scheduling.memory_advice import MemoryPeaks
     from controlplane.scheduling.store import LiveStore
     from controlplane.whatif import answers, dry_run, tasks
     from controlplane.whatif.thinker import thinker
     from scheduler.core.planning import aside
 
     monkeypatch.setattr(answers, "_store", LiveStore())
-    monkeypatch.setattr(dry_run, "_advisor", Memory())
+    monkeypatch.setattr(dry_run, "_advisor", MemoryPeaks())
     monkeypatch.setattr(dry_run, "_planner", aside.Planner())
     monkeypatch.setattr(thinker, "think", answers.reply)
     monkeypatch.setattr(tasks.answer, "apply_async", lambda args, **_: tasks.answer.apply(args, throw=True))

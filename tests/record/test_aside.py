@@ -20,7 +20,7 @@ from controlplane.fleet.models import Alarm, Device, Node
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.pools.models import Pool
 from controlplane.scheduling import loop
-from controlplane.scheduling.alarms import Alarms
+from controlplane.scheduling.alarms import CycleAlarms
 from controlplane.scheduling.recorder import Recorder
 from scheduler.core.planning import aside
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
@@ -39,7 +39,7 @@ def live(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
     yard.planner = aside.Planner()
     monkeypatch.setattr(loop, "_store", yard.store)
     monkeypatch.setattr(loop, "_planner", yard.planner)
-    monkeypatch.setattr(loop, "_alarms", Alarms())
+    monkeypatch.setattr(loop, "_alarms", CycleAlarms())
     monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
     monkeypatch.setattr(loop, "recorder", by_hand())
     return yard

@@ -18,7 +18,7 @@ from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Bundle, Change, Job, Stage
 from controlplane.pools.models import Pool
 from controlplane.scheduling import change_feed
-from controlplane.scheduling.change_feed import KEPT_S, Changes, Feed
+from controlplane.scheduling.change_feed import KEPT_S, ChangeFeed, Changes
 from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.model.types import Pool as EnginePool
 from scheduler.core.model.types import Snapshot
@@ -35,7 +35,7 @@ def yard(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Yard:
     return Yard()
 
 
-def read(one: Feed) -> Changes | None:
+def read(one: ChangeFeed) -> Changes | None:
     with connection.cursor() as cursor:
         found = one.read(cursor)
     one.taken()
@@ -104,7 +104,7 @@ def test_a_bundle_that_is_uploaded_again_lets_its_stages_start(yard: Yard) -> No
     Stage.objects.update(begin_at=None)
     yard.cycle()
     assert stage(job).reasons[0]["code"] == "BundleUnavailable"
-    seen = Feed()
+    seen = ChangeFeed()
     read(seen)
     Bundle.objects.create(sha256="a" * 64, size_bytes=1, user=yard.user)
     assert read(seen) == Changes({stage(job).id}, set())
@@ -115,7 +115,7 @@ def test_a_bundle_that_is_uploaded_again_lets_its_stages_start(yard: Yard) -> No
 def test_only_what_changed_is_named(yard: Yard) -> None:
     yard.agent("a")
     one, other = yard.submit(cpus=1), yard.submit(cpus=1)
-    seen = Feed()
+    seen = ChangeFeed()
     assert read(seen) is None, "who has never looked reads everything"
     assert read(seen) == Changes(set(), set())
     Stage.objects.filter(job=one).update(held_by="ada")
@@ -143,7 +143,7 @@ def test_only_what_changed_is_named(yard: Yard) -> None:
 def test_a_transaction_that_commits_after_a_later_one_is_not_missed(yard: Yard) -> None:
     yard.agent("a")
     early, late = stage(yard.submit(cpus=1)), stage(yard.submit(cpus=1))
-    seen = Feed()
+    seen = ChangeFeed()
     read(seen)
     began, go_on = threading.Event(), threading.Event()
 
@@ -175,7 +175,7 @@ def test_what_was_not_taken_is_given_again_and_who_is_too_late_reads_everything(
 ) -> None:
     yard.agent("a")
     one = stage(yard.submit(cpus=1))
-    seen = Feed()
+    seen = ChangeFeed()
     read(seen)
     Stage.objects.update(held_by="x")
     with connection.cursor() as cursor:
@@ -227,7 +227,7 @@ def test_progress_is_read_again_only_where_it_moves_the_predicted_end(yard: Yard
     agent.start()
     began = timezone.now() - timedelta(seconds=1000)
     Attempt.objects.update(started_at=began)
-    follower = Feed()
+    follower = ChangeFeed()
     read(follower)
 
     def told(step: int) -> bool:

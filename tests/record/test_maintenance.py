@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.fleet import maintenance
 from controlplane.fleet.models import MaintenanceWindow, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
 from tests.record.yard import Yard, stage, states
 
@@ -57,7 +57,7 @@ def test_a_window_of_a_pool_closes_all_its_nodes_and_one_that_is_called_off_clos
     assert a.start() + b.start() == ["main"]
     window.refresh_from_db()
     assert (window.cancelled_by, window.cancelled_at is None) == ("eve", False)
-    with pytest.raises(Refusal, match="cancelled before"):
+    with pytest.raises(NodeRefused, match="cancelled before"):
         maintenance.cancel(window, "eve")
 
 
@@ -83,7 +83,7 @@ def test_a_window_that_is_over_is_forgotten_by_the_engine(yard: Yard) -> None:
 )
 def test_a_window_that_cannot_be_is_refused(yard: Yard, begins: float, ends: float, reason: str, words: str) -> None:
     now = timezone.now()
-    with pytest.raises(Refusal, match=words):
+    with pytest.raises(NodeRefused, match=words):
         maintenance.plan(
             pool=yard.pool, starts_at=now + begins * HOUR, ends_at=now + ends * HOUR, reason=reason, actor="ada"
         )
@@ -93,5 +93,5 @@ def test_a_window_that_cannot_be_is_refused(yard: Yard, begins: float, ends: flo
 def test_it_is_about_a_node_or_a_pool(yard: Yard) -> None:
     agent, now = yard.agent("a"), timezone.now()
     for node, pool in ((None, None), (agent.node, yard.pool)):
-        with pytest.raises(Refusal, match="either a node or a pool"):
+        with pytest.raises(NodeRefused, match="either a node or a pool"):
             maintenance.plan(node=node, pool=pool, starts_at=now, ends_at=now + HOUR, reason="fans", actor="ada")

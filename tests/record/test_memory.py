@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane.jobs.models import Job
-from controlplane.scheduling.memory_advice import Memory
+from controlplane.scheduling.memory_advice import MemoryPeaks
 from controlplane.whatif import dry_run
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
@@ -32,7 +32,7 @@ def test_what_nobody_used_is_offered_back_and_what_was_too_little_is_warned_of(y
         ran(yard, agent, peak)
     assert told(yard, "8GiB") is None, "two say nothing about the third"
     ran(yard, agent, 1.5)
-    dry_run._advisor = Memory()
+    dry_run._advisor = MemoryPeaks()
     advice = told(yard, "8GiB")
     assert (advice["verdict"], advice["largest_bytes"], advice["asked_bytes"]) == ("generous", 2 * GIB, 8 * GIB)
     assert advice["suggested_bytes"] == 2.5 * GIB
@@ -68,7 +68,7 @@ def test_the_same_of_the_memory_of_devices(yard: Yard) -> None:
         held(yard, agent, gib)
     assert on_device(yard) is None, "two say nothing about the third"
     held(yard, agent, 20.0, milli=500, memory="40GiB")
-    dry_run._advisor = Memory()
+    dry_run._advisor = MemoryPeaks()
     advice = on_device(yard)
     assert (advice["verdict"], advice["kind"]) == ("generous", "gpu")
     assert (advice["asked_bytes"], advice["largest_bytes"]) == (80 * GIB, 31 * GIB)
@@ -87,6 +87,6 @@ def test_who_fills_a_whole_device_is_not_told_to_ask_for_more(yard: Yard) -> Non
     agent = yard.agent("a", cpu("a", cores=8, memory_gib=64), gpu("a"))
     for _ in range(3):
         held(yard, agent, 79.0)
-    dry_run._advisor = Memory()
+    dry_run._advisor = MemoryPeaks()
     assert on_device(yard) is None
     assert on_device(yard, memory="79GiB")["verdict"] == "tight"

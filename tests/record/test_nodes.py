@@ -43,18 +43,18 @@ def state(agent: Agent) -> str:
 def test_a_join_token_works_as_often_as_it_says_and_not_longer(yard: Yard) -> None:
     token = fleet.make_join_token(yard.pool)
     fleet.enrol(token, "a")
-    with pytest.raises(fleet.Refusal, match="used up"):
+    with pytest.raises(fleet.NodeRefused, match="used up"):
         fleet.enrol(token, "b")
     expired = fleet.make_join_token(yard.pool, life=timedelta(seconds=-1))
-    with pytest.raises(fleet.Refusal, match="expired"):
+    with pytest.raises(fleet.NodeRefused, match="expired"):
         fleet.enrol(expired, "c")
-    with pytest.raises(fleet.Refusal, match="lower-case"):
+    with pytest.raises(fleet.NodeRefused, match="lower-case"):
         fleet.enrol(fleet.make_join_token(yard.pool), "../etc")
 
 
 def test_nobody_takes_the_name_of_a_running_node(yard: Yard) -> None:
     yard.agent("a")
-    with pytest.raises(fleet.Refusal, match="is here already"):
+    with pytest.raises(fleet.NodeRefused, match="is here already"):
         fleet.enrol(fleet.make_join_token(yard.pool), "a")
 
 
@@ -196,7 +196,7 @@ def test_drain_lets_what_runs_finish(yard: Yard) -> None:
     job, later = yard.submit(cpus=2), yard.submit(cpus=2)
     yard.cycle()
     agent.start()
-    with pytest.raises(fleet.Refusal, match="reason"):
+    with pytest.raises(fleet.NodeRefused, match="reason"):
         fleet.drain(agent.node, "ada", " ")
     fleet.drain(agent.node, "ada", "new fans")
     look()
@@ -307,7 +307,7 @@ def test_a_person_releases_the_fuse_and_who_is_silent_is_given_up(yard: Yard) ->
     look()
     assert not Alarm.objects.filter(kind="fuse").exists(), "they did not fall silent after it was released"
     assert sorted(states(job)["main"] for job in jobs) == ["PENDING"] * 3 + ["RUNNING"]
-    with pytest.raises(fleet.Refusal, match="not blown"):
+    with pytest.raises(fleet.NodeRefused, match="not blown"):
         fuse.release("ada", "again")
 
 
@@ -362,13 +362,13 @@ def test_somebody_confirms_that_a_node_is_gone(yard: Yard) -> None:
     agent = a if a.start() else b
     if agent is b:
         b.start()
-    with pytest.raises(fleet.Refusal, match="not LOST"):
+    with pytest.raises(fleet.NodeRefused, match="not LOST"):
         record.give_up(Node.objects.get(id=agent.node.id), "ada", "it burnt")
     silence(agent.node, 1000)
     look()
     look()
     assert states(job)["main"] == "RUNNING", "under wait nobody is given up without proof"
-    with pytest.raises(fleet.Refusal, match="reason"):
+    with pytest.raises(fleet.NodeRefused, match="reason"):
         record.give_up(Node.objects.get(id=agent.node.id), "ada", " ")
     assert record.give_up(Node.objects.get(id=agent.node.id), "ada", "it burnt") == 1
     assert states(job)["main"] == "FAILED", "its stage asks for no retry"

@@ -59,9 +59,9 @@ def test_a_decision_goes_down_until_it_was_tried(agent: Agent) -> None:
 
 
 def test_who_decides_names_a_part_that_is_there_and_why_it_is_given_up(agent: Agent) -> None:
-    with pytest.raises(service.Refusal, match="set no part p1 aside"):
+    with pytest.raises(service.NodeRefused, match="set no part p1 aside"):
         service.decide_aside(agent.node, "p1", "release", "root")
     agent.report(conditions=told())
-    with pytest.raises(service.Refusal, match="with a reason"):
+    with pytest.raises(service.NodeRefused, match="with a reason"):
         service.decide_aside(agent.node, "p1", "discard", "root")
     assert orders(agent) == []

@@ -9,7 +9,7 @@ import pytest
 from agents.protocol import Exit, Here, Phase
 from controlplane.fleet import survivors
 from controlplane.fleet.models import Device, Node
-from controlplane.fleet.service import Refusal
+from controlplane.fleet.service import NodeRefused
 from scheduler.core.model.lifecycle import Health
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
@@ -51,11 +51,11 @@ def test_its_accelerator_is_given_to_nobody_and_its_cores_are_shared(yard: Yard)
 def test_a_person_stops_it_and_has_it_forgotten(yard: Yard) -> None:
     agent = yard.agent("a", cpu("a"), gpu("a"))
     part = survive(agent, gpu("a").uuid)
-    with pytest.raises(Refusal, match="reason"):
+    with pytest.raises(NodeRefused, match="reason"):
         survivors.stop(part, "ada", " ")
-    with pytest.raises(Refusal, match="still runs"):
+    with pytest.raises(NodeRefused, match="still runs"):
         survivors.forget(part, "ada", "")
-    with pytest.raises(Refusal, match="no such survivor"):
+    with pytest.raises(NodeRefused, match="no such survivor"):
         survivors.stop("gone", "ada", "x")
     survivors.stop(part, "ada", "submitted anew")
     (order,) = agent.report().leftovers
@@ -66,7 +66,7 @@ def test_a_person_stops_it_and_has_it_forgotten(yard: Yard) -> None:
     assert (answer.leftovers, answer.forget) == ([], [])
     assert health(agent)[gpu("a").uuid] == Health.OK
     assert Node.objects.get().survivors[part]["stopped_by"] == "submitted anew (ada)", "it stays listed"
-    with pytest.raises(Refusal, match="ended already"):
+    with pytest.raises(NodeRefused, match="ended already"):
         survivors.stop(part, "ada", "again")
     survivors.forget(part, "ada", "")
     assert agent.report().forget == [part]

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.contrib.auth.models import Group, Permission
+
 from agents import protocol
 from agents.protocol import Desired, Exit, Here, Inventory, InventoryRef, Phase, Report
+from controlplane.accounts import roles
 from controlplane.accounts.models import Project, User
 from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
@@ -63,7 +66,9 @@ class Agent:
     seq: Any = field(default_factory=lambda: itertools.count(1))
     desired: Desired | None = None
 
-    def report(self, *, start_seq: int | None = None, conditions: protocol.Conditions | None = None) -> record.Answer:
+    def report(
+        self, *, start_seq: int | None = None, conditions: protocol.Conditions | None = None
+    ) -> record.ReportAnswer:
         inventory = Inventory(
             hostname=self.node.name,
             os="Linux",
@@ -111,14 +116,14 @@ class Agent:
         self.report()
         return names
 
-    def set(self, stage: Stage, phase: Phase, **changes: Any) -> record.Answer:
+    def set(self, stage: Stage, phase: Phase, **changes: Any) -> record.ReportAnswer:
         """Reports the live part of ``stage`` on this node in another phase."""
         part = stage.attempts.get(ended_at=None).parts.get(node=self.node)
         fields = {"part": str(part.id), "attempt": str(part.attempt_id), "epoch": part.epoch, "pid": 100}
         self.here[str(part.id)] = Here(**{**fields, **changes}, phase=phase)
         return self.report()
 
-    def end(self, stage: Stage, code: int = 0, **fields: Any) -> record.Answer:
+    def end(self, stage: Stage, code: int = 0, **fields: Any) -> record.ReportAnswer:
         """Reports the live part of ``stage`` ended."""
         cause = fields.pop("cause", "" if code == 0 else "EXIT_CODE")
         return self.set(stage, Phase.ENDED, exit=Exit(code=code, cause=cause, **fields))
@@ -129,6 +134,8 @@ class Yard:
 
     def __init__(self, storage: str = "/shared") -> None:
         self.user = User.objects.create(username="ada", is_staff=True)
+        roles.install(Group, Permission)
+        self.user.groups.set(Group.objects.filter(name__in=[roles.OPERATOR, roles.ACCOUNTANT]))
         self.project = Project.objects.create(name="default")
         self.pool = Pool.objects.create(name="default", storage_path=storage)
         for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):

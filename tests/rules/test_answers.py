@@ -13,7 +13,8 @@ from tests.rules.test_words import ROOT, chinese, names_in
 
 # Which arguments of a call are sentences for whoever asked: by place, and by name.
 PLACES = {
-    "Refused": (2,), "Refusal": (0, 1), "FleetRefusal": (0,), "not_found": (0,), "staff": (1,), "Unreadable": (0,),
+    "Refused": (2,), "FieldError": (1,), "NodeRefused": (0,), "ProfileInvalid": (0,), "not_found": (0,),
+    "staff": (1,), "Unreadable": (0,),
     "refuse": (1,), "_wrong": (1,), "_faulty": (1,), "_at_line": (1,), "_problem": (0,), "Unacceptable": (0,),
     "Unadjustable": (0,), "TooMany": (0,), "ScenarioError": (1,), "TraceError": (2,), "AuthenticationFailed": (0,),
     "PermissionDenied": (0,), "Http404": (0,), "BadRequest": (0,),
@@ -79,9 +80,6 @@ def said(tree: ast.AST, *more: str) -> Iterator[tuple[int, bool]]:
                 continue
             places = PLACES.get(called(node.func), (0,))
             sentences = [node.args[place] for place in places if place < len(node.args)]
-            # A fault is told with its pointer, of which the fleet's refusal has none.
-            if called(node.func) == "Refusal" and len(node.args) > 1:
-                sentences = [node.args[1]]
             sentences += [keyword.value for keyword in node.keywords if keyword.arg in NAMES]
             local = given if room is not tree else {}
             yield from ((one.lineno, plain(one, local)) for one in sentences)
@@ -110,11 +108,11 @@ def test_what_the_engine_refuses_knows_its_template(path: Path) -> None:
         ('raise Refused(400, "invalid", x or "nothing")', True),
         ('def f():\n    told = f"no {x}"\n    raise not_found(told)', True),
         ('section.refuse("key", f"{key} is wrong")', True),
-        ('Refusal("/at", "is wrong", "invalid")', True),
+        ('FieldError("/at", "is wrong", "invalid")', True),
         ('raise Refused(400, "invalid", _("no {x}").format(x=x))', False),
         ('raise Refused(400, "invalid", f"{at}: {x}")', False),
         ('def f():\n    told = _("no {x}")\n    raise not_found(told.format(x="some thing"))', False),
-        ('Refusal("/at", _("is wrong"), "invalid")', False),
+        ('FieldError("/at", _("is wrong"), "invalid")', False),
     ],
 )
 def test_the_rule_sees_plain_words(text: str, is_plain: bool) -> None:

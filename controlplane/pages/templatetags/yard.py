@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.jobs.amounts import gib, span
-from controlplane.jobs.demand import Known
+from controlplane.jobs.demand import DeviceCatalogue
 from controlplane.jobs.reasons import asks_text, phrase_text, reason_text
 from controlplane.queries.words import (
     ACTORS,
@@ -48,7 +48,7 @@ NODE_LOOK = {
 }
 HEALTH_LOOK = {"OK": "completed", "DEGRADED": "warn", "CORDONED": "held", "LOST": "lost"}
 KINDS = {"cpu", "gpu", "npu"}
-KNOWN = Known()
+KNOWN = DeviceCatalogue()
 
 
 @register.simple_tag

@@ -1,4 +1,4 @@
-"""The voice is an island that starts at once: nothing heavy is imported before it is needed, no room ever."""
+"""The client imports none of the other packages, and starts fast: nothing heavy is imported before it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of the house that no type tells: one writer of states, no branch on *simulated*, words with a sense."""
+"""Laws that no type checks: one writer of states, no branch on *simulated*, meaningful names."""
 
 from __future__ import annotations
 

@@ -1,0 +1,82 @@
+"""What a restored record must learn of the time after its backup: it is over for the record, not for nodes and disks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+
+from controlplane.fleet.models import Node
+from controlplane.jobs import service
+from controlplane.jobs.models import Job, Stage
+from scheduler.core.model.lifecycle import State
+
+ACTOR: Final = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The next numbers, and how many nodes take orders again."""
+
+    job: int
+    project: int
+    nodes: int
+
+
+def skip(numbers: int, last_job: int = 0) -> Skipped:
+    """Leave out the numbers that may have been given since the backup, and have nodes take orders that they have seen
+    newer ones of. ``last_job`` is a number that was given for certain.
+
+    Folders and files of those jobs and projects are still there.
+    """
+    with transaction.atomic(), connection.cursor() as cursor:
+        first = []
+        # Of projects there are few, and each number has one uid of a range.
+        for sequence, by in (("jobs_job_number", numbers), ("access_project_number", min(numbers, 100))):
+            least = last_job if sequence == "jobs_job_number" else 0
+            cursor.execute("SELECT setval(%s, greatest(nextval(%s) + %s, %s))", [sequence, sequence, by, least])
+            first.append(cursor.fetchone()[0] + 1)
+        nodes = Node.objects.update(generation=F("generation") + numbers)
+    return Skipped(first[0], first[1], nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the record that is replaced knew. ``began`` are the stages that it started since the backup; None where it
+    does not tell: a new installation, or the record of another release."""
+
+    began: frozenset[uuid.UUID] | None
+    last_job: int
+
+
+def before(made_at: datetime) -> Before:
+    """Look into the record that is about to be replaced."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT DISTINCT stage_id FROM jobs_attempt WHERE created_at >= %s", [made_at])
+            began = frozenset(stage for (stage,) in cursor.fetchall())
+            cursor.execute("SELECT last_value FROM jobs_job_number")
+            last = int(cursor.fetchone()[0])
+            cursor.execute("SELECT exists(SELECT FROM jobs_job)")
+            used = bool(cursor.fetchone()[0])
+    except DatabaseError:
+        return Before(None, 0)
+    return Before(began if used else None, last)
+
+
+def hold(began: Collection[uuid.UUID] | None, made_at: datetime) -> list[int]:
+    """Keep the jobs from starting that wait in the record and may have run since; return their numbers.
+
+    They are those of which a stage is among ``began``; all that wait where nobody knows.
+    """
+    waiting = Stage.objects.filter(state=State.PENDING)
+    if began is not None:
+        waiting = waiting.filter(id__in=began)
+    jobs = Job.objects.filter(id__in=waiting.values("job_id")).order_by("number")
+    why = f"the record was restored from the backup of {made_at:%Y-%m-%d %H:%M} UTC, and it may have run since"
+    return [service.hold(job, ACTOR, why).number for job in jobs.iterator()]

@@ -1,0 +1,157 @@
+"""``manage.py restore FOLDER``: a backup in the place of what is there, and nodes and numbers go on from now."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.sessions.models import Session
+from django.core.cache import cache
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+from redis.exceptions import RedisError
+
+from controlplane.backup import folders, keys, lineage, postgres
+from controlplane.backup.manifest import DATABASE, KEYS, BackupUnusable, Manifest
+
+LEAST_SKIP = 10_000
+
+
+class Command(BaseCommand):
+    help = (
+        "Put the backup in FOLDER in the place of what the database and the folders beside it hold, while nothing else "
+        "uses them. Numbers that were given since are not given again, nodes take orders at once, what runs and the "
+        "record does not know is shown as a survivor, and what may have run since is held."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("folder", type=Path)
+        parser.add_argument("--yes", action="store_true", help="replace a record that is there")
+        parser.add_argument(
+            "--skip", type=int, default=LEAST_SKIP, help="how many numbers to leave out: more than were given since"
+        )
+        parser.add_argument(
+            "--no-hold", action="store_true", help="let jobs start that wait in the backup and may have run since"
+        )
+        parser.add_argument(
+            "--with-keys",
+            type=Path,
+            metavar="FILE",
+            help="also put the keys where this installation's lie; FILE holds the passphrase",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        folder: Path = options["folder"].absolute()
+        if not 1 <= options["skip"] <= 10**9:
+            raise CommandError(f"--skip must be from 1 to {10**9}")
+        try:
+            manifest = Manifest.read(folder)
+            _known_here(manifest)
+            manifest.check(folder)
+            found_keys = _unsealed(folder, manifest, options["with_keys"])
+            self._replaceable(options["yes"])
+            before = lineage.before(manifest.made_at)
+            with tempfile.TemporaryDirectory(prefix="yard-restore-") as scratch:
+                postgres.load(folder / DATABASE, Path(scratch))
+        except BackupUnusable as error:
+            raise CommandError(str(error)) from None
+        except DatabaseError as error:
+            raise CommandError(f"the database does not answer: {error}".strip()) from None
+        self.stdout.write(f"the database is that of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC")
+        try:
+            self._follow_up(folder, manifest, found_keys, before, options)
+        except (BackupUnusable, DatabaseError, OSError) as error:
+            raise CommandError(
+                f"the database is restored, and what follows is not: {error}. Start nothing; see to that and run this again"
+            ) from None
+
+    def _replaceable(self, yes: bool) -> None:
+        """Raise CommandError where others use the database, or it holds something and nobody said that it may go."""
+        if others := postgres.connected():
+            listed = "".join(f"\n  {each}" for each in others)
+            raise CommandError(f"{len(others)} others are connected to the database; stop them first:{listed}")
+        if connection.introspection.table_names() and not yes:
+            raise CommandError("the database holds tables already; --yes has them replaced, and there is no way back")
+
+    def _follow_up(
+        self, folder: Path, manifest: Manifest, found_keys: dict[Path, bytes], before: lineage.Before, options: Any
+    ) -> None:
+        call_command("migrate", interactive=False, verbosity=0, stdout=self.stderr)
+        there = folders.folders(decisions=True)
+        for piece in manifest.pieces:
+            name = piece.name.removesuffix(".tar")
+            if name != piece.name:
+                if name not in there:
+                    raise BackupUnusable(f"this installation has no folder for {piece.name}")
+                self.stdout.write(f"{folders.unpack(folder / piece.name, there[name]):,} files of {name}")
+        for path, key in found_keys.items():
+            _write_key(path, key)
+            self.stdout.write(f"the key in {path}")
+        held = [] if options["no_hold"] else lineage.hold(before.began, manifest.made_at)
+        skipped = lineage.skip(options["skip"], before.last_job)
+        # Who signed in before the backup may have signed out since, or have been sent away.
+        Session.objects.all().delete()
+        try:
+            cache.clear()
+        except (RedisError, OSError) as error:
+            self.stderr.write(f"what Redis remembers could not be cleared ({error}): restart it before anything else")
+        self.stdout.write(
+            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes take "
+            "orders again"
+        )
+        if held:
+            shown = ", ".join(f"#{number}" for number in held[:20]) + (" ..." if len(held) > 20 else "")
+            self.stdout.write(f"{len(held)} jobs wait in the backup and may have run since; they are held: {shown}")
+        self.stdout.write("Everybody signs in anew; tokens that were revoked since the backup are valid again.")
+        for name in manifest.elsewhere:
+            self.stdout.write(f"The storage {name} is not part of the backup; restore it where it is.")
+
+
+def _known_here(manifest: Manifest) -> None:
+    """Raise :class:`BackupUnusable` for the backup of a newer release."""
+    known = MigrationLoader(None).disk_migrations
+    newer = sorted(
+        f"{app}.{name}"
+        for app, names in manifest.migrations.items()
+        for name in names
+        if known is not None and (app, name) not in known
+    )
+    if newer:
+        raise BackupUnusable(
+            f"the backup was made by another release than this ({manifest.version}, {settings.VERSION} is here), which "
+            f"does not know its {newer[0]}; restore it with that release or a newer one"
+        )
+
+
+def _unsealed(folder: Path, manifest: Manifest, passphrase_file: Path | None) -> dict[Path, bytes]:
+    """Return the keys by the file that each belongs into."""
+    if passphrase_file is None:
+        return {}
+    if KEYS not in manifest.names():
+        raise BackupUnusable(f"{folder} holds no keys")
+    named = keys.files()
+    found = keys.unseal((folder / KEYS).read_bytes(), keys.passphrase(passphrase_file))
+    for name in found:
+        if name not in named:
+            raise BackupUnusable(f"{name} is in the backup; set it to the file where its key belongs")
+        if not os.access(named[name].parent, os.W_OK):
+            raise BackupUnusable(f"{named[name]} cannot be written, and a key of the backup belongs there")
+    return {named[name]: key for name, key in found.items()}
+
+
+def _write_key(path: Path, key: bytes) -> None:
+    owner = path.parent.stat()
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key)
+        if os.geteuid() == 0:
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

@@ -1,0 +1,34 @@
+"""Says that this database was restored from a backup by other means than ``manage.py restore``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from controlplane.backup import lineage
+
+MOST = 10**9
+
+
+class Command(BaseCommand):
+    help = (
+        "Run this once after a database was restored from a backup by other means than `manage.py restore`, before it "
+        "is used. Job numbers and project numbers that were given after the backup are not given again, for folders "
+        "and files of theirs are still there; and nodes take orders at once, though they have seen newer ones."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--skip", type=int, default=10_000, help="how many numbers to leave out: more than were given since"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if not 1 <= options["skip"] <= MOST:
+            raise CommandError(f"--skip must be from 1 to {MOST}")
+        skipped = lineage.skip(options["skip"])
+        self.stdout.write(
+            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes take "
+            "orders again"
+        )
