@@ -53,6 +53,7 @@ class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
     """Tries at running a stage."""
 
     lookup_value_converter = "uuid"
+    examples = {"name": "00000000-0000-4000-8000-000000000000"}
     queryset = rows.Attempt.objects.none()
     serializer_class = AttemptSerializer
 

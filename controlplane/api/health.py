@@ -14,7 +14,10 @@ from controlplane.observability.health import Check, checks
 
 
 class HealthCheckSerializer(serializers.Serializer):
-    """Whether one thing works; ``says`` is for who may see alarms, empty for others. Without what is ``vital`` nothing starts."""
+    """Whether one thing works; ``says`` is for who may see alarms, empty for others.
+
+    Without what is ``vital`` nothing starts.
+    """
 
     name = serializers.CharField()
     ok = serializers.BooleanField()

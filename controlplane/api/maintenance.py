@@ -60,6 +60,7 @@ class MaintenanceWindowViewSet(ListModelMixin, ResourceViewSet):
     }
     noun = gettext_noop("maintenance window {name}")
     lookup_field, lookup_url_kwarg, lookup_value_converter = "pk", "number", "int"
+    examples = {"number": "1"}
     queryset = windows.windows()
     filterset_class = windows.WindowFilter
     ordering = "-id"

@@ -81,7 +81,7 @@ class ProfileViewSet(ResourceViewSet):
         "activate": (Permit.CHANGE_PROFILES, gettext_noop("activate a profile")),
         "remove": (Permit.DELETE_PROFILES, gettext_noop("delete a profile")),
     }
-    examples = {"name": "hybrid"}
+    examples = {"name": "hybrid", "number": "1"}
     queryset = rows.Profile.objects.all()
     serializer_class = ProfileDetailSerializer
     pagination_class = None

@@ -38,6 +38,7 @@ class SurvivorViewSet(ListModelMixin, ResourceViewSet):
         "stop": (Permit.END_SURVIVORS, gettext_noop("stop a survivor")),
         "forget": (Permit.END_SURVIVORS, gettext_noop("have a survivor forgotten")),
     }
+    examples = {"name": "00000000-0000-4000-8000-000000000000"}
     queryset = rows.Node.objects.exclude(survivors={}).order_by("sort_key")
     serializer_class = SurvivorSerializer
     pagination_class = WholeList

@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.permissions import submittable, visible_jobs
-from controlplane.api.body import Unreadable, from_yaml
+from controlplane.documents import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
 from controlplane.jobs.spec import STAGE_DEFAULTS

@@ -15,7 +15,7 @@ from django.test import Client
 from django.utils.translation import override
 from rest_framework import exceptions
 
-from controlplane.api.body import Unreadable, from_json, from_yaml
+from controlplane.documents import Unreadable, from_json, from_yaml
 from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
 from controlplane.queries import jobs
