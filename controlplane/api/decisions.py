@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin
@@ -41,7 +41,16 @@ class WaitQuerySerializer(StrictSerializer):
 class DifferenceQuerySerializer(StrictSerializer):
     """The other profile."""
 
-    profile = serializers.CharField(help_text="The other profile.")
+    profile = serializers.CharField()
+
+
+OTHER = OpenApiParameter(
+    "profile",
+    str,
+    required=True,
+    description="The other profile.",
+    examples=[OpenApiExample("First come, first served", "fifo")],
+)
 
 
 @extend_schema_view(list=extend_schema(description="The recent cycles whose outcome was news, newest first."))
@@ -62,7 +71,7 @@ class DecisionViewSet(ListModelMixin, ResourceViewSet):
 
     @extend_schema(
         responses={200: decisions.DecisionDifference, 422: Problem},
-        parameters=[DifferenceQuerySerializer],
+        parameters=[OTHER],
     )
     @action(detail=True)
     def difference(self, request: Request, number: int) -> Response:
