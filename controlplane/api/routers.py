@@ -24,4 +24,4 @@ class Router(SimpleRouter):
         first, *others = routes
         assert isinstance(first, Route)
         actions = [route for route in others if not route.detail]
-        return [first._replace(mapping={"get": "retrieve", "post": "create"}), *actions]
+        return [first._replace(mapping={"get": "retrieve", "post": "create", "delete": "destroy"}), *actions]

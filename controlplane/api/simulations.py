@@ -11,13 +11,15 @@ from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_v
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
 from controlplane.api.body import LARGEST_BATCH
-from controlplane.api.permissions import permitted
+from controlplane.api.permissions import permitted, signed_in
 from controlplane.api.problem import Problem
+from controlplane.api.room import HasRoom
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
 from controlplane.queries import simulations
@@ -67,11 +69,29 @@ SMALL = {
 }
 
 
+class Allowed(BasePermission):
+    """Refuses a new simulation where none may begin, before its trace is read."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        # The body's limit asks before there is an action.
+        if request.method == "POST" and getattr(view, "action", "create") == "create":
+            service.check_room(signed_in(request))
+        return True
+
+
+class RoomForResult(HasRoom):
+    """Refuses a new simulation while the disk has no room for its result; to cancel one needs none."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return getattr(view, "action", "create") != "create" or super().has_permission(request, view)
+
+
 @extend_schema_view(list=extend_schema(description="Your simulations, newest first; staff see everybody's."))
 class SimulationViewSet(ListModelMixin, ResourceViewSet):
     """Simulations."""
 
     largest_body = LARGEST_BATCH
+    permission_classes = [*ResourceViewSet.permission_classes, RoomForResult, Allowed]
     lookup_field, lookup_url_kwarg, lookup_value_converter = "pk", "number", "int"
     examples = {"number": "1"}
     queryset = rows.Simulation.objects.none()
@@ -79,7 +99,7 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
     serializer_class = SimulationSerializer
 
     def get_queryset(self) -> QuerySet[rows.Simulation]:
-        return simulations.visible(self.user).defer("result")
+        return simulations.visible(self.user)
 
     def get_object(self) -> rows.Simulation:
         return simulations.found(self.user, self.kwargs["number"])
@@ -87,14 +107,14 @@ class SimulationViewSet(ListModelMixin, ResourceViewSet):
     @extend_schema(
         operation_id="simulations_submit",
         request=ScenarioSerializer,
-        responses={201: SimulationSerializer, 429: Problem},
+        responses={201: SimulationSerializer, 429: Problem, 507: Problem},
         examples=[OpenApiExample("Two profiles", SMALL, request_only=True)],
     )
     def create(self, request: Request) -> Response:
         """Begins a simulation: at most 20,000 stages, 20,000 devices and 24 worlds (profiles x loads x seeds)."""
         return self.shown(service.submit(self.body(ScenarioSerializer), self.user), status=201)
 
-    @extend_schema(responses=simulations.SimulationDetail)
+    @extend_schema(responses={200: simulations.SimulationDetail, 410: Problem})
     def retrieve(self, request: Request, number: int) -> Response:
         """How far it is, and its figures, curves, projects and bars once it is done."""
         return Response(simulations.one(self.user, number))

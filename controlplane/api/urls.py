@@ -10,9 +10,11 @@ from rest_framework.response import Response
 
 from controlplane.api import (
     attempts,
+    audit,
     bundles,
     consolidation,
     decisions,
+    device_codes,
     devices,
     events,
     fuse,
@@ -60,29 +62,32 @@ class Sha256Converter:
 
 register_converter(Sha256Converter, "sha256")
 router = Router()
-router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
-router.register("projects", projects.ProjectViewSet, "projects")
-router.register("quotas", quotas.QuotaViewSet, "quotas")
-router.register("devices", devices.DeviceViewSet, "devices")
-router.register("events", events.EventViewSet, "events")
-router.register("fuse", fuse.FuseViewSet, "fuse")
-router.register("maintenance-windows", maintenance.MaintenanceWindowViewSet, "maintenance")
-router.register("nodes", nodes.NodeViewSet, "nodes")
-router.register("pools", pools.PoolViewSet, "pools")
-router.register("survivors", survivors.SurvivorViewSet, "survivors")
-router.register("health", health.HealthViewSet, "health")
-router.register("overview", overview.OverviewViewSet, "overview")
-router.register("timeline", timeline.TimelineViewSet, "timeline")
-router.register("topology", topology.TopologyViewSet, "topology")
-router.register("version", whoami.VersionViewSet, "version")
-router.register("whoami", whoami.WhoamiViewSet, "whoami")
 router.register("attempts", attempts.AttemptViewSet, "attempts")
-router.register("jobs", jobs.JobViewSet, "jobs")
+router.register("audit", audit.AuditViewSet, "audit")
 router.register("bundles", bundles.BundleViewSet, "bundles")
 router.register("consolidation", consolidation.ConsolidationViewSet, "consolidation")
 router.register("decisions", decisions.DecisionViewSet, "decisions")
+router.register("device-codes", device_codes.DeviceCodeViewSet, "device-codes")
+router.register("devices", devices.DeviceViewSet, "devices")
+router.register("events", events.EventViewSet, "events")
+router.register("fuse", fuse.FuseViewSet, "fuse")
+router.register("health", health.HealthViewSet, "health")
+router.register("jobs", jobs.JobViewSet, "jobs")
+router.register("maintenance-windows", maintenance.MaintenanceWindowViewSet, "maintenance")
+router.register("nodes", nodes.NodeViewSet, "nodes")
+router.register("overview", overview.OverviewViewSet, "overview")
+router.register("pools", pools.PoolViewSet, "pools")
+router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
 router.register("profiles", profiles.ProfileViewSet, "profiles")
+router.register("projects", projects.ProjectViewSet, "projects")
+router.register("quotas", quotas.QuotaViewSet, "quotas")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
+router.register("survivors", survivors.SurvivorViewSet, "survivors")
+router.register("timeline", timeline.TimelineViewSet, "timeline")
+router.register("tokens/current", device_codes.OwnTokenViewSet, "token")
+router.register("topology", topology.TopologyViewSet, "topology")
+router.register("version", whoami.VersionViewSet, "version")
+router.register("whoami", whoami.WhoamiViewSet, "whoami")
 
 urlpatterns = [
     *router.urls,

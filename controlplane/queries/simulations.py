@@ -18,6 +18,7 @@ from controlplane.queries.reading import Answer, listed
 from controlplane.queries.refusals import Unseen
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
+from controlplane.storage import BytesLost
 
 
 class Simulation(msgspec.Struct, frozen=True):
@@ -49,6 +50,10 @@ class SimulationDetail(msgspec.Struct, frozen=True):
     result: dict[str, Any] | None
 
 
+class ResultLost(Exception):
+    """The result of a simulation was here and is no more."""
+
+
 def visible(user: User) -> QuerySet[rows.Simulation]:
     """This user's simulations; everybody's for staff. Those whose process is gone are ended first."""
     service.settle_lost()
@@ -66,14 +71,16 @@ def found(user: User, number: int) -> rows.Simulation:
 
 def page(user: User, params: Mapping[str, str]) -> Answer:
     """One page of the simulations that this user may see, newest first."""
-    return listed(user, "/simulations", params, FilterSet(params, visible(user).defer("result")), "-id", shown)
+    return listed(user, "/simulations", params, FilterSet(params, visible(user)), "-id", shown)
 
 
 def one(user: User, number: int) -> SimulationDetail:
     """A simulation with what was asked and what came of it."""
     row = found(user, number)
-    trace = {key: value for key, value in (row.scenario.get("trace") or {}).items() if key != "text"}
-    return SimulationDetail(_shown(row), {**row.scenario, "trace": trace}, row.result)
+    try:
+        return SimulationDetail(_shown(row), row.scenario, service.result_of(row))
+    except BytesLost:
+        raise ResultLost(_("the result of this simulation is not in the storage any more")) from None
 
 
 def shown(rows: Iterable[rows.Simulation], user: User | None = None) -> list[Simulation]:
