@@ -14,20 +14,24 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.protocol import Conditions, DeviceError, Link, Phase
-from controlplane.api import (
-    attempts,
-    decisions,
-    live,
-    metrics,
-    overview,
-    timeline,
-    topology,
-    whoami,
-)
+from controlplane.api import live
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
-from controlplane.queries import devices, events, nodes, pools, projects, quotas
+from controlplane.queries import (
+    attempts,
+    decisions,
+    devices,
+    events,
+    metrics,
+    nodes,
+    overview,
+    pools,
+    projects,
+    quotas,
+    timeline,
+    topology,
+)
 from controlplane.queries.cursor import Page
 from tests.controlplane.people import Town
 from tests.record.yard import Agent, cpu, gpu
@@ -37,7 +41,7 @@ SHAPES: dict[str, Any] = {
     "/nodes/n1": nodes.NodeDetail,
     "/devices": Page[devices.Device],
     "/devices/GPU-n1-0": devices.Device,
-    "/topology": topology.TopologyPage,
+    "/topology": Page[topology.Topology],
     "/pools": dict[str, list[pools.Pool]],
     "/pools/default": pools.Pool,
     "/projects": dict[str, list[projects.Project]],
@@ -46,9 +50,7 @@ SHAPES: dict[str, Any] = {
     "/overview": overview.Overview,
     "/timeline": timeline.Timeline,
     "/events": Page[events.Fact],
-    "/decisions": decisions.DecisionPage,
-    "/version": whoami.Version,
-    "/whoami": whoami.Whoami,
+    "/decisions": Page[decisions.Decision],
 }
 
 

@@ -444,7 +444,7 @@ def test_whoever_waits_is_told_one_range_what_it_rests_on_and_how_many_held(town
 def test_what_is_not_there_is_told_in_the_readers_language(town: Town) -> None:
     answer = browser(town.owner).get("/simulations/999", headers={"Accept-Language": "zh-CN"})
     assert answer.status_code == 404
-    assert "您无权查看" in answer.content.decode()
+    assert "没有您可以查看的" in answer.content.decode()
     assert english_in(re.sub(r"<[^>]+>", " | ", answer.content.decode().split("<main", 1)[1])) == []
 
 
