@@ -56,8 +56,7 @@ class ScenarioSerializer(StrictSerializer):
     name = serializers.CharField(default="simulation", allow_blank=True)
     trace = serializers.DictField(default=dict)
     world = serializers.DictField(default=dict)
-    profiles = ProfilesField(default=list)  # type: ignore[arg-type, misc]  # its stubs know mappings only
-
+    profiles = ProfilesField(default=list)  # type: ignore[arg-type]  # its stubs know mappings only
     loads = serializers.ListField(child=serializers.FloatField(), default=lambda: [1.0])
     seeds = serializers.ListField(child=serializers.IntegerField(), default=lambda: [0])
 
