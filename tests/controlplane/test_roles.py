@@ -271,8 +271,8 @@ def test_who_was_staff_keeps_what_they_could_do() -> None:
     executor = MigrationExecutor(connection)
     newest = executor.loader.graph.leaf_nodes()
     try:
-        executor.migrate([("access", "0004_roles_audit")])
-        old = executor.loader.project_state([("access", "0004_roles_audit")]).apps.get_model("access", "User")
+        executor.migrate([("access", "0003_project_number")])
+        old = executor.loader.project_state([("access", "0003_project_number")]).apps.get_model("access", "User")
         old.objects.create(username="chief", is_staff=True)
         old.objects.create(username="worker")
         executor = MigrationExecutor(connection)
