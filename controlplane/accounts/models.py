@@ -1,4 +1,4 @@
-"""Who may do what: users, projects, roles and the secrets that prove identity. Secrets are kept as digests only."""
+"""Who may do what: users, projects, roles, what proves identity (kept as digests only), and the secrets of projects."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from django.db.models import Func, Q, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.accounts import envelope
+
 slug = RegexValidator(
     r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
     _("Use 1 to 63 lower-case letters, digits and hyphens; begin and end with a letter or digit."),
+)
+
+variable = RegexValidator(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
+    _("Use 1 to 128 letters, digits and _; begin with no digit."),
 )
 
 
@@ -99,6 +106,66 @@ class SignInLink(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
+
+
+class Sealed(models.Model):
+    """What is kept encrypted (see ``accounts.envelope``); ``context`` of a subclass is what the content is bound to."""
+
+    ciphertext = models.BinaryField()
+    wrapped_key = models.BinaryField()
+    key_id = models.CharField(max_length=200, db_index=True)
+
+    class Meta:
+        abstract = True
+
+    def context(self) -> str:
+        """What this row is; its content opens nowhere else."""
+        raise NotImplementedError
+
+    def put(self, content: bytes) -> None:
+        """Takes this content, encrypted; the row is not written. Raises ``KeyUnavailable``."""
+        self._hold(envelope.seal(content, self.context()))
+
+    def content(self) -> bytes:
+        """What it holds, in plain. Raises ``KeyUnavailable``."""
+        return envelope.unseal(self._envelope(), self.context())
+
+    def rewrap(self) -> None:
+        """Wraps the data key with the newest key; the row is not written. Raises ``KeyUnavailable``."""
+        self._hold(envelope.rewrap(self._envelope(), self.context()))
+
+    def _envelope(self) -> envelope.Envelope:
+        return envelope.Envelope(bytes(self.ciphertext), bytes(self.wrapped_key), self.key_id)
+
+    def _hold(self, held: envelope.Envelope) -> None:
+        self.ciphertext, self.wrapped_key, self.key_id = held.ciphertext, held.wrapped_key, held.key_id
+
+
+class Secret(Sealed):
+    """A named value of a project that nobody is shown again: stages get it by its name.
+
+    A new value raises ``version``; ``updated_at`` and ``updated_by`` are of the value that is there now.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="secrets")
+    name = models.CharField(max_length=128, validators=[variable])
+    version = models.PositiveIntegerField(default=1)
+    created_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="secret_name_once_per_project")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def context(self) -> str:
+        return f"secret {self.project_id} {self.name} {self.version}"
 
 
 class DeviceCode(models.Model):

@@ -45,6 +45,7 @@ class Permit(StrEnum):
     CHANGE_PROFILES = "pools.change_profile"
     DELETE_PROFILES = "pools.delete_profile"
     SEE_PROJECTS = "access.view_project"
+    DELETE_SECRETS = "access.delete_secret"
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"
     CANCEL_SIMULATIONS = "simulations.change_simulation"

@@ -34,6 +34,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "jobs.change_attempt",
             *_of("simulations", "view change", "simulation"),
             "access.view_project",
+            "access.delete_secret",
         ]
     ),
     ACCOUNTANT: frozenset(

@@ -144,6 +144,7 @@ FORMS: Final[Mapping[str, Form]] = {
 CURES: Final[Mapping[str, str]] = {
     "DependencyNeverSatisfied": _("cancel it, or submit it again with the stage that it needs"),
     "InvalidSpec": _("submit it again, corrected"),
+    "SecretMissing": _("set this secret of the project again, or submit it without"),
     "BundleUnavailable": _("upload its code again and submit it with that"),
     "ImageUnavailable": _("name an image that the nodes can fetch"),
     "NoMatchingDevice": _("ask for devices that the pool has, or add a node that has them"),

@@ -24,6 +24,7 @@ from controlplane.pages import (
     otherwise,
     overview,
     profiles,
+    secrets,
     sign_in,
     simulations,
     submit,
@@ -51,6 +52,9 @@ urlpatterns = [
     path("consolidation", consolidation.show, name="consolidation"),
     path("profiles", profiles.show, name="profiles"),
     path("profiles/<slug:name>", profiles.one, name="profile"),
+    path("secrets", secrets.show, name="secrets"),
+    path("secrets/set", secrets.put, name="secrets-set"),
+    path("secrets/delete", secrets.delete, name="secrets-delete"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
     # The names are those by which allauth finds its pages. What it offers beyond these is not here on purpose.

@@ -43,6 +43,9 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "audit": "list who changed what, and how",
         "consolidate": "tell who could move so that a job fits",
     },
+    "Projects": {
+        "secret": "set, list and delete secrets of a project",
+    },
     "This command": {
         "login": "sign in at a control plane, and remember it",
         "logout": "take the remembered token back, and forget it",
