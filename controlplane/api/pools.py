@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated, TypeVar
 
 import msgspec
-from django.db.models import Count, Q
+from django.contrib.auth.models import Group
+from django.db import transaction
+from django.db.models import Count, Model, Q, QuerySet
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Project, User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
-from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, permitted, taken
+from controlplane.api.problem import Problem, Refused, not_found
+from controlplane.api.resource import Resource, permitted, signed_in, taken
+from controlplane.jobs.section import FieldError
 from controlplane.natural import natural_key
+from controlplane.pools import access, profiles
 from controlplane.pools import models as rows
-from controlplane.pools import profiles
+from controlplane.queries.reading import etag
 from controlplane.scheduling import promise_rate, shadow
 
 
@@ -29,6 +36,9 @@ class Promises(msgspec.Struct, frozen=True):
     kept: int
     told: int
     rate: float | None
+
+
+M = TypeVar("M", bound=Model)
 
 
 class ShadowSum(msgspec.Struct, frozen=True):
@@ -69,12 +79,21 @@ class Pool(msgspec.Struct, frozen=True):
     repartition: bool
     isolation: str
     nodes: int
+    restricted: bool
+    usable: bool
 
 
 class PoolList(msgspec.Struct, frozen=True):
     """All pools, by name."""
 
     results: list[Pool]
+
+
+class PoolUsers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who may use a pool, by name."""
+
+    projects: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
+    groups: Annotated[list[str], msgspec.Meta(max_length=100)] = []
 
 
 class ProfileChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +103,7 @@ class ProfileChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shadow_profile: str | None = None
 
 
-def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
+def _shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     """The pools as the API tells them, with how many nodes each has that are not lost."""
     pools = list(pools)
     kept = promise_rate.by_pool()
@@ -94,6 +113,8 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
     nodes = dict(counted.values_list("name", "count"))
     owned = rows.Profile.objects.exclude(active=None).filter(name__in={pool.profile for pool in pools})
     active = dict(owned.values_list("name", "active__number"))
+    may_use, projects = access.usable_by(user), list(permissions.submittable(user))
+    restricted = set(rows.Pool.objects.exclude(allowed_projects=None, allowed_groups=None).values_list("pk", flat=True))
     return [
         Pool(
             name=pool.name,
@@ -111,6 +132,8 @@ def _shown(pools: Iterable[rows.Pool]) -> list[Pool]:
             repartition=pool.repartition,
             isolation=pool.isolation,
             nodes=nodes[pool.name],
+            restricted=pool.pk in restricted,
+            usable=any(may_use(pool, project) for project in projects) if projects else pool.pk not in restricted,
         )
         for pool in pools
     ]
@@ -127,7 +150,7 @@ class Pools(Resource):
     def get(self, request: Request) -> Response:
         """All pools of the cluster."""
         ordered = sorted(rows.Pool.objects.all(), key=lambda pool: natural_key(pool.name))
-        return Response(PoolList(_shown(ordered)))
+        return Response(PoolList(_shown(ordered, signed_in(request))))
 
 
 class OnePool(Resource):
@@ -136,7 +159,7 @@ class OnePool(Resource):
     @extend_schema(operation_id="pools_get", responses={200: Pool, 404: Problem})
     def get(self, request: Request, name: str) -> Response:
         """A pool by its name."""
-        return Response(_shown([_row(name)])[0])
+        return Response(_shown([_row(name)], signed_in(request))[0])
 
 
 class PoolProfile(Resource):
@@ -156,7 +179,53 @@ class PoolProfile(Resource):
         permitted(request, Permit.CHANGE_POOLS, _("change the profile of a pool"))
         body, pool = taken(request, ProfileChoice), _row(name)
         profiles.assign(pool, profile=body.profile, shadow=body.shadow_profile)
-        return Response(_shown([pool])[0])
+        return Response(_shown([pool], signed_in(request))[0])
+
+
+class PoolAccess(Resource):
+    """Who may use a pool."""
+
+    scope = "admin"
+
+    @extend_schema(operation_id="pools_access", responses={200: PoolUsers, 403: Problem, 404: Problem})
+    def get(self, request: Request, name: str) -> Response:
+        """The projects and groups that may use the pool; everybody where both are empty."""
+        permitted(request, Permit.SEE_POOLS, _("see who may use a pool"))
+        return Response(PoolUsers(**access.told(_row(name))))
+
+    @extend_schema(
+        operation_id="pools_allow",
+        request=PoolUsers,
+        responses={200: PoolUsers, 403: Problem, 404: Problem, 412: Problem, 422: Problem},
+        parameters=[OpenApiParameter("If-Match", str, "header", description="The ETag of what was read.")],
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Lets these projects and groups use the pool and nobody else; everybody where both are empty.
+
+        With ``If-Match`` only where it is still as it was read."""
+        permitted(request, Permit.CHANGE_POOLS, _("set who may use a pool"))
+        body = taken(request, PoolUsers)
+        with transaction.atomic():
+            pool = rows.Pool.objects.select_for_update().get(pk=_row(name).pk)
+            now = etag(msgspec.json.encode(PoolUsers(**access.told(pool))))
+            wanted = request.headers.get("If-Match", "*")
+            if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
+                raise Refused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
+            projects = _known(Project.objects.all(), body.projects, "projects", _("project {name}"))
+            groups = _known(Group.objects.all(), body.groups, "groups", _("group {name}"))
+            access.allow(pool, projects, groups)
+        return Response(PoolUsers(**access.told(pool)))
+
+
+def _known(found: QuerySet[M], names: list[str], field: str, what: str) -> list[M]:
+    """The rows of these names; raises 422 for the first that there is none of."""
+    by_name = {str(row): row for row in found.filter(name__in=names)}
+    for index, name in enumerate(names):
+        if name not in by_name:
+            detail = _("there is no {what}").format(what=what.format(name=name[:63]))
+            fault = FieldError(f"/{field}/{index}", detail, "unknown")
+            raise Refused(422, "invalid", detail, errors=[fault])
+    return list(by_name.values())
 
 
 def _row(name: str) -> rows.Pool:

@@ -110,6 +110,7 @@ urlpatterns = [
     path("devices/<path:name>", devices.OneDevice.as_view()),
     path("pools", pools.Pools.as_view()),
     path("pools/<str:name>", pools.OnePool.as_view()),
+    path("pools/<str:name>/access", pools.PoolAccess.as_view()),
     path("pools/<str:name>/profile", pools.PoolProfile.as_view()),
     path("profiles", profiles.Profiles.as_view()),
     path("profiles/<str:name>", profiles.OneProfile.as_view()),

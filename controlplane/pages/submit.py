@@ -55,7 +55,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "secrets": secrets,
             "stage_kinds": KINDS,
             "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "pools": [pool["name"] for pool in read(request, "/pools").body["results"] if pool["usable"]],
             "classes": [c["name"] for c in read(request, "/priority-classes").body["results"]],
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),

@@ -14,7 +14,7 @@ BACK = "DROP TRIGGER audit_kept ON access_auditentry; DROP TRIGGER audit_append_
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("access", "0005_people_device_codes"),
+        ("access", "0003_project_number"),
         # Made the function.
         ("jobs", "0002_laws"),
     ]
