@@ -54,7 +54,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "secrets": secrets,
             "stage_kinds": KINDS,
             "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
-            "pools": pools.names(),
+            "pools": pools.usable_names(request.user),
             "classes": [each.name for each in priority_classes()],
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
