@@ -16,7 +16,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["scheduler", "controlplane.operations", "controlplane.simulations", "controlplane.whatif"])
+app.autodiscover_tasks(
+    [
+        "scheduler",
+        "controlplane.operations",
+        "controlplane.simulations",
+        "controlplane.retention",
+        "controlplane.whatif",
+    ]
+)
 
 
 def tell_alive(**_: Any) -> None:

@@ -13,7 +13,7 @@ from django.contrib.sessions.models import Session
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.accounts.models import IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts.models import SignInLink, Token, User
 
 # A prefix by which scanners of public code find a token that leaked.
 PREFIX = "yard_"
@@ -102,7 +102,6 @@ def redeem(secret: str) -> User | None:
 def forget_old() -> int:
     """Removes answers kept for repeated requests, and links and tokens that expired long ago; returns how many."""
     now = timezone.now()
-    keys, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEY_LIFE).delete()
     links, _ = SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     tokens, _ = Token.objects.filter(expires_at__lt=now - timedelta(days=30)).delete()
-    return keys + links + tokens
+    return links + tokens

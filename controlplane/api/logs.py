@@ -101,9 +101,12 @@ class JobLogs(Resource):
         parameters=parameters(LogQuery, DESCRIBED),
         responses={
             (200, "text/plain"): OpenApiResponse(
-                OpenApiTypes.STR, "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on."
+                OpenApiTypes.STR,
+                "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on, X-Log-Cut that the log "
+                "reached its largest size and what came after was dropped.",
             ),
             404: Problem,
+            410: Problem,
         },
     )
     def get(self, request: Request, name: str) -> HttpResponse:
@@ -111,10 +114,15 @@ class JobLogs(Resource):
         query, job = asked(request, LogQuery), found(signed_in(request), name)
         _check(query)
         part = _part(job, query)
+        if part is not None and (gone := rows.PartLog.objects.filter(part=part, gone_at__isnull=False).first()):
+            detail = _("this log was removed on {day}: it was old, or its project had too many bytes of logs")
+            raise Refused(410, "log_expired", detail.format(day=gone.gone_at.date().isoformat()))
         content, next_offset, size = (b"", 0, 0) if part is None else read(part, query)
         response = HttpResponse(content, content_type="text/plain; charset=utf-8")
         response["X-Log-Next-Offset"] = str(next_offset)
         response["X-Log-Size"] = str(size)
+        if part is not None and logs.is_cut(logs.size(part, "both")):
+            response["X-Log-Cut"] = "true"
         # The page shows text in its own way; a browser that is sent here directly must never run what a job printed.
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"

@@ -31,6 +31,7 @@ from controlplane.api import (
     projects,
     quarantine,
     quotas,
+    retention,
     simulations,
     survivors,
     timeline,
@@ -62,6 +63,8 @@ router.register("quotas", quotas.QuotaViewSet, "quotas")
 
 urlpatterns = [
     *router.urls,
+    path("retention/preview", retention.RetentionPreview.as_view()),
+    path("projects/<str:name>/retention", retention.RetentionOfProject.as_view()),
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
     path("jobs", jobs.Jobs.as_view()),

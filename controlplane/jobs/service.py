@@ -28,7 +28,7 @@ from controlplane.jobs import demand, possible, saves
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Attempt, Bundle, Claim, Event, Job, Part, Stage
-from controlplane.jobs.section import Refusal
+from controlplane.jobs.section import FieldError
 from scheduler.core.model import partitions
 from scheduler.core.model.lifecycle import (
     ACTIVE,
@@ -297,7 +297,7 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
         Job.objects.bulk_create(jobs, batch_size=1000)
         if not Bundle.use({job.bundle for job in jobs if job.bundle}):
             gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
-            raise jobfile.InvalidSpec([Refusal("/bundle", gone, "unknown_bundle")])
+            raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
         Stage.objects.bulk_create(stages, batch_size=1000)
         through.objects.bulk_create(needs, batch_size=1000)
         Event.objects.bulk_create(
