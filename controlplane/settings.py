@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
-from controlplane.accounts.providers import read_providers
+from controlplane.accounts.providers import read_directory, read_providers
 
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -130,6 +130,9 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 SECRET_KEY = _secret_key()
+# The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
+SECRETS_KEY_FILE = Path(os.environ.get("YARD_SECRETS_KEY_FILE") or HOME / "secrets.keys")
+SECRETS_KEY_WRAPPER = os.environ.get("YARD_SECRETS_KEY_WRAPPER") or "controlplane.accounts.keys.KeyFile"
 DEBUG = _flag("YARD_DEBUG")
 PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
 _PUBLIC = urlsplit(PUBLIC_URL)
@@ -192,6 +195,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.accounts.audit.middleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -271,10 +275,10 @@ CACHES = {
 
 CELERY_BROKER_URL = _BROKER
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# A worker never gives up reconnecting, and a socket that never answers blocks no producer.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -282,23 +286,28 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_keepalive": not REDIS_URL.startswith("unix://"),
     "health_check_interval": 10,
-    "visibility_timeout": 300,
+    # Longer than any task that is acknowledged late may take.
+    "visibility_timeout": 900,
 }
-CELERY_TASK_DEFAULT_QUEUE = "slow"
-CELERY_TASK_ROUTES = {
-    "scheduler.cycle": {"queue": "cycle"},
-    "whatif.answer": {"queue": "questions"},
-    "simulations.launch": {"queue": "questions"},
-}
+# CONN_MAX_AGE says how long a worker keeps its connection to the database, not the number of its tasks.
+CELERY_DB_REUSE_MAX = 10**9
+# The first word of a task's name is the queue that it goes to. Tasks are in the module "tasks" of what they are about.
+QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
+CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+# What beat sends, every so many seconds. A message that waited for so long is dropped: the next is there.
 CELERY_BEAT_SCHEDULE = {
-    "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
-    "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
-    "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
-    "retention.sweep": {"task": "retention.sweep", "schedule": 600.0, "options": {"expires": 600}},
-    "fleet.invariants": {"task": "fleet.invariants", "schedule": 60.0, "options": {"expires": 60}},
+    task: {"task": task, "schedule": every_s, "options": {"expires": every_s}}
+    for task, every_s in {
+        "scheduling.cycle": 1.5,
+        "fleet.watch": 1.5,
+        "maintenance.housekeeping": 60.0,
+        "maintenance.invariants": 60.0,
+        "maintenance.retention": 600.0,
+    }.items()
 }
 
-# Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's
+# Where a worker says every four seconds that it is alive and has its broker, for a check that need not start Python's
 # half of the world to ask. Unset, nothing is written.
 ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 
@@ -358,11 +367,12 @@ RETENTION_DAYS = _days(
     "YARD_RETENTION_DAYS",
     {
         "logs": 90, "events": 400, "jobs": 730, "decisions": 30, "bundles": 30, "simulations": 90, "idempotency": 1,
-        "samples": 7, "removals": 730,
+        "samples": 7, "audit": 730, "removals": 730,
     },
 )  # fmt: skip
-RETENTION_LEAST_DAYS = _days("YARD_RETENTION_LEAST_DAYS", {"logs": 1, "events": 1, "jobs": 31})
-# Idempotency keys are promised for a day; shares and prices are reckoned over thirty.
+RETENTION_LEAST_DAYS = _days("YARD_RETENTION_LEAST_DAYS", {"logs": 1, "events": 1, "jobs": 31, "audit": 180})
+# Laws that ask for an audit log ask for half a year; idempotency keys are promised for a day, and shares and prices are
+# reckoned over thirty.
 for _kind, _least in {**RETENTION_LEAST_DAYS, "bundles": 1, "idempotency": 1, "samples": 1}.items():
     if 0 < RETENTION_DAYS[_kind] < _least or (_kind == "samples" and not RETENTION_DAYS[_kind]):
         raise ImproperlyConfigured(f"YARD_RETENTION_DAYS keeps {_kind} for less than {_least} days")
@@ -394,11 +404,12 @@ ACCOUNT_RATE_LIMITS = {
     "login": None,
     "login_failed": "60/m/ip,10/5m/key",
     "reauthenticate": "10/m/user",
-    "device_code": "10/m/user,30/h/user",
+    "device_code": "20/m/user,100/h/user",
 }
 MFA_ADAPTER = "controlplane.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True
+DIRECTORY = read_directory(os.environ)
 OIDC_PROVIDERS = read_providers(os.environ)
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.adapters.ProviderAdapter"
 SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider.app() for provider in OIDC_PROVIDERS.values()]}}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -52,6 +53,66 @@ class Provider:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """An LDAP directory. ``required_group`` is the address of a group in it that everybody who signs in must be in."""
+
+    url: str
+    start_tls: bool
+    ca_file: str
+    bind_dn: str
+    bind_password: str
+    users: str
+    user_filter: str
+    name_attribute: str
+    groups: str
+    required_group: str
+    grants: tuple[Grant, ...]
+
+
+def read_directory(environment: Mapping[str, str]) -> Directory | None:
+    """The directory that ``YARD_LDAP_URL`` names, if any. Raises ImproperlyConfigured with the variable at fault."""
+    url = environment.get("YARD_LDAP_URL", "")
+    if not url:
+        return None
+    if find_spec("django_auth_ldap") is None:
+        raise ImproperlyConfigured(
+            "YARD_LDAP_URL is set, but the package django-auth-ldap is not installed: install the headers of OpenLDAP "
+            '(libldap2-dev, libsasl2-dev) and then pip install "switchyard[ldap]"'
+        )
+
+    def value(key: str, default: str = "") -> str:
+        return environment.get(f"YARD_LDAP_{key}") or default
+
+    parts, start_tls = urlsplit(url), value("START_TLS").lower() in {"1", "true", "yes", "on"}
+    if parts.scheme not in {"ldap", "ldaps", "ldapi"}:
+        raise ImproperlyConfigured(f"YARD_LDAP_URL is {url!r}; it begins with ldaps://, ldap:// or ldapi://")
+    if parts.scheme == "ldap" and not start_tls and parts.hostname not in _LOOPBACK:
+        raise ImproperlyConfigured(
+            f"YARD_LDAP_URL is {url!r}, by which passwords would travel in the clear; "
+            "use ldaps://, or set YARD_LDAP_START_TLS=1"
+        )
+    if not value("USERS"):
+        raise ImproperlyConfigured("YARD_LDAP_URL is set, but YARD_LDAP_USERS is not: under which entry the people are")
+    required, grants = value("REQUIRED_GROUP"), read_grants("YARD_LDAP_PROJECTS", value("PROJECTS"))
+    if (required or grants) and not value("GROUPS"):
+        raise ImproperlyConfigured("YARD_LDAP_GROUPS is not set: under which entry the groups are that the others name")
+    password_file = value("BIND_PASSWORD_FILE")
+    return Directory(
+        url=url,
+        start_tls=start_tls,
+        ca_file=value("CA_FILE"),
+        bind_dn=value("BIND_DN"),
+        bind_password=secret_in("YARD_LDAP_BIND_PASSWORD_FILE", password_file) if password_file else "",
+        users=value("USERS"),
+        user_filter=value("USER_FILTER", "(uid=%(user)s)"),
+        name_attribute=value("NAME_ATTRIBUTE", "uid"),
+        groups=value("GROUPS"),
+        required_group=required,
+        grants=grants,
+    )
+
+
 def read_providers(environment: Mapping[str, str]) -> dict[str, Provider]:
     """The providers that ``YARD_OIDC`` names, by name. Raises ImproperlyConfigured with the variable at fault."""
     return {name: _provider(name, environment) for name in _words(environment.get("YARD_OIDC", ""))}
@@ -87,10 +148,10 @@ def _provider(name: str, environment: Mapping[str, str]) -> Provider:
     )
 
 
-def read_grants(variable: str, text: str, *, between: str = ",") -> tuple[Grant, ...]:
+def read_grants(variable: str, text: str) -> tuple[Grant, ...]:
     """Grants as ``GROUP=PROJECT:ROLE``, separated by commas. Raises ImproperlyConfigured for one that is none."""
     found = []
-    for word in _words(text, between):
+    for word in _words(text):
         group, _, right = word.rpartition("=")
         project, _, role = right.partition(":")
         if not group or not project or (role or "member") not in ROLES:
@@ -112,5 +173,5 @@ def secret_in(variable: str, path: str) -> str:
     return secret
 
 
-def _words(text: str, between: str = ",") -> list[str]:
-    return [word.strip() for word in text.split(between) if word.strip()]
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

@@ -36,6 +36,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "access.view_project",
             *_of("retention", "view add change delete", "override"),
             "retention.view_removal",
+            "access.delete_secret",
         ]
     ),
     ACCOUNTANT: frozenset(
@@ -48,7 +49,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
     ),
     AUDITOR: frozenset(
         [
-            *_of("access", "view", "user", "project", "member", "token"),
+            *_of("access", "view", "user", "project", "member", "token", "auditentry"),
             "auth.view_group",
             "admin.view_logentry",
             *_of("fleet", "view", "node", "device", "jointoken", "maintenancewindow", "alarm"),

@@ -12,8 +12,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import audit, permissions
 from controlplane.accounts import models as rows
-from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.api.problem import Problem, Refused, not_found
@@ -117,8 +117,10 @@ class RetentionOfProject(Resource):
         if not permissions.led(user).filter(pk=project.pk).exists():
             permitted(request, Permit.CHANGE_RETENTION, _("change how long the records of a project are kept"))
         with transaction.atomic():
+            before = _chosen(project)
             for kind in sorted({*choice.days, *(["logs"] if choice.log_bytes is not msgspec.UNSET else [])}):
                 self._choose(request, project, kind, choice)
+            audit.record("project.retention", project, before=before, after=_chosen(project))
         return Response(_shown(project))
 
     @staticmethod
@@ -133,6 +135,11 @@ class RetentionOfProject(Resource):
         if rules.lengthens(kind, row.days, row.log_bytes):
             permitted(request, Permit.CHANGE_RETENTION, _("keep records of a project longer than those of others"))
         row.save()
+
+
+def _chosen(project: rows.Project) -> dict[str, object]:
+    found = Override.objects.filter(project=project)
+    return {row.kind: {"days": row.days, "log_bytes": row.log_bytes} for row in found}
 
 
 def _project(user: User, name: str) -> rows.Project:

@@ -11,10 +11,12 @@ from rest_framework.response import Response
 from controlplane.api import (
     adjustments,
     attempts,
+    audit,
     bundles,
     consolidation,
     counterfactuals,
     decisions,
+    device_codes,
     devices,
     events,
     fuse,
@@ -32,6 +34,7 @@ from controlplane.api import (
     quarantine,
     quotas,
     retention,
+    secrets,
     simulations,
     survivors,
     timeline,
@@ -62,6 +65,7 @@ router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 
 urlpatterns = [
+    path("audit", audit.AuditLog.as_view()),
     *router.urls,
     path("retention/preview", retention.RetentionPreview.as_view()),
     path("projects/<str:name>/retention", retention.RetentionOfProject.as_view()),
@@ -116,6 +120,8 @@ urlpatterns = [
     path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
     path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
+    path("projects/<str:name>/secrets", secrets.Secrets.as_view()),
+    path("projects/<str:name>/secrets/<str:secret>", secrets.OneSecret.as_view()),
     path("overview", overview.OverviewNow.as_view()),
     path("timeline", timeline.TimelineNow.as_view()),
     path("events", events.Facts.as_view()),
@@ -126,6 +132,9 @@ urlpatterns = [
     path("simulations", simulations.Simulations.as_view()),
     path("simulations/<int:number>", simulations.OneSimulation.as_view()),
     path("simulations/<int:number>/cancel", simulations.SimulationCancel.as_view()),
+    path("device-codes", device_codes.DeviceCodes.as_view()),
+    path("device-codes/token", device_codes.DeviceTokens.as_view()),
+    path("tokens/current", device_codes.OwnToken.as_view()),
     path("version", whoami.ServerVersion.as_view()),
     path("whoami", whoami.WhoAmI.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),

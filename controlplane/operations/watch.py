@@ -20,7 +20,7 @@ from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import logs, record, sessions
+from controlplane.jobs import logs, record, sealed, sessions
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
 from controlplane.simulations import service as simulations
@@ -32,6 +32,7 @@ WATCH_S = 1.5
 # By more than this the database's clock and this process's do not drift apart between two looks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
+_watched_at = float("-inf")
 
 
 def claim(name: str, every_s: float) -> bool:
@@ -65,8 +66,15 @@ def _has_jumped() -> bool:
     return abs(ahead_s - before_s) > JUMP_S
 
 
+def last_watch_at() -> float:
+    """When this process last looked for silent nodes, by the monotonic clock."""
+    return _watched_at
+
+
 def watch() -> None:
     """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
+    global _watched_at
+    _watched_at = time.monotonic()
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
     if not claim("watch", WATCH_S):
@@ -101,6 +109,7 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     sessions.sweep()
+    sealed.forget_ended()
     look_at_disk()
     logs.sweep(int(time.time()) // 60)
     simulations.sweep(int(time.time()) // 60)

@@ -24,7 +24,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts import guard, service
 from controlplane.accounts.models import Member, Token, User
-from controlplane.accounts.permissions import roles, runs_cluster
+from controlplane.accounts.permissions import roles
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
@@ -36,11 +36,6 @@ THEMES = ("", "light", "dark")
 
 def _reader(request: HttpRequest) -> User:
     return cast(User, request.user)
-
-
-def _scopes(user: User) -> list[str]:
-    """What a token of this user can cover: the scope admin does nothing for whoever has no role."""
-    return [scope for scope in service.SCOPES if scope != "admin" or runs_cluster(user)]
 
 
 def _has_password(user: User) -> bool:
@@ -55,7 +50,7 @@ def _connected(user: User) -> list[tuple[Any, SocialAccount | None]]:
 
 def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = _reader(request)
-    scopes = _scopes(user)
+    scopes = service.scopes_of(user)
     response = page(
         request,
         "user.html",
@@ -101,8 +96,8 @@ def make_token(request: HttpRequest) -> HttpResponse:
     )
     if not name.isprintable() or not 1 <= len(name) <= 60:
         fault = _("A token needs a name of 1 to 60 characters, for you to know it by.")
-    elif not scopes or not set(scopes) <= set(_scopes(user)):
-        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(_scopes(user))}
+    elif not scopes or not set(scopes) <= set(service.scopes_of(user)):
+        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(service.scopes_of(user))}
     elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
         fault = _("A token is valid for 1 to %(most)s days.") % {"most": MOST_DAYS}
     elif Token.objects.filter(user=user).count() >= service.MOST_TOKENS:
@@ -130,6 +125,8 @@ def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
 def change_password(request: HttpRequest) -> HttpResponse:
     """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
     user = _reader(request)
+    if user.is_from_directory:
+        return _page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
     old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
     if _has_password(user) and authenticate(request, username=user.get_username(), password=old) != user:
         if wait_s := getattr(request, "sign_in_wait_s", 0):

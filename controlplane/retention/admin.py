@@ -11,13 +11,14 @@ from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.translation import gettext as _
 
+from controlplane.accounts.admin import Audited
 from controlplane.jobs.admin import ReadOnly
 from controlplane.retention import sweep
 from controlplane.retention.models import Override, Removal
 
 
 @admin.register(Override)
-class OverrideAdmin(admin.ModelAdmin):
+class OverrideAdmin(Audited):
     """What projects chose, beside the table of what would go now."""
 
     list_display = ["project", "kind", "days", "log_bytes"]

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from django.core.files.storage import storages
 from django.db import connection
 from django.db.models import Exists, F, Model, OuterRef, QuerySet, Value
 from django.db.models.functions import Now
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from controlplane import storage
-from controlplane.accounts.models import IdempotencyKey, Project
+from controlplane.accounts.models import AuditEntry, IdempotencyKey, Project
 from controlplane.accounts.service import KEY_LIFE
 from controlplane.jobs import logs
 from controlplane.jobs.models import Bundle, Decision, Job, Part, PartLog
@@ -104,11 +104,12 @@ def _bundles(project: Project | None) -> QuerySet[Any]:
 
 
 def _remove_bundles(ids: Sequence[Any]) -> None:
-    # A job that begins to need one in this moment waits for this lock, and finds it gone.
+    # Whoever uploads one or begins to need it in this moment waits for this lock, and finds it gone: row and bytes.
     locked = list(Bundle.objects.select_for_update().filter(pk__in=ids, used_at__lt=Now() - timedelta(hours=2)))
     unused = list(_bundles(None).filter(pk__in=[row.pk for row in locked]).values_list("pk", flat=True))
+    for sha256 in unused:
+        storages["bundles"].delete(Bundle.place(sha256))
     Bundle.objects.filter(pk__in=unused).delete()
-    storage.forget("bundles", *map(Bundle.place, unused))
 
 
 def _simulations(project: Project | None) -> QuerySet[Any]:
@@ -129,6 +130,10 @@ def _remove_keys(ids: Sequence[Any]) -> None:
     IdempotencyKey.objects.filter(pk__in=ids, created_at__lt=Now() - KEY_LIFE).delete()
 
 
+def _audited(project: Project | None) -> QuerySet[Any]:
+    return AuditEntry.objects.annotate(age=F("at"), size=Value(0)).order_by("at")
+
+
 def _removals(project: Project | None) -> QuerySet[Any]:
     return Removal.objects.annotate(age=F("at"), size=Value(0)).order_by("at")
 
@@ -138,9 +143,10 @@ KINDS: Final = (
     Kind("events", _("Events of ended jobs"), True, _jobs_with_events, _remove_events, step=100),
     Kind("jobs", _("Ended jobs"), True, _ended_jobs, _remove_jobs, step=20),
     Kind("decisions", _("Decisions"), False, _decisions, _deleting(Decision)),
-    Kind("bundles", _("Bundles"), False, _bundles, _remove_bundles, step=50),
+    Kind("bundles", _("Bundles"), False, _bundles, _remove_bundles, step=10),
     Kind("simulations", _("Simulations"), False, _simulations, _deleting(Simulation), step=20),
     Kind("idempotency", _("Answers kept for repeated requests"), False, _keys, _remove_keys),
+    Kind("audit", _("Audit entries"), False, _audited, _deleting(AuditEntry)),
     Kind("removals", _("What retention removed"), False, _removals, _deleting(Removal)),
 )
 NAMED: Final = {kind.name: kind for kind in KINDS}

@@ -8,8 +8,10 @@ from controlplane.retention import sweep
 EVERY_S = 600.0
 
 
-@shared_task(name="retention.sweep", ignore_result=True)  # type: ignore[untyped-decorator]
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.retention", acks_late=True, reject_on_worker_lost=True, soft_time_limit=300, time_limit=330
+)
 def remove_old() -> None:
-    """Removes what is older than it is kept."""
+    """Removes what is older than it is kept. Idempotent: it is claimed by a row, and what went is gone."""
     if claim("retention", EVERY_S * 0.9):
         sweep.sweep()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
-import threading
 import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from controlplane import changes, storage
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
@@ -37,10 +39,11 @@ LONGEST_S = 900.0
 GONE_S = 60.0
 # Names the locks of PostgreSQL that are about simulations.
 LOCK = 0x51AB1A7E
+_processes: set[subprocess.Popen[bytes]] = set()
 
 
 class TooMany(Exception):
-    """Raised where as many simulations run as this installation lets run at once."""
+    """Raised where as many simulations run as this installation, or this person, may let run at once."""
 
 
 def check_room(user: User) -> None:
@@ -120,8 +123,9 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
         row.trace_sha256 = storage.keep("simulations", row.trace, content)
         row.scenario = {**scenario, "trace": {key: value for key, value in scenario["trace"].items() if key != "text"}}
     row.save()
+    audit.record("simulation.begin", ("simulation", row.pk, row.name), after={"source": source})
     forget_beyond(user)
-    transaction.on_commit(lambda: ask_to_launch(row.pk))
+    transaction.on_commit(lambda: ask_to_run(row.pk))
     return row
 
 
@@ -185,18 +189,18 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
 
 
-def ask_to_launch(simulation_id: int) -> None:
-    """Has a worker start the process."""
+def ask_to_run(simulation_id: int) -> None:
+    """Has a worker run it."""
     from controlplane.simulations import tasks
 
     try:
-        tasks.launch.apply_async((simulation_id,), retry=False, expires=GONE_S)
+        tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
         end(simulation_id, Phase.FAILED, "it could not be started: the message broker does not answer")
 
 
-def launch(simulation_id: int) -> None:
-    """Starts the process. It ends with this one, a worker, so that a stopped worker leaves nothing behind."""
+def run(simulation_id: int) -> None:
+    """Starts the process of a simulation, and returns when it has ended. It ends with this one, a worker."""
     command = [sys.executable, "-P", "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
     # No working folder is imported from, whoever may write there.
     environment = {**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)}
@@ -205,12 +209,37 @@ def launch(simulation_id: int) -> None:
     except OSError as error:
         end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
         return
-    threading.Thread(target=process.wait, name=f"simulation {simulation_id}", daemon=True).start()
+    if not connection.in_atomic_block:
+        connection.close()  # for the minutes that it takes
+    with process, _running(process):
+        try:
+            process.wait(LONGEST_S + 30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    # Where it could not say so itself.
+    end(simulation_id, Phase.FAILED, f"its process ended with status {process.returncode}")
 
 
+@contextlib.contextmanager
+def _running(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    _processes.add(process)
+    try:
+        yield
+    finally:
+        _processes.discard(process)
+
+
+def stop_all() -> None:
+    """Ends the processes of a worker that is stopped, which would wait for them."""
+    for process in list(_processes):
+        process.kill()
+
+
+@transaction.atomic
 def cancel(simulation: Simulation) -> None:
     """Asks the process to end; it does within a second. Doing it twice is the same as once."""
-    Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True)
+    if Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True):
+        audit.record("simulation.cancel", ("simulation", simulation.pk, simulation.name))
     changes.announce("simulations")
 
 

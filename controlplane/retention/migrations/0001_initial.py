@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("access", "0004_roles"),
+        ("access", "0005_roles"),
     ]
 
     operations = [
