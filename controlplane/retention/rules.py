@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import EllipsisType
 
 from django.conf import settings
 from django.db.models import Sum
@@ -25,6 +27,14 @@ class Rule:
     def before(self, now: datetime) -> datetime | None:
         """What is older than this goes."""
         return now - timedelta(days=self.days) if self.days else None
+
+
+class Unfit(Exception):
+    """Raised for a choice that cannot be; ``kind`` is what it is about."""
+
+    def __init__(self, kind: str, says: str) -> None:
+        super().__init__(says)
+        self.kind = kind[:20]
 
 
 def rule_of(kind: Kind, project: Project | None) -> Rule:
@@ -58,6 +68,21 @@ def fault(kind: str, days: int | None, log_bytes: int | None) -> str:
     if log_bytes is not None and (kind != "logs" or not 2**20 <= log_bytes <= 2**60):
         return _("only logs have a limit of bytes, and it is 1 MiB at least")
     return ""
+
+
+def choose(project: Project, days: Mapping[str, int | None], log_bytes: int | EllipsisType | None) -> list[Override]:
+    """The rows of what a project chooses, not saved yet; what is left out stays as it is. Raises :class:`Unfit`."""
+    found = []
+    for kind in sorted({*days, *([] if log_bytes is ... else ["logs"])}):
+        row = Override.objects.filter(project=project, kind=kind[:20]).first() or Override(project=project, kind=kind)
+        if kind in days:
+            row.days = days[kind]
+        if kind == "logs" and not isinstance(log_bytes, EllipsisType):
+            row.log_bytes = log_bytes
+        if says := fault(kind, row.days, row.log_bytes):
+            raise Unfit(kind, says)
+        found.append(row)
+    return found
 
 
 def lengthens(kind: str, days: int | None, log_bytes: int | None) -> bool:

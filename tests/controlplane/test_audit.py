@@ -91,7 +91,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
     tar = gzip.compress(b"x" * 100)
     small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
-    monkeypatch.setattr("controlplane.simulations.service.ask_to_launch", lambda pk: None)
+    monkeypatch.setattr("controlplane.simulations.service.ask_to_run", lambda pk: None)
 
     def simulate() -> HttpResponse:
         return owner.post("/simulations", small)

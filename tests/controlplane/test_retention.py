@@ -129,7 +129,8 @@ def test_old_logs_go_and_those_that_live_or_are_young_stay(town: Town, django_ca
     assert not logs.folder(part_of(old).id).exists()
     assert not LogSpan.objects.filter(part=part_of(old)).exists()
     answer = town.owner.get(f"/jobs/{old.number}/logs")
-    assert (answer.status_code, json.loads(answer.content)["code"]) == (410, "log_expired")
+    assert (answer.status_code, json.loads(answer.content)["code"]) == (410, "log_lost")
+    assert "was removed on" in json.loads(answer.content)["detail"]
     assert town.owner.get(f"/jobs/{young.number}/logs").content == b"it began\nit warned\nit ended\n"
     assert town.owner.get(f"/jobs/{lives.number}/logs").content == b"still here\n"
     assert sweep.sweep() == []

@@ -27,7 +27,7 @@ from tests.record.test_uploads import credential
 def apart(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.LOGS, settings.BLOBS = tmp_path / "logs", tmp_path
     settings.STORAGES = {**settings.STORAGES, **_storages("", tmp_path)}
-    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_run", lambda _: None)
 
 
 def code(answer: Any) -> tuple[int, str]:
