@@ -130,6 +130,9 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 SECRET_KEY = _secret_key()
+# The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
+SECRETS_KEY_FILE = Path(os.environ.get("YARD_SECRETS_KEY_FILE") or HOME / "secrets.keys")
+SECRETS_KEY_WRAPPER = os.environ.get("YARD_SECRETS_KEY_WRAPPER") or "controlplane.accounts.keys.KeyFile"
 DEBUG = _flag("YARD_DEBUG")
 PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
 _PUBLIC = urlsplit(PUBLIC_URL)
@@ -191,6 +194,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.accounts.audit.middleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

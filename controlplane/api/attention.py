@@ -144,6 +144,7 @@ FORMS: Final[Mapping[str, Form]] = {
 CURES: Final[Mapping[str, str]] = {
     "DependencyNeverSatisfied": _("cancel it, or submit it again with the stage that it needs"),
     "InvalidSpec": _("submit it again, corrected"),
+    "SecretMissing": _("set this secret of the project again, or submit it without"),
     "BundleUnavailable": _("upload its code again and submit it with that"),
     "ImageUnavailable": _("name an image that the nodes can fetch"),
     "NoMatchingDevice": _("ask for devices that the pool has, or add a node that has them"),
@@ -231,8 +232,8 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 def _of_alarms(user: User) -> _Signs:
     """What was set aside: of nodes and pools for everybody, the rest, which may name any job, needs a permission."""
-    kinds = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
-    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else kinds
+    everybodys: tuple[str, ...] = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
+    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else everybodys
     found = fleet.Alarm.objects.filter(kind__in=kinds)
     signs = []
     for alarm in found[:MOST_SIGNS]:

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
-from controlplane.accounts.models import Project
+from controlplane.accounts.models import Project, Sealed
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
@@ -30,7 +30,8 @@ CAUSES = [(cause, cause) for cause in Cause]
 
 
 class Job(models.Model):
-    """What a user asked for. ``spec`` is the job file as given, in its order; ``number`` is unique in the cluster."""
+    """What a user asked for. ``spec`` is the job file as given, in its order, but for the values of secrets; ``number``
+    is unique in the cluster."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     number = models.BigIntegerField(unique=True, editable=False)
@@ -72,6 +73,19 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.number} {self.name}"
+
+
+class JobSecrets(Sealed):
+    """The values of secret variables that a job file brought, encrypted: a list in JSON, to which the requests of the
+    job's stages point (see ``jobs.sealed``). They go with the job, or once nothing of it can start any more."""
+
+    job = models.OneToOneField(Job, primary_key=True, on_delete=models.CASCADE, related_name="secrets")
+
+    class Meta:
+        verbose_name_plural = "job secrets"
+
+    def context(self) -> str:
+        return f"job {self.job_id}"
 
 
 class Stage(models.Model):

@@ -20,7 +20,7 @@ from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import logs, record, sessions
+from controlplane.jobs import logs, record, sealed, sessions
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
 
@@ -109,6 +109,7 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     sessions.sweep()
+    sealed.forget_ended()
     look_at_disk()
     logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()

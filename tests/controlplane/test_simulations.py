@@ -178,11 +178,3 @@ def test_a_worker_that_is_stopped_ends_what_it_runs_and_that_is_said(
     thread.join()
     row.refresh_from_db()
     assert (row.phase, row.fault) == ("FAILED", "its process ended with status -9")
-
-
-def test_a_person_has_one_under_way_and_others_still_may(town: Town) -> None:
-    assert posted(town)[0] == 201
-    status, body = posted(town)
-    assert (status, body["code"]) == (429, "too_many_simulations")
-    assert "under way" in body["detail"]
-    assert town.stranger.post("/simulations", SMALL).status_code == 201

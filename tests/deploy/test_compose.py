@@ -341,5 +341,5 @@ def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
     first = {path.name: path.read_text() for path in tmp_path.iterdir()}
     make_secrets(tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == first
-    assert set(first) == {"database.password", "django.key", "pgpass"}
+    assert set(first) == {"database.password", "django.key", "pgpass", "secrets.keys"}
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
