@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.accounts import permissions
+from controlplane.accounts import audit, permissions
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Project, Secret, User, variable
 from controlplane.accounts.permissions import Permit
@@ -68,6 +68,7 @@ def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bo
         row.updated_by, row.updated_at = who, now
         row.put(value.encode())
         row.save()
+        audit.record("secret.put", _named(row), after={"version": row.version})
     return row, is_new
 
 
@@ -77,7 +78,14 @@ def delete(user: User, project: Project, name: str) -> None:
     if not may_delete(user, project):
         detail = _("only leads of project {project} and operators may delete its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
-    Secret.objects.filter(project=project, name=name).delete()
+    with transaction.atomic():
+        for row in of(project).filter(name=name):
+            audit.record("secret.delete", _named(row), before={"version": row.version})
+            row.delete()
+
+
+def _named(row: Secret) -> tuple[str, object, str]:
+    return "secret", row.pk, f"{row.name} of {row.project.name}"
 
 
 def _check(name: str, value: str) -> None:

@@ -2,7 +2,7 @@
 
 A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
 Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
-speed and nothing else. Snapshots that many share are made once for all of them (``live.snapshots``), and each tab gets
+speed and nothing else. Snapshots that many share are made once for all of them (``queries.snapshots``), and each tab gets
 what differs from what it has. What a user may see is decided by the same read as over REST, at every look. Once a
 second the session and the rights of its user are looked at (``socket_authorization``): a socket whose session ended, or
 whose user was made inactive or has another password, is closed; where rights changed every topic is read anew with
@@ -12,7 +12,7 @@ those of now.
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
-    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}      a snapshot that many share (live.snapshots)
+    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}      a snapshot that many share (queries.snapshots)
     <- {"kind": "delta", "topic": ..., "since": "4f1c2a9b.17", "to": "4f1c2a9b.18", "parts": {...}, "gone": [...]}
                                            without "since" these are all parts
     <- {"kind": "error", "topic": ..., "status": 404}
@@ -40,7 +40,7 @@ from django.utils import translation
 
 from controlplane.accounts.rights import Rights, rights
 from controlplane.live.feeds import Feed, feeds, sources
-from controlplane.live.snapshots import Source
+from controlplane.queries.snapshots import Source
 from controlplane.socket_authorization import AuthorizationWatch
 from controlplane.wellformed import fault_in, fault_of_query
 

@@ -19,7 +19,7 @@ from django.db import connections
 from django.utils import translation
 
 from controlplane.accounts.models import User
-from controlplane.live.snapshots import SAFETY_S, AudienceChanged, Delta, Shared, Source
+from controlplane.queries.snapshots import SAFETY_S, AudienceChanged, Delta, Shared, Source
 
 log = logging.getLogger(__name__)
 

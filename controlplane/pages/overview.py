@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 from django.contrib.auth.decorators import login_required
@@ -21,19 +21,19 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import User
-from controlplane.api import overview as found
-from controlplane.api.attention import Held, attention
-from controlplane.api.held_idle import held_idle_lately
-from controlplane.api.live import read
 from controlplane.fleet import models as fleet
 from controlplane.jobs.models import Job
-from controlplane.live import device_map
-from controlplane.live.device_map import Facet
-from controlplane.live.snapshots import Parts, Shared, Source
 from controlplane.pages.gantt import moment
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
 from controlplane.pages.timeline import chart
 from controlplane.pools.models import Pool
+from controlplane.queries import device_map, timeline
+from controlplane.queries import overview as found
+from controlplane.queries.attention import Held, attention
+from controlplane.queries.device_map import Facet
+from controlplane.queries.held_idle import held_idle_lately
+from controlplane.queries.reading import told
+from controlplane.queries.snapshots import Parts, Shared, Source
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
@@ -41,7 +41,7 @@ MOST_RUNNING = 12
 CELL, TALLEST = 20, 620
 LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 LEAST, MINUTE = timedelta(minutes=4), timedelta(minutes=1)
-GANTT = "/api/v1/timeline?from=-5400&to=5400"
+GANTT = ("-5400", "5400")
 COUNTED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 
 
@@ -57,7 +57,7 @@ def _make_map(user: User) -> Parts:
     profiles = dict(Pool.objects.values_list("name", "profile"))
     parts = {
         "layout": json.dumps(_layout(facets)),
-        "html:overview-tiles": _html("tiles", {"tiles": _tiles(map(found.plain, found.tiles(devices)))}),
+        "html:overview-tiles": _html("tiles", {"tiles": _tiles(told(user, found.tiles(devices)))}),
         "html:overview-head": _html(
             "head",
             {
@@ -87,15 +87,15 @@ def _make_work(user: User) -> Parts:
     ended = {state: Job.objects.filter(submitted_at__gte=since, state=state).count() for state in COUNTED}
     running, running_count = found.running(user, MOST_RUNNING)
     queue = found.queue(user)
-    shown = [{**found.plain(sign), "look": LEVELS.get(sign.level, "pending")} for sign in signs]
+    shown = [{**told(user, sign), "look": LEVELS.get(sign.level, "pending")} for sign in signs]
     parts = {
         "projects": json.dumps(sorted(projects.items())),
         "html:panel-attention": _html("attention", {"attention": shown, "attention_count": sign_count}),
         "html:panel-queue": _html(
-            "queue", {"queue": found.plain(queue), "running_count": running_count, "ended": ended}
+            "queue", {"queue": told(user, queue), "running_count": running_count, "ended": ended}
         ),
         "html:panel-running": _html(
-            "running", {"running": [found.plain(one) for one in running], "running_count": running_count}
+            "running", {"running": [told(user, one) for one in running], "running_count": running_count}
         ),
     }
     for number, facet in enumerate(device_map.facets(devices)):
@@ -105,8 +105,7 @@ def _make_work(user: User) -> Parts:
 
 def _make_plan(user: User) -> Parts:
     """What ran on which device of late, and what is planned."""
-    _status, _etag, content = read(GANTT, user)
-    body = json.loads(content)
+    body = told(user, timeline.between(user, *GANTT))
     accelerators = fleet.Device.objects.filter(present=True).exclude(kind="cpu").count()
     drawn = chart(_near(body), only_used=True, row=15, tallest=420)
     return {"html:panel-gantt": _html("gantt", {"gantt": drawn, "accelerators": accelerators})}
@@ -196,7 +195,7 @@ def _near(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    user, parts, cursors = cast(User, request.user), {}, {}
+    user, parts, cursors = reader(request), {}, {}
     for source in SOURCES:
         snapshot = Shared.of(source, user).now()
         parts |= {name: msgspec.json.decode(part) for name, part in snapshot.parts.items()}
@@ -218,7 +217,7 @@ def updates(request: HttpRequest, name: str) -> HttpResponse:
     source = next((source for source in SOURCES if source.topic == f"/overview/{name}"), None)
     if source is None:
         raise Http404(_("There is nothing at {path}, or you may not see it.").format(path=request.path))
-    deltas = Shared.of(source, cast(User, request.user)).told(request.GET.get("since", "")[:100])
+    deltas = Shared.of(source, reader(request)).told(request.GET.get("since", "")[:100])
     response = HttpResponse(msgspec.json.encode({"deltas": deltas}), content_type="application/json")
     response["Cache-Control"] = "no-store"
     return response

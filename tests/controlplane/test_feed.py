@@ -28,8 +28,8 @@ from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
 from controlplane.live import browser_socket, feeds
 from controlplane.live.browser_socket import MAX_TOPICS, BrowserFeed, touched
-from controlplane.live.snapshots import Source
 from controlplane.pools.models import Pool
+from controlplane.queries.snapshots import Source
 
 WAIT_S = 15
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from django.db import connections
 
 from controlplane import changes
 from controlplane.accounts.models import Member, User
-from controlplane.live import snapshots
-from controlplane.live.snapshots import AudienceChanged, Delta, Shared, Source
+from controlplane.queries import snapshots
+from controlplane.queries.snapshots import AudienceChanged, Delta, Shared, Source
 from tests.controlplane.people import Town
 
 Made = list[str]

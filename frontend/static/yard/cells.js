@@ -1,6 +1,6 @@
 // The map of devices as the server sends it: a byte for each cell. Nothing here knows a page.
 
-/** Why a cell shows no utilisation; `controlplane/live/device_map.py` has the same. */
+/** Why a cell shows no utilisation; `controlplane/queries/device_map.py` has the same. */
 const MARKS = { 201: "free", 202: "idle", 203: "bad", 204: "na", 205: "drain" };
 const NO_DEVICE = 255, ANOTHER = -1;
 

@@ -25,6 +25,7 @@ from controlplane.accounts.models import User
 from controlplane.fleet import models as fleet
 from controlplane.jobs.models import Claim
 from controlplane.natural import natural_key
+from controlplane.queries.overview import state_of
 from scheduler.core.model.lifecycle import NodeState
 
 # A byte up to 100 is a utilisation in percent; these say why there is none, and the last that there is no device.
@@ -77,8 +78,6 @@ class Facet:
 
 def seen(nodes: Iterable[tuple[uuid.UUID, str, str]], idle: set[uuid.UUID], *, is_measured: bool = True) -> list[Seen]:
     """Every present device of these nodes, each given by id, name and state; with its newest measurement if wanted."""
-    from controlplane.api.overview import state_of
-
     known = {node_id: (name, NodeState(state)) for node_id, name, state in nodes}
     with connection.cursor() as cursor:
         if is_measured:
