@@ -157,7 +157,10 @@ class Feeds:
 
     async def of(self, source: Source, user: User, language: str) -> Feed:
         """The feed of a source as this user sees it."""
-        shared = await sync_to_async(_shared, thread_sensitive=False)(source, user, language)
+        if source.is_for_all:  # nothing is read to know what everybody sees
+            shared = _shared(source, user, language)
+        else:
+            shared = await sync_to_async(_of_audience, thread_sensitive=False)(source, user, language)
         feed = self._feeds.get(shared.key)
         if feed is None or feed.is_closed:
             for key in [key for key, one in self._feeds.items() if one.is_closed]:
@@ -167,9 +170,13 @@ class Feeds:
 
 
 def _shared(source: Source, user: User, language: str) -> Shared:
+    with translation.override(language):
+        return Shared.of(source, user)
+
+
+def _of_audience(source: Source, user: User, language: str) -> Shared:
     try:
-        with translation.override(language):
-            return Shared.of(source, user)
+        return _shared(source, user, language)
     finally:
         connections.close_all()
 
