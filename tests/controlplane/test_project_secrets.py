@@ -386,3 +386,18 @@ def test_the_command_takes_a_value_from_a_file_or_from_its_input_alone(
     assert "secret HF_TOKEN of project default has version 1" in said.out
     assert VALUE not in said.out + said.err
     assert [one.name for one in Secret.objects.all()] == ["HF_TOKEN"]
+
+
+def test_health_tells_a_key_that_is_missing(town: Town, key_file: Path) -> None:
+    def told() -> tuple[bool, str]:
+        (one,) = [each for each in town.staff.read("/health")["checks"] if each["name"] == "secrets"]
+        return one["ok"], one["says"]
+
+    newest = next(iter(keys.read_keys(key_file)))
+    town.machine()
+    put(town)
+    town.job(env={"HF_TOKEN": INLINE})
+    assert told() == (True, f"all their keys are there; {newest} wraps new ones")
+    key_file.write_text(new_secrets_key())
+    assert told()[0] is False
+    assert f"the server has no key {newest}" in told()[1]
