@@ -7,6 +7,7 @@ connections, and a dead Redis costs a log line a minute.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
@@ -34,6 +35,7 @@ class _Courier:
         self._lock = threading.Lock()
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.current_thread()
         self._complained_at = 0.0
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -41,8 +43,30 @@ class _Courier:
             if self._loop is None or self._pid != os.getpid():
                 self._loop = asyncio.new_event_loop()
                 self._pid = os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="courier", daemon=True).start()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="courier", daemon=True)
+                self._thread.start()
             return self._loop
+
+    def close(self) -> None:
+        """Stop the thread and close its connections; hints on their way are dropped. Called when the process exits."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is None or self._pid != os.getpid():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.run_until_complete(self._drop(asyncio.all_tasks(loop)))
+        loop.close()  # the channel layer closes its own with it
+        if client := _clearing.pop(os.getpid(), None):
+            client.close()
+
+    @staticmethod
+    async def _drop(left: set[asyncio.Task[Any]]) -> None:
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if client := _redis.pop(os.getpid(), None):
+            await client.aclose()
 
     def carry(self, what: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(self._quietly(what), self.loop())
@@ -58,6 +82,7 @@ class _Courier:
 
 
 _courier = _Courier()
+atexit.register(_courier.close)
 
 
 async def _send(group: str, message: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -93,6 +94,22 @@ class Client:
     def health(self) -> dict[str, Any]:
         """What of the installation works and what does not; staff are told why."""
         return dict(self.wire.get("/health"))
+
+    def audit(
+        self,
+        *,
+        actor: str = "",
+        object: str = "",  # noqa: A002  the API's word
+        action: str = "",
+        via: str = "",
+        since: datetime | None = None,
+        most: int = 100,
+    ) -> Iterator[dict[str, Any]]:
+        """Who changed what, newest first, at most ``most`` entries. For auditors."""
+        wanted = {"actor": actor, "object": object, "action": action, "via": via}
+        asked = {name: value or None for name, value in wanted.items()}
+        asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
+        yield from islice(pages(self.wire, "/audit", asked), most)
 
     def whoami(self) -> dict[str, Any]:
         return dict(self.wire.get("/whoami"))

@@ -6,6 +6,7 @@ is called like somebody here is not them. One entry is one user, however its nam
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from django_auth_ldap.config import GroupOfNamesType, LDAPSearch
 from controlplane.accounts.memberships import follow_groups
 from controlplane.accounts.models import User
 from controlplane.accounts.providers import Directory
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 5
 ATTRIBUTES: Final = {"first_name": "givenName", "last_name": "sn", "email": "mail"}
@@ -68,10 +71,12 @@ class DirectoryBackend(LDAPBackend):
         """The user of an entry whose password was right. Raises AuthenticationFailed where the name is another's."""
         name = _first(ldap_user.attrs, self._name_attribute).lower()
         if not _NAME.fullmatch(name):
-            raise ldap_user.AuthenticationFailed(f"{self._name_attribute} is no name for a user here")
+            log.warning("the entry %s has no %s that a user can be called by", ldap_user.dn, self._name_attribute)
+            raise ldap_user.AuthenticationFailed
         user = User.objects.filter(username__iexact=name).first()
         if user is not None and not user.is_from_directory:
-            raise ldap_user.AuthenticationFailed("a user of that name is not from the directory")
+            log.warning("the entry %s is called like a user who does not sign in by the directory", ldap_user.dn)
+            raise ldap_user.AuthenticationFailed
         found = user or User(username=name, is_from_directory=True)
         for field, attribute in ATTRIBUTES.items():
             longest = User._meta.get_field(field).max_length

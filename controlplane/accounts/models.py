@@ -8,6 +8,7 @@ from django.contrib.auth.models import AbstractUser
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Func, Q, Value
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.accounts import envelope
@@ -227,3 +228,45 @@ class Tries(models.Model):
     failures = models.PositiveIntegerField(default=0)
     last_at = models.DateTimeField(db_index=True)
     until = models.DateTimeField(null=True)
+
+
+class AuditEntry(models.Model):
+    """Who changed what, how, and what it was before and after. Append-only: see the triggers in its migration.
+
+    Names and numbers are as they were then: the user and the object may be gone. ``credential`` tells which token or
+    session was used, never a secret of it.
+    """
+
+    class Via(models.TextChoices):
+        API = "api", _("API")
+        CLI = "cli", _("command line")
+        PAGE = "page", _("page")
+        ADMIN = "admin", _("administration")
+        SYSTEM = "system", _("server")
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(db_default=Now(), db_index=True)
+    actor = models.CharField(max_length=150)
+    actor_id = models.BigIntegerField(null=True)
+    via = models.CharField(max_length=8, choices=Via.choices)
+    credential = models.CharField(max_length=120, blank=True)
+    action = models.CharField(max_length=60)
+    kind = models.CharField(max_length=40)
+    object_id = models.CharField(max_length=64, blank=True)
+    name = models.CharField(max_length=200, blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    reason = models.CharField(max_length=500, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name_plural = _("audit entries")
+        indexes = [
+            models.Index(fields=["actor", "-id"], name="audit_by_actor"),
+            models.Index(fields=["kind", "name", "-id"], name="audit_by_object"),
+            models.Index(fields=["action", "-id"], name="audit_by_action"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.name}"

@@ -47,7 +47,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
     ),
     AUDITOR: frozenset(
         [
-            *_of("access", "view", "user", "project", "member", "token"),
+            *_of("access", "view", "user", "project", "member", "token", "auditentry"),
             "auth.view_group",
             "admin.view_logentry",
             *_of("fleet", "view", "node", "device", "jointoken", "maintenancewindow", "alarm"),

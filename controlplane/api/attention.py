@@ -232,8 +232,8 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 def _of_alarms(user: User) -> _Signs:
     """What was set aside: of nodes and pools for everybody, the rest, which may name any job, needs a permission."""
-    kinds = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
-    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else kinds
+    everybodys: tuple[str, ...] = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
+    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else everybodys
     found = fleet.Alarm.objects.filter(kind__in=kinds)
     signs = []
     for alarm in found[:MOST_SIGNS]:

@@ -9,6 +9,7 @@ from typing import IO, Any
 import msgspec
 from django.conf import settings
 from django.core.files.storage import storages
+from django.db import transaction
 from django.db.models import Sum
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
@@ -19,7 +20,7 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import permissions
+from controlplane.accounts import audit, permissions
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
 from controlplane.api.room import HasRoom
@@ -89,7 +90,12 @@ class Bundles(Resource):
         finally:
             incoming.remove()
         Row.use([sha256])
-        _row, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)})
+        with transaction.atomic():
+            _row, new = Row.objects.get_or_create(
+                sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
+            )
+            if new:
+                audit.record("bundle.upload", ("bundle", sha256, sha256[:12]), after={"size_bytes": size})
         return Response(Bundle(sha256, size), status=201 if new else 200)
 
 

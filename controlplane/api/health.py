@@ -17,7 +17,8 @@ from controlplane.observability import health
 
 
 class HealthCheck(msgspec.Struct, frozen=True):
-    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital`` nothing starts."""
+    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital``
+    nothing starts."""
 
     name: str
     ok: bool
@@ -50,7 +51,7 @@ class HealthTask(msgspec.Struct, frozen=True):
 
 
 class Installation(msgspec.Struct, frozen=True):
-    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms, empty for others."""
+    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms."""
 
     ok: bool
     checks: list[HealthCheck]

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from controlplane.api import (
     adjustments,
     attempts,
+    audit,
     bundles,
     consolidation,
     counterfactuals,
@@ -63,6 +64,7 @@ router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 
 urlpatterns = [
+    path("audit", audit.AuditLog.as_view()),
     *router.urls,
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),

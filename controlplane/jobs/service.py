@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import Phase
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.fleet import divisions
 from controlplane.jobs import demand, possible, saves, sealed
@@ -313,9 +314,26 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
             [_submitted(job, actor, at) for job in jobs],
             batch_size=1000,
         )
+        _audit_submitted(jobs)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))
     return jobs
+
+
+def _audit_submitted(jobs: Sequence[Job]) -> None:
+    """One entry, also for many jobs: their numbers follow each other."""
+    first, last = jobs[0], jobs[-1]
+    told = {"project": first.project.name, "pool": first.pool.name, "priority": first.priority, "state": first.state}
+    if len(jobs) == 1:
+        audit.record("job.submit", ("job", first.number, f"#{first.number}"), after=told)
+    else:
+        told |= {"jobs": len(jobs), "projects": sorted({job.project.name for job in jobs})}
+        audit.record("job.submit", ("job", first.number, f"#{first.number} to #{last.number}"), after=told)
+
+
+def _audit_changed(action: str, before: str, job: Job, reason: str) -> None:
+    was, now = {"state": before}, {"state": job.state}
+    audit.record(action, ("job", job.number, f"#{job.number}"), before=was, after=now, reason=reason)
 
 
 def _submitted(job: Job, actor: str, at: datetime) -> Event:
@@ -342,9 +360,11 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
         notes: list[Note] = []
         if waiting or active:
             notes = [Note(locked, "cancel", _done("CancelledBy", locked, actor, reason), actor)]
+        before = locked.state
         move(waiting, What.CANCEL)
         notes += stop([locked], active, Cause.CANCELLED, at)
         settle([locked], notes, at)
+        _audit_changed("job.cancel", before, locked, why.text)
         _tell(locked)
     return locked
 
@@ -368,9 +388,11 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
             raise IllegalTransition(State(locked.state), what)
         for stage in stages:
             stage.held_by = actor if what == What.HOLD else ""
+        before = locked.state
         move(stages, what)
         done = _done("HeldBy" if what == What.HOLD else "ReleasedBy", locked, actor, reason)
         settle([locked], [Note(locked, what, done, actor)], at)
+        _audit_changed(f"job.{what}", before, locked, reason)
         _tell(locked)
     return locked
 

@@ -11,6 +11,7 @@ from django.views.generic import RedirectView
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
+    audit,
     consolidation,
     decisions,
     device,
@@ -46,6 +47,7 @@ urlpatterns = [
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),
     path("decisions/<int:number>", decisions.one, name="decision"),
+    path("audit", audit.show, name="audit"),
     path("health", health.show, name="health"),
     path("consolidation", consolidation.show, name="consolidation"),
     path("profiles", profiles.show, name="profiles"),

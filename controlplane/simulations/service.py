@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
 from controlplane import changes, storage
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
@@ -106,6 +107,7 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
         row.trace_sha256 = storage.keep("simulations", row.trace, content)
         row.scenario = {**scenario, "trace": {key: value for key, value in scenario["trace"].items() if key != "text"}}
     row.save()
+    audit.record("simulation.begin", ("simulation", row.pk, row.name), after={"source": source})
     forget_beyond(user)
     transaction.on_commit(lambda: ask_to_run(row.pk))
     return row
@@ -217,9 +219,11 @@ def stop_all() -> None:
         process.kill()
 
 
+@transaction.atomic
 def cancel(simulation: Simulation) -> None:
     """Asks the process to end; it does within a second. Doing it twice is the same as once."""
-    Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True)
+    if Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True):
+        audit.record("simulation.cancel", ("simulation", simulation.pk, simulation.name))
     changes.announce("simulations")
 
 

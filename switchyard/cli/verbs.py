@@ -40,6 +40,7 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",
         "maintenance": "plan when nodes do not serve",
+        "audit": "list who changed what, and how",
         "consolidate": "tell who could move so that a job fits",
     },
     "Projects": {

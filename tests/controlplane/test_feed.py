@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
+from allauth.usersessions.models import UserSession
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers, get_channel_layer
@@ -20,6 +21,7 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.accounts import service
 from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
 from controlplane.live import browser_socket
@@ -229,7 +231,19 @@ def _delete(owner: User) -> None:
     owner.delete()
 
 
-@pytest.mark.parametrize("act", [_sign_out, _expire, _deactivate, _change_password, _delete])
+def _end_from_elsewhere(owner: User) -> None:
+    """As the user page of another browser does."""
+    for session in Session.objects.all():
+        UserSession.objects.create(user=owner, session_key=session.session_key, ip="192.0.2.7", user_agent="x").end()
+
+
+def _sign_out_everywhere(owner: User) -> None:
+    assert service.end_sessions(owner) == 1
+
+
+@pytest.mark.parametrize(
+    "act", [_sign_out, _expire, _deactivate, _change_password, _delete, _end_from_elsewhere, _sign_out_everywhere]
+)
 async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch, act: Callable[[User], None]
 ) -> None:
@@ -278,6 +292,20 @@ async def test_whose_rights_were_taken_is_told_no_more(
         while (told := await own.hear())["kind"] == "error":
             pass
         assert told["data"]["name"] == "watched", "a right that was given is seen without connecting anew"
+
+
+async def test_another_role_in_one_project_is_seen_without_a_hint(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_socket, "SAFETY_S", 3600.0)
+    reader = people["owner"]
+    membership = await rows(Member.objects.get, user=reader)
+    async with line(reader) as own:
+        await own.say(op="sub", topic="/api/v1/whoami")
+        told = (await own.hear())["data"]["projects"]
+        assert told == [{"project": "default", "role": membership.role}]
+        await rows(Member.objects.filter(pk=membership.pk).update, role="viewer")
+        assert (await own.hear())["data"]["projects"] == [{"project": "default", "role": "viewer"}]
 
 
 async def _hint(key: str) -> None:
