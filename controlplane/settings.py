@@ -108,6 +108,7 @@ INSTALLED_APPS = [
     "controlplane.simulations",
     "controlplane.pages",
     "controlplane.backup",
+    "controlplane.operations",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -71,7 +71,7 @@ class Installation:
 
     def sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(f"{AT} dbname={self.name}", autocommit=True) as link:
-            found = link.execute(text, values)  # type: ignore[arg-type]
+            found = link.execute(text, values or None)  # type: ignore[arg-type]
             return found.fetchall() if found.description else []
 
 
