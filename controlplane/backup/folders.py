@@ -71,9 +71,11 @@ def pack(folder: Path, into: Path, without: set[Path]) -> int:
 
 def _files(folder: Path, without: set[Path]) -> Iterator[Path]:
     for where, inner, names in os.walk(folder):
-        inner[:] = sorted(name for name in inner if Path(where, name).resolve() not in without)
+        # What begins with a dot is on its way, or is no part of it: a file has its name once it is whole.
+        inner[:] = sorted(
+            name for name in inner if not name.startswith(".") and Path(where, name).resolve() not in without
+        )
         for name in sorted(names):
-            # What begins with a dot is on its way: a file has its name once it is whole.
             path = Path(where, name)
             if not name.startswith(".") and path.is_file() and not path.is_symlink():
                 yield path

@@ -19,8 +19,8 @@ found=$("$python" -c 'import platform, sys; print("%d.%d" % sys.version_info[:2]
 
 mkdir -p "$target"
 if [ -e "$target/manage.py" ] || [ -z "$(ls -A "$target")" ]; then
-    # What the former release had and this one has not goes.
-    find "$target" -mindepth 1 -maxdepth 1 ! -name .venv -exec rm -rf {} +
+    # What the former release had and this one has not goes; settings of docker compose stay.
+    find "$target" -mindepth 1 -maxdepth 1 ! -name .venv ! -name .env -exec rm -rf {} +
 else
     fail "$target holds something else than Switchyard; name another folder"
 fi

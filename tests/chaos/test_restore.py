@@ -70,7 +70,8 @@ def test_a_backup_is_restored_under_what_runs(yard: Yard, tmp_path: Path) -> Non
     def started(name: str) -> bool:
         return name in oracle.read_text().split()
 
-    first = yard.client.jobs.submit({"name": "first", "run": "cat hello.txt"}, workdir=code)
+    bundle = yard.client.upload(code)
+    first = yard.client.jobs.submit({"name": "first", "run": "cat hello.txt", "bundle": bundle})
     first.wait(timeout_s=120)
     assert first.refresh().state == "COMPLETED"
     total = sum(d["capacity_milli"] for d in yard.client.devices(node=NAME) if d["kind"] == "cpu") / 1000
@@ -121,7 +122,7 @@ def test_a_backup_is_restored_under_what_runs(yard: Yard, tmp_path: Path) -> Non
         job.wait(timeout_s=120)
         assert job.refresh().state == "COMPLETED"
     assert "from the bundle" in "".join(jobs.logs(first.number, stage="main"))
-    again = jobs.submit({"name": "again", "run": "cat hello.txt", "bundle": jobs.get(first.number).spec["bundle"]})
+    again = jobs.submit({"name": "again", "run": "cat hello.txt", "bundle": bundle})
     again.wait(timeout_s=120)
     assert "from the bundle" in "".join(jobs.logs(again, stage="main"))
     for each in list(yard.client.nodes.survivors()):
