@@ -14,10 +14,10 @@ from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E40
 from django.conf import settings  # noqa: E402
 from django.urls import path  # noqa: E402
 
-from controlplane.api.body import LARGEST_BATCH, LARGEST_FILE  # noqa: E402
-from controlplane.body_limit import BodyLimit  # noqa: E402
-from controlplane.dispatch.agent_routes import AGENT_SOCKETS  # noqa: E402
-from controlplane.dispatch.uploads import BATCH_LIMIT  # noqa: E402
+from controlplane.api import sender  # noqa: E402
+from controlplane.api.body import LARGEST_BATCH  # noqa: E402
+from controlplane.body_limit import USUAL, BodyLimit, Route  # noqa: E402
+from controlplane.dispatch.agent_routes import AGENT_BODIES, AGENT_SOCKETS  # noqa: E402
 from controlplane.live.browser_socket import BrowserFeed  # noqa: E402
 from controlplane.live.exec_socket import CallerSession  # noqa: E402
 
@@ -41,16 +41,17 @@ caller = unless_foreign(CallerSession.as_asgi())
 
 application = ProtocolTypeRouter(
     {
-        # Room for the largest that any view there takes, and what surrounds it; every view has its own, smaller, limit.
         "http": BodyLimit(
             django_application,
-            LARGEST_FILE + 2**20,
-            {
-                "/api/v1/bundles": settings.BUNDLE_MAX_BYTES + 2**20,
-                "/api/v1/jobs/batch": LARGEST_BATCH + 2**20,
-                "/api/v1/simulations": LARGEST_BATCH + 2**20,
-                "/agent/v1/": BATCH_LIMIT + 2**20,
-            },
+            [
+                # A little more than the views take, which say it better.
+                Route("/api/v1/bundles", settings.BUNDLE_MAX_BYTES + USUAL, sender.of_api),
+                Route("/api/v1/jobs/batch", LARGEST_BATCH + USUAL, sender.of_api),
+                Route("/api/v1/simulations", LARGEST_BATCH + USUAL, sender.of_api),
+                Route("/api/", USUAL, sender.of_api),
+                *AGENT_BODIES,
+                Route("", USUAL, sender.of_page),
+            ],
         ),
         "websocket": URLRouter(
             [

@@ -17,6 +17,7 @@ TITLES = (
     _("Not Found"),
     _("Method Not Allowed"),
     _("Not Acceptable"),
+    _("Request Timeout"),
     _("Conflict"),
     _("Content Too Large"),
     _("Request Entity Too Large"),
@@ -25,6 +26,7 @@ TITLES = (
     _("Too Many Requests"),
     _("Internal Server Error"),
     _("Service Unavailable"),
+    _("Insufficient Storage"),
 )
 
 

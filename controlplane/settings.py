@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.accounts.providers import read_directory, read_providers
+
 VERSION = "0.1.0"
 BASE_DIR = Path(__file__).resolve().parent.parent
 FRONTEND = BASE_DIR / "frontend"
@@ -77,7 +79,60 @@ def _list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
 
 
+def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Where bytes lie, by what they are: in files below ``folder``, or in the S3 bucket that ``url`` names.
+
+    Such as ``s3://bucket/prefix?endpoint=https://minio.example.org``. Credentials are found as boto3 finds them.
+    """
+    if not url:
+        usual = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700, "allow_overwrite": True}
+        backend = "django.core.files.storage.FileSystemStorage"
+        return {
+            "default": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "files"}},
+            "bundles": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder}},
+            "simulations": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "simulations"}},
+        }
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    unknown = sorted(query.keys() - {"endpoint", "region", "addressing"})
+    if parts.scheme != "s3" or not parts.hostname or unknown:
+        raise ImproperlyConfigured(
+            f'YARD_STORAGE_URL is "{url}"; it must be like s3://bucket/prefix?endpoint=https://host&region=name'
+            "&addressing=path (each of the three may be left out)"
+        )
+    try:
+        from botocore.config import Config
+    except ImportError:
+        raise ImproperlyConfigured('YARD_STORAGE_URL needs the extra s3: pip install "switchyard[s3]"') from None
+    patience = Config(
+        connect_timeout=5,
+        read_timeout=30,
+        retries={"max_attempts": 2},
+        s3={"addressing_style": query.get("addressing", "auto")},
+    )
+    objects_usual: dict[str, Any] = {
+        "bucket_name": parts.hostname,
+        "endpoint_url": query.get("endpoint"),
+        "region_name": query.get("region"),
+        "client_config": patience,
+        "file_overwrite": True,
+        "default_acl": None,
+        # What is larger is written to a file of this machine while it is read.
+        "max_memory_size": 2**20,
+    }
+    prefix = unquote(parts.path.strip("/"))
+
+    def objects(name: str) -> dict[str, Any]:
+        location = f"{prefix}/{name}" if prefix else name
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**objects_usual, "location": location}}
+
+    return {"default": objects("files"), "bundles": objects("bundles"), "simulations": objects("simulations")}
+
+
 SECRET_KEY = _secret_key()
+# The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
+SECRETS_KEY_FILE = Path(os.environ.get("YARD_SECRETS_KEY_FILE") or HOME / "secrets.keys")
+SECRETS_KEY_WRAPPER = os.environ.get("YARD_SECRETS_KEY_WRAPPER") or "controlplane.accounts.keys.KeyFile"
 DEBUG = _flag("YARD_DEBUG")
 PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
 _PUBLIC = urlsplit(PUBLIC_URL)
@@ -101,6 +156,12 @@ if wrong := sorted(kind for kind in DEVICE_KINDS if not re.fullmatch(r"[a-z][a-z
     )
 
 INSTALLED_APPS = [
+    # Before accounts, whose administration takes the place of theirs.
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.usersessions",
     "controlplane.accounts",
     "controlplane.pools",
     "controlplane.fleet",
@@ -134,6 +195,8 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.accounts.audit.middleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -212,10 +275,10 @@ CACHES = {
 
 CELERY_BROKER_URL = _BROKER
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# A worker never gives up reconnecting, and a socket that never answers blocks no producer.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -223,22 +286,27 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_keepalive": not REDIS_URL.startswith("unix://"),
     "health_check_interval": 10,
-    "visibility_timeout": 300,
+    # Longer than any task that is acknowledged late may take.
+    "visibility_timeout": 900,
 }
-CELERY_TASK_DEFAULT_QUEUE = "slow"
-CELERY_TASK_ROUTES = {
-    "scheduler.cycle": {"queue": "cycle"},
-    "whatif.answer": {"queue": "questions"},
-    "simulations.launch": {"queue": "questions"},
-}
+# CONN_MAX_AGE says how long a worker keeps its connection to the database, not the number of its tasks.
+CELERY_DB_REUSE_MAX = 10**9
+# The first word of a task's name is the queue that it goes to. Tasks are in the module "tasks" of what they are about.
+QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
+CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+# What beat sends, every so many seconds. A message that waited for so long is dropped: the next is there.
 CELERY_BEAT_SCHEDULE = {
-    "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
-    "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
-    "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
-    "fleet.invariants": {"task": "fleet.invariants", "schedule": 60.0, "options": {"expires": 60}},
+    task: {"task": task, "schedule": every_s, "options": {"expires": every_s}}
+    for task, every_s in {
+        "scheduling.cycle": 1.5,
+        "fleet.watch": 1.5,
+        "maintenance.housekeeping": 60.0,
+        "maintenance.invariants": 60.0,
+    }.items()
 }
 
-# Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's
+# Where a worker says every four seconds that it is alive and has its broker, for a check that need not start Python's
 # half of the world to ask. Unset, nothing is written.
 ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 
@@ -264,6 +332,24 @@ for _limit in _list("YARD_RATE_LIMITS"):
 # Sockets that one person's browsers may have open at once on one server: a socket for each tab.
 SOCKETS_PER_USER = int(os.environ.get("YARD_SOCKETS_PER_USER", "64"))
 
+# Bodies of requests: after the grace they keep to so many bytes a second; how many unfinished ones an address, or a
+# person or node beside it, may have at once on one server, and of those that are more than a MiB.
+BODY_GRACE_S = float(os.environ.get("YARD_BODY_GRACE_S", "10"))
+BODY_BYTES_PER_S = int(os.environ.get("YARD_BODY_BYTES_PER_S", "32768"))
+UNFINISHED_BODIES = int(os.environ.get("YARD_UNFINISHED_BODIES", "64"))
+UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
+
+# How long the log of a part may become; and how much room the disk must have that uploads and logs are taken.
+LOG_MAX_BYTES = int(os.environ.get("YARD_LOG_MAX_BYTES", str(2**30)))
+MIN_FREE_BYTES = int(os.environ.get("YARD_MIN_FREE_BYTES", str(2**30)))
+# What one person may have of bundles, and of simulations: how many at once, kept, and how many bytes of these; and how
+# many simulations run at once in all.
+BUNDLE_BYTES_PER_USER = int(os.environ.get("YARD_BUNDLE_BYTES_PER_USER", str(20 * 2**30)))
+SIMULATIONS_PER_USER = int(os.environ.get("YARD_SIMULATIONS_PER_USER", "2"))
+SIMULATIONS_AT_ONCE = int(os.environ.get("YARD_SIMULATIONS_AT_ONCE", "4"))
+SIMULATIONS_KEPT = int(os.environ.get("YARD_SIMULATIONS_KEPT", "50"))
+SIMULATION_BYTES_PER_USER = int(os.environ.get("YARD_SIMULATION_BYTES_PER_USER", str(256 * 2**20)))
+
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -273,6 +359,31 @@ AUTH_PASSWORD_VALIDATORS = [
 AUTHENTICATION_BACKENDS = ["controlplane.accounts.guard.GuardedBackend"]
 LOGIN_URL = "/sign-in"
 LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/sign-in"
+
+# allauth: passwords by name, second factors, providers. Guessing at passwords and links is counted by accounts.guard;
+# what a person may try once they are known is counted here, in Redis, by all servers together.
+ACCOUNT_ADAPTER = "controlplane.accounts.adapters.AccountAdapter"
+ACCOUNT_FORMS = {"login": "controlplane.accounts.forms.SignInForm"}
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_NOTIFICATIONS = False
+ACCOUNT_PREVENT_ENUMERATION = False
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = {
+    "login": None,
+    "login_failed": "60/m/ip,10/5m/key",
+    "reauthenticate": "10/m/user",
+    "device_code": "20/m/user,100/h/user",
+}
+MFA_ADAPTER = "controlplane.accounts.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+DIRECTORY = read_directory(os.environ)
+OIDC_PROVIDERS = read_providers(os.environ)
+SOCIALACCOUNT_ADAPTER = "controlplane.accounts.adapters.ProviderAdapter"
+SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider.app() for provider in OIDC_PROVIDERS.values()]}}
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -323,6 +434,8 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_CLASSES": ["controlplane.api.throttle.PerUser"],
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_VERSION": "v1",
+    "ALLOWED_VERSIONS": ["v1"],
     "EXCEPTION_HANDLER": "controlplane.api.problem.handle",
     "UNAUTHENTICATED_USER": None,
     "COERCE_DECIMAL_TO_STRING": False,
@@ -346,6 +459,11 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True
 
+STORAGE_URL = os.environ.get("YARD_STORAGE_URL", "")
+STORAGES = {
+    **_storages(STORAGE_URL, BLOBS),
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")

@@ -1,7 +1,7 @@
-"""What open sockets rest on, asked of the record once a second for all sockets of this process together.
+"""Rechecks once a second whether open WebSockets are still authorised, in one query for all sockets of a process.
 
-A hint makes it be asked at once; the timer is the promise. While the record cannot be read nobody is judged, and
-nothing can be read over the sockets either.
+A hint triggers a check at once; the timer is what is relied on. While the database is unavailable no socket is closed,
+and nothing can be read over one either.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ V = TypeVar("V")
 
 
 class AuthorizationWatch(Generic[K, V]):
-    """Sockets that rest on a row each. ``read`` finds for many keys what holds now; ``told`` is called with it, None
-    where there is nothing any more, and must not wait."""
+    """Watches sockets that each depend on a row.
+
+    ``read`` returns what is valid now for many keys at once; ``told`` is called with the result, or None if there is
+    none any more, and must not block.
+    """
 
     def __init__(self, read: Callable[[set[K]], Mapping[K, V]]) -> None:
         self._read = read
@@ -33,26 +36,26 @@ class AuthorizationWatch(Generic[K, V]):
         self._rolls: WeakKeyDictionary[asyncio.AbstractEventLoop, _Roll[K, V]] = WeakKeyDictionary()
 
     def enter(self, socket: Any, key: K, told: Callable[[V | None], None]) -> None:
-        """Watches from now on what this socket rests on."""
+        """Watch a socket from now on."""
         roll = self._rolls.setdefault(asyncio.get_running_loop(), _Roll())
         roll.members[socket] = (key, told)
         if roll.asking is None or roll.asking.done():
             roll.asking = asyncio.create_task(self._keep_asking(roll))
 
     def watched(self) -> list[K]:
-        """What the sockets of this event loop rest on, a key for each."""
+        """Return the keys of this event loop's sockets, one per socket."""
         roll = self._rolls.get(asyncio.get_running_loop())
         return [key for key, _ in roll.members.values()] if roll else []
 
     async def leave(self, socket: Any) -> None:
-        """Watches it no longer. With the last one the asking ends, and no thread of it goes on."""
+        """Stop watching a socket. The checks end with the last one, and no thread is left behind."""
         roll = self._rolls.get(asyncio.get_running_loop())
         if roll and roll.members.pop(socket, None) and not roll.members and roll.asking:
             roll.stir.set()
             await asyncio.shield(roll.asking)
 
     def hurry(self) -> None:
-        """Asks at once."""
+        """Check at once."""
         if roll := self._rolls.get(asyncio.get_running_loop()):
             roll.stir.set()
 

@@ -13,7 +13,7 @@ admin.site.index_title = "Administration"
 handler400 = "controlplane.wellformed.said"
 
 urlpatterns = [
-    path("api/v1/", include("controlplane.api.urls")),
+    path("api/v1/", include(("controlplane.api.urls", "v1"))),
     path("healthz", probes.alive),
     path("readyz", probes.ready),
     path("agent/v1/", include("controlplane.dispatch.urls")),

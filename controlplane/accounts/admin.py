@@ -5,30 +5,113 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
+from allauth.usersessions.models import UserSession
 from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin as BaseUserAdmin
+from django.contrib.auth.models import Group
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.accounts import service
-from controlplane.accounts.models import Member, Project, Token, User
+from controlplane.accounts import audit, service
+from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
+from controlplane.accounts.permissions import covers, covers_group, grantable, grantable_groups
+
+
+class Audited(admin.ModelAdmin):
+    """Writes each change of a row into the audit log, in its transaction."""
+
+    # True where it goes through a service, which writes the entries.
+    saves_by_service = False
+    deletes_by_service = False
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Django calls this once a form and what belongs to it are saved, before it logs that itself."""
+        message = super().construct_change_message(request, form, formsets, add)
+        if not self.saves_by_service:
+            row = getattr(form, "instance", None) or form.user
+            self._record("add" if add else "change", row, form, form.changed_data)
+            for formset in formsets or ():
+                self._record_inline(formset)
+        return message
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        if not self.deletes_by_service:
+            for row in queryset:
+                kept = {field.name: getattr(row, field.attname) for field in row._meta.concrete_fields}
+                audit.record(f"{row._meta.model_name}.delete", row, before=kept)
+        return super().log_deletions(request, queryset)
+
+    def response_action(self, request: HttpRequest, queryset: Any, *args: Any, **kwargs: Any) -> Any:
+        with transaction.atomic():
+            return super().response_action(request, queryset, *args, **kwargs)
+
+    def _record_inline(self, formset: Any) -> None:
+        changed = dict(formset.changed_objects)
+        for form in formset.forms:
+            if form.instance in formset.new_objects:
+                self._record("add", form.instance, form, form.changed_data)
+            elif form.instance in changed:
+                self._record("change", form.instance, form, changed[form.instance])
+        for row in formset.deleted_objects:
+            kept = {field.name: getattr(row, field.attname) for field in row._meta.concrete_fields}
+            audit.record(f"{row._meta.model_name}.delete", (row._meta.model_name, None, str(row)), before=kept)
+
+    def _record(self, deed: str, row: Any, form: Any, names: Any) -> None:
+        if deed == "change" and not names:
+            return
+        before = {name: form.initial.get(name) for name in names} if deed == "change" else {}
+        after = {name: form.cleaned_data.get(name) for name in names}
+        audit.record(f"{row._meta.model_name}.{deed}", row, before=before, after=after)
+
+
+# What of a user says what they may do.
+RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
 @admin.register(User)
-class UserAdmin(BaseUserAdmin):
+class UserAdmin(Audited, BaseUserAdmin):
     """People and service accounts."""
 
-    fieldsets = (*(BaseUserAdmin.fieldsets or ()), (_("Switchyard"), {"fields": ("default_project", "theme")}))
+    fieldsets = (
+        *(BaseUserAdmin.fieldsets or ()),
+        (_("Switchyard"), {"fields": ("default_project", "theme", "is_from_directory")}),
+    )
     actions = ["make_sign_in_link"]
+
+    def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_change_permission(request, obj) and (obj is None or covers(asker(request), obj))
+
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or covers(asker(request), obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> tuple[str, ...]:
+        """Nobody changes their own rights, and only a superuser makes a superuser."""
+        fixed = tuple(map(str, super().get_readonly_fields(request, obj)))
+        if obj is not None and obj.pk == asker(request).pk:
+            return (*fixed, *RIGHTS)
+        return fixed if asker(request).is_superuser else (*fixed, "is_superuser")
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offers the groups and permissions that whoever asks has themselves."""
+        if db_field.name == "groups":
+            kwargs["queryset"] = grantable_groups(asker(request))
+        elif db_field.name == "user_permissions":
+            kwargs["queryset"] = grantable(asker(request)).select_related("content_type")
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     @admin.action(description=_("Make a sign-in link (one user)"), permissions=["change"])
     def make_sign_in_link(self, request: HttpRequest, chosen: QuerySet[User]) -> None:
         """Shows a link that signs the chosen user in once."""
         user = chosen.filter(is_active=True).first()
-        # Whoever may edit users but is no superuser could otherwise become one by such a link.
-        if chosen.count() != 1 or user is None or (user.is_superuser and not _is_superuser(request)):
+        # Whoever may edit users could otherwise become by such a link whom they may not be.
+        if chosen.count() != 1 or user is None or not covers(asker(request), user):
             self.message_user(request, _("Choose one active user who has no more rights than you."), messages.ERROR)
             return
         path = service.make_sign_in_link(user)
@@ -40,16 +123,61 @@ class UserAdmin(BaseUserAdmin):
         )
 
 
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(Audited, BaseGroupAdmin):
+    """Roles. A group that gives more than one has, or that one is in, is for others to change."""
+
+    def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_change_permission(request, obj) and self._is_below(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
+        return super().has_delete_permission(request, obj) and self._is_below(request, obj)
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
+        if db_field.name == "permissions":
+            kwargs["queryset"] = grantable(asker(request)).select_related("content_type")
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+    def _is_below(self, request: HttpRequest, group: Group | None) -> bool:
+        user = asker(request)
+        if group is None or user.is_superuser:
+            return True
+        return covers_group(user, group) and not user.groups.filter(pk=group.pk).exists()
+
+
+class MembersOfOthers(forms.BaseInlineFormSet):
+    """The roles of a project's members. Nobody but a superuser gives themselves a role, or changes their own."""
+
+    asker: User
+
+    def clean(self) -> None:
+        """Refuses a change of one's own role, at its row."""
+        super().clean()
+        for form in self.forms:
+            named = form.cleaned_data.get("user")
+            whose = {form.instance.user_id, form.initial.get("user"), named.pk if named else None}
+            if form.has_changed() and self.asker.pk in whose and not self.asker.is_superuser:
+                form.add_error(None, _("You may not change your own role; ask another accountant or a superuser."))
+
+
 class MemberInline(admin.TabularInline):
     """The members of a project."""
 
     model = Member
+    formset = MembersOfOthers
     extra = 0
     autocomplete_fields = ["user"]
 
+    def get_formset(self, request: HttpRequest, obj: Project | None = None, **kwargs: Any) -> Any:
+        formset = super().get_formset(request, obj, **kwargs)
+        return type(formset.__name__, (formset,), {"asker": asker(request)})
+
 
 @admin.register(Project)
-class ProjectAdmin(admin.ModelAdmin):
+class ProjectAdmin(Audited):
     """Projects with their members."""
 
     list_display = ["name", "weight", "description"]
@@ -58,7 +186,9 @@ class ProjectAdmin(admin.ModelAdmin):
 
 
 class TokenForm(forms.ModelForm):
-    """What a new access token is for and what it covers."""
+    """What a new access token is for and what it covers. Whoever makes one may do all that its user may."""
+
+    asker: User
 
     scopes = forms.MultipleChoiceField(
         choices=[(scope, scope) for scope in service.SCOPES],
@@ -71,31 +201,44 @@ class TokenForm(forms.ModelForm):
         model = Token
         fields = ["user", "name", "scopes"]
 
+    def clean_user(self) -> User:
+        """Refuses a token by which its maker would gain rights."""
+        user: User = self.cleaned_data["user"]
+        if not covers(self.asker, user):
+            raise forms.ValidationError(_("Choose a user who has no more rights than you."))
+        return user
+
 
 @admin.register(Token)
-class TokenAdmin(admin.ModelAdmin):
+class TokenAdmin(Audited):
     """Access tokens: made here, shown once, revoked by deleting them."""
+
+    saves_by_service = deletes_by_service = True
 
     list_display = ["name", "user", "scopes", "created_at", "expires_at", "last_used_at"]
     list_select_related = ["user"]
     autocomplete_fields = ["user"]
 
     def get_form(self, request: HttpRequest, obj: Token | None = None, change: bool = False, **kwargs: Any) -> Any:
-        return super().get_form(request, obj, change=change, **(kwargs if change else {**kwargs, "form": TokenForm}))
+        if change:
+            return super().get_form(request, obj, change=change, **kwargs)
+        form = super().get_form(request, obj, change=change, **{**kwargs, "form": TokenForm})
+        return type(form.__name__, (form,), {"asker": asker(request)})
 
     def get_fields(self, request: HttpRequest, obj: Token | None = None) -> Any:
         if obj is None:
             return ["user", "name", "scopes", "days"]
         return ["user", "name", "scopes", "created_at", "expires_at", "last_used_at"]
 
-    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        # By a token of a superuser, whoever may make tokens would become one.
-        if not _is_superuser(request):
-            kwargs["queryset"] = User.objects.filter(is_superuser=False)
-        return super().formfield_for_foreignkey(db_field, request, **kwargs)
-
     def has_change_permission(self, request: HttpRequest, obj: Token | None = None) -> bool:
         return False
+
+    def delete_model(self, request: HttpRequest, obj: Token) -> None:
+        service.revoke_token(obj.user, obj.pk)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
+        for token in queryset:
+            self.delete_model(request, token)
 
     def save_model(self, request: HttpRequest, obj: Token, form: Any, change: bool) -> None:
         """Makes the token and shows its secret, which is not kept."""
@@ -108,5 +251,62 @@ class TokenAdmin(admin.ModelAdmin):
         self.message_user(request, _("The token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING)
 
 
-def _is_superuser(request: HttpRequest) -> bool:
-    return isinstance(request.user, User) and request.user.is_superuser
+@admin.register(AuditEntry)
+class AuditEntryAdmin(admin.ModelAdmin):
+    """The audit log, to look at; the page at ``/audit`` shows it better."""
+
+    list_display = ["at", "actor", "via", "action", "kind", "name", "reason"]
+    list_filter = ["via", "action", "kind"]
+    search_fields = ["actor", "name", "object_id"]
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
+        return False
+
+
+class Removable(Audited):
+    """Rows that are looked at and removed here, and made by their owners alone: whoever made one could be them."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and (obj is None or covers(asker(request), obj.user))
+
+
+for _model in (Authenticator, SocialAccount, SocialApp, SocialToken, EmailAddress, UserSession):
+    if admin.site.is_registered(_model):
+        admin.site.unregister(_model)
+
+
+@admin.register(Authenticator)
+class AuthenticatorAdmin(Removable):
+    """Second factors: removed for whoever lost theirs. Their secrets are not shown."""
+
+    list_display = ["user", "type", "created_at", "last_used_at"]
+    search_fields = ["user__username"]
+    fields = ["user", "type", "created_at", "last_used_at"]
+
+
+@admin.register(SocialAccount)
+class SocialAccountAdmin(Removable):
+    """Which account of which provider signs in whom."""
+
+    list_display = ["user", "provider", "uid"]
+    search_fields = ["user__username", "uid"]
+    fields = ["user", "provider", "uid", "last_login", "date_joined"]
+
+
+def asker(request: HttpRequest) -> User:
+    """Who uses the administration; the site lets nobody else in."""
+    assert isinstance(request.user, User)
+    return request.user

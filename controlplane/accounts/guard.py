@@ -15,6 +15,7 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
@@ -126,7 +127,8 @@ def _until(row: Tries, now: datetime) -> datetime | None:
 
 
 class GuardedBackend(ModelBackend):
-    """Passwords, guarded wherever ``authenticate`` is called: by the sign-in page, the administration or anything else.
+    """Passwords, here and in the LDAP directory, guarded wherever ``authenticate`` is called: by the sign-in page or
+    anything else.
 
     A refused try looks at no password, and is refused alike for names that exist and names that do not;
     ``request.sign_in_wait_s`` says for how long.
@@ -147,6 +149,10 @@ class GuardedBackend(ModelBackend):
         plain = password[:LONGEST_PASSWORD].encode(errors="replace").decode()
         # A name that nobody can have is judged like one that nobody has: in the same time.
         user = super().authenticate(request, username=name if fit else "", password=plain)
+        if user is None and fit and settings.DIRECTORY is not None:
+            from controlplane.accounts.directory import sign_in
+
+            user = sign_in(request, name, plain)
         if user is not None:
             welcome(one)
         return user

@@ -11,6 +11,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from controlplane.accounts.models import Member, User
+from controlplane.accounts.permissions import held
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +21,29 @@ class Rights:
     password: str
     is_staff: bool
     is_superuser: bool
+    permissions: frozenset[str]
     roles: frozenset[tuple[UUID, str]]
     user: User = field(compare=False)
 
 
 def rights(keys: Set[tuple[str, int]]) -> dict[tuple[str, int], Rights]:
     """By session key and user id; nothing for a session that ended or expired, and for a user who is inactive."""
-    held = Session.objects.filter(session_key__in={session for session, _ in keys}, expire_date__gt=timezone.now())
-    sessions = set(held.values_list("session_key", flat=True))
+    valid = Session.objects.filter(session_key__in={session for session, _ in keys}, expire_date__gt=timezone.now())
+    sessions = set(valid.values_list("session_key", flat=True))
     users = User.objects.filter(is_active=True).in_bulk({user for _, user in keys})
     roles: dict[int, set[tuple[UUID, str]]] = defaultdict(set)
     for user_id, project, role in Member.objects.filter(user__in=users).values_list("user_id", "project_id", "role"):
         roles[user_id].add((project, role))
+    permissions = held(users)
     return {
-        (session, user_id): Rights(user.password, user.is_staff, user.is_superuser, frozenset(roles[user_id]), user)
+        (session, user_id): Rights(
+            user.password,
+            user.is_staff,
+            user.is_superuser,
+            permissions.get(user_id, frozenset()),
+            frozenset(roles[user_id]),
+            user,
+        )
         for session, user_id in keys
         if session in sessions and (user := users.get(user_id)) is not None
     }

@@ -10,10 +10,13 @@ from datetime import timedelta
 
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.accounts.models import IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts import audit
+from controlplane.accounts.models import DeviceCode, IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts.permissions import runs_cluster
 
 # A prefix by which scanners of public code find a token that leaked.
 PREFIX = "yard_"
@@ -30,6 +33,11 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
+def scopes_of(user: User) -> list[str]:
+    """What a token of this user can cover: the scope admin does nothing for whoever has no role."""
+    return [scope for scope in SCOPES if scope != "admin" or runs_cluster(user)]
+
+
 def make_token(
     user: User, name: str, *, scopes: Iterable[str] = ("read", "submit"), life: timedelta = TOKEN_LIFE
 ) -> tuple[Token, str]:
@@ -38,23 +46,37 @@ def make_token(
     if not wanted or not set(wanted) <= set(SCOPES):
         raise ValueError(f"scopes must be some of {', '.join(SCOPES)}, not {', '.join(wanted) or 'none'}")
     secret = PREFIX + secrets.token_urlsafe(32)
-    token = Token.objects.create(
-        user=user, name=name[:60], digest=digest(secret), scopes=wanted, expires_at=timezone.now() + life
-    )
+    with transaction.atomic():
+        token = Token.objects.create(
+            user=user, name=name[:60], digest=digest(secret), scopes=wanted, expires_at=timezone.now() + life
+        )
+        audit.record("token.make", token, after=told(token))
     return token, secret
 
 
 def revoke_token(user: User, token_id: uuid.UUID) -> bool:
     """Takes back a token of this user, from this moment on; False where they have none with this id."""
-    deleted, _ = Token.objects.filter(user=user, pk=token_id).delete()
-    return deleted > 0
+    with transaction.atomic():
+        token = Token.objects.filter(user=user, pk=token_id).first()
+        if token is None:
+            return False
+        audit.record("token.revoke", token, before=told(token))
+        token.delete()
+    return True
+
+
+def told(token: Token) -> dict[str, object]:
+    """What the audit log tells of a token."""
+    return {"user": token.user.get_username(), "scopes": token.scopes, "expires_at": token.expires_at}
 
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
     """Signs the user out in every browser, but for the session with that key; returns in how many."""
     held = Session.objects.filter(expire_date__gt=timezone.now()).exclude(session_key=but)
     theirs = [each.pk for each in held.iterator() if each.get_decoded().get(SESSION_KEY) == str(user.pk)]
-    ended, _ = Session.objects.filter(pk__in=theirs).delete()
+    with transaction.atomic():
+        ended, _ = Session.objects.filter(pk__in=theirs).delete()
+        audit.record("user.end_sessions", user, after={"ended": ended})
     return ended
 
 
@@ -77,8 +99,16 @@ def touch(token: Token) -> None:
 def make_sign_in_link(user: User, *, life: timedelta = LINK_LIFE) -> str:
     """The path of a link that signs ``user`` in once."""
     secret = secrets.token_urlsafe(32)
-    SignInLink.objects.create(digest=digest(secret), user=user, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        SignInLink.objects.create(digest=digest(secret), user=user, expires_at=timezone.now() + life)
+        audit.record("user.sign_in_link", user, after={"minutes": life.total_seconds() / 60})
     return f"/sign-in/{secret}"
+
+
+def user_of_link(secret: str) -> User | None:
+    """The user whom this sign-in link would sign in; None where it is unknown, used or expired."""
+    links = SignInLink.objects.filter(digest=digest(secret), used_at=None, expires_at__gt=timezone.now())
+    return User.objects.filter(signinlink__in=links, is_active=True).first()
 
 
 def redeem(secret: str) -> User | None:
@@ -94,9 +124,10 @@ def redeem(secret: str) -> User | None:
 
 
 def forget_old() -> int:
-    """Removes answers kept for repeated requests, and links and tokens that expired long ago; returns how many."""
+    """Removes answers kept for repeated requests, and codes, links and tokens that expired; returns how many."""
     now = timezone.now()
     keys, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEY_LIFE).delete()
     links, _ = SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     tokens, _ = Token.objects.filter(expires_at__lt=now - timedelta(days=30)).delete()
-    return keys + links + tokens
+    codes, _ = DeviceCode.objects.filter(expires_at__lt=now).delete()
+    return keys + links + tokens + codes

@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.problem import Problem
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 
 
 class Why(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,29 +44,30 @@ def action(
     return extend_schema_view(post=described)(type(name, (base,), {"action": word, "__doc__": promise}))
 
 
-def staff_action(
+def permitted_action(
     noun: str,
     word: str,
     shape: type[msgspec.Struct],
     promise: str,
     *,
+    permit: Permit,
     deed: str,
     act: Callable[[Any, str, str], object],
     found: Callable[[str], Any],
     shown: Callable[[Sequence[Any], User], Sequence[Any]],
 ) -> type[Resource]:
-    """The view of a verb that only staff may say. ``deed``, marked for the translators, says to anybody else what they
+    """The view of a verb that needs a permission. ``deed``, marked for the translators, says to anybody else what they
     may not do; ``act`` takes the row, who asks and why."""
 
-    class StaffAction(Resource):
+    class PermittedAction(Resource):
         scope = "admin"
 
         @idempotent
         def post(self, request: Request, name: str) -> Response:
             """Acts on the row and answers with how it stands then."""
+            user = permitted(request, permit, gettext(deed))
             why = taken(request, Why)
-            user = staff(request, gettext(deed))
             act(found(name), user.get_username(), why.reason.strip()[:200])
             return Response(shown([found(name)], user)[0])
 
-    return action(StaffAction, noun, word, shape, promise)
+    return action(PermittedAction, noun, word, shape, promise)

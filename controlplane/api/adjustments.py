@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from agents.protocol import Share
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.attempts import Attempt, shown
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
@@ -105,7 +106,7 @@ class AttemptAdjust(Resource):
             detail = detail.format(user=job.user.get_username(), project=job.project.name)
             raise Refused(403, "permission_denied", detail)
         given, reason, ranks = _wish(request)
-        if not permissions.is_staff(user) and (field := adjust.beyond(attempt, given)):
+        if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
             detail = _(
                 "{field} would give it more than its stage has asked for, or a place before others: only staff may"
             ).format(field=field)

@@ -8,12 +8,10 @@ from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
 from controlplane.accounts import service
 from controlplane.accounts.models import Token, User
-from controlplane.api.problem import Refused
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -35,25 +33,6 @@ class TokenAuthentication(BaseAuthentication):
 
 class BrowserAuthentication(SessionAuthentication):
     """The signed-in browser. Whatever changes something must carry the CSRF token in ``X-CSRFToken``."""
-
-
-class Scoped(BasePermission):
-    """Refuses what the token's scopes do not cover: reading needs ``read``, anything else what the view names."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        token = request.auth
-        if not isinstance(token, Token):
-            return True
-        needed = "read" if request.method in SAFE_METHODS else getattr(view, "scope", "submit")
-        if needed in token.scopes:
-            return True
-        raise Refused(
-            403,
-            "scope_missing",
-            _("this access token covers {scopes}; this needs the scope {needed}").format(
-                scopes=", ".join(token.scopes) or _("nothing"), needed=needed
-            ),
-        )
 
 
 class TokenScheme(OpenApiAuthenticationExtension):

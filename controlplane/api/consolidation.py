@@ -11,10 +11,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 from controlplane.whatif import consolidation
 from controlplane.whatif.consolidation import Thought
 from scheduler.core.planning.consolidate import Advice
@@ -71,7 +72,7 @@ class ConsolidationNow(Resource):
     def get(self, request: Request) -> Response:
         """For stages at the head of the queue that fit nowhere although enough is free in all: who would have to move,
         and what that costs. Nothing is changed by asking. Only staff."""
-        found = consolidation.thought(staff(request, gettext(DEED)))
+        found = consolidation.thought(permitted(request, Permit.SEE_DECISIONS, gettext(DEED)))
         return Response(
             Consolidation(
                 datetime.fromtimestamp(found.at, UTC), found.too_large, [_shown(one, found) for one in found.advice]
@@ -87,7 +88,7 @@ class ConsolidationNow(Resource):
     @idempotent
     def post(self, request: Request) -> Response:
         """Follows one advice: those who stand in the way stop with a checkpoint and go on elsewhere. Only staff."""
-        user = staff(request, gettext(DEED))
+        user = permitted(request, Permit.MOVE_ATTEMPTS, gettext(DEED))
         done = consolidation.follow(taken(request, Followed).stage, user)
         if done is None:
             raise Refused(409, "advice_gone", _("there is no such advice now: the world has moved on; ask for it anew"))

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.jobs import found
 from controlplane.api.problem import Problem
 from controlplane.api.resource import Resource, signed_in
@@ -119,7 +120,7 @@ def _label(name: str, seen: set[int] | None) -> str:
 
 def _visible(tried: counterfactuals.Tried, user: User) -> set[int] | None:
     """The numbers of jobs that may be named; None means all."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.SEE_JOBS):
         return None
     ids = {i for each in tried.found.values() for one in each.answers for i in (*one.preempts, *one.instead_of)}
     numbers = {int(m[1]) for i in ids if (m := _NUMBER.match(tried.names.get(i, "")))}
@@ -129,7 +130,7 @@ def _visible(tried: counterfactuals.Tried, user: User) -> set[int] | None:
 
 def _powers(user: User, job: rows.Job) -> set[str]:
     """Whose changes this user may make for the job."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.OPERATE_NODES):
         return {"user", "lead", "admin"}
     may = {"user"} if permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id) else set()
     return may | ({"lead"} if permissions.led(user).filter(pk=job.project_id).exists() else set())

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.job_rows import Clause, WaitReason, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
@@ -262,7 +263,7 @@ class DecisionRecord(Resource):
     def get(self, request: Request, number: int) -> HttpResponse:
         """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
         project's stages."""
-        if not permissions.is_staff(signed_in(request)):
+        if not permissions.may(signed_in(request), Permit.SEE_DECISIONS):
             raise Refused(403, "forbidden", _("a record shows the stages of every project; only staff may take it"))
         _row(number)
         record = log.find(settings.DECISIONS, number)
@@ -300,7 +301,7 @@ def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | No
 
 def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
     """The numbers in a text, and those of ``among``, that this user may see; None means all."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.SEE_JOBS):
         return None
     numbers = {*map(int, _NUMBER.findall(named)), *among}
     visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)

@@ -21,7 +21,8 @@ from rest_framework.response import Response
 from agents import protocol
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.api.action import staff_action
+from controlplane.accounts.permissions import Permit
+from controlplane.api.action import permitted_action
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, not_found
 from controlplane.api.resource import Resource, asked, parameters, signed_in
@@ -251,21 +252,23 @@ def found(name: str) -> rows.Device:
     return device
 
 
-DeviceCordon = staff_action(
+DeviceCordon = permitted_action(
     "device",
     "cordon",
     Device,
     "Takes a device out of service: what holds it goes on. A reason is required.",
+    permit=Permit.OPERATE_DEVICES,
     deed=gettext_noop("cordon a device"),
     act=service.cordon,
     found=found,
     shown=shown,
 )
-DeviceUncordon = staff_action(
+DeviceUncordon = permitted_action(
     "device",
     "uncordon",
     Device,
     "Puts a cordoned device back in service.",
+    permit=Permit.OPERATE_DEVICES,
     deed=gettext_noop("uncordon a device"),
     act=service.uncordon,
     found=found,

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Project, User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.job_rows import Clause, clauses
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.resource import Resource, asked, parameters, signed_in
@@ -80,9 +81,9 @@ class Facts(Resource):
 
 def _visible(user: User) -> QuerySet[rows.Event]:
     """The events of jobs that this user may see, so asked that the index of events by project serves."""
-    if permissions.is_staff(user):
+    if permissions.may(user, Permit.SEE_JOBS):
         return rows.Event.objects.all()
-    projects = list(permissions.visible_projects(user).values_list("pk", flat=True))
+    projects = permissions.joined(user)
     elsewhere = list(rows.Job.objects.filter(user=user).exclude(project__in=projects).values_list("pk", flat=True))
     in_projects = Q(project__in=projects)
     return rows.Event.objects.filter(in_projects | Q(job__in=elsewhere) if elsewhere else in_projects)

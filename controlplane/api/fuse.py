@@ -10,11 +10,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.action import Why
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused
-from controlplane.api.resource import Resource, signed_in, staff, taken
+from controlplane.api.resource import Resource, permitted, signed_in, taken
 from controlplane.fleet import fuse
 
 
@@ -59,7 +60,8 @@ class FuseRelease(Resource):
     def post(self, request: Request) -> Response:
         """Lets silent nodes be given up: what ran there is started elsewhere where its owner wants that. Staff only; a
         reason is required."""
-        user, why = staff(request, _("release the mass-loss fuse")), taken(request, Why).reason.strip()
+        user = permitted(request, Permit.RELEASE_FUSE, _("release the mass-loss fuse"))
+        why = taken(request, Why).reason.strip()
         if not why:
             raise Refused(422, "reason_missing", _("say why the silent nodes may be given up: reason is empty"))
         fuse.release(user.get_username(), why[:200])

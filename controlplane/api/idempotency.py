@@ -6,13 +6,13 @@ A second request with the key waits for the first; it never runs beside it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import msgspec
 from django.db import OperationalError, connection, transaction
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,27 +25,35 @@ View = Callable[..., Response]
 
 
 def idempotent(view: View) -> View:
-    """Wraps a POST method of a view. Only answers below 400 are kept: what was refused may be tried again."""
+    """Wraps a POST method of a view."""
 
     @wraps(view)
     def post(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-        key = request.headers.get("Idempotency-Key", "")
-        if not key:
-            return view(self, request, *args, **kwargs)
-        if len(key) > 200 or not key.isprintable():
-            raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
-        digest = _digest(request)
-        with transaction.atomic():
-            row = _claim(request.user, key, digest)
-            if row.status is not None:
-                return Response(row.body, status=row.status, headers={"Idempotency-Replayed": "true"})
-            response = view(self, request, *args, **kwargs)
-            IdempotencyKey.objects.filter(pk=row.pk).update(
-                status=response.status_code, body=msgspec.to_builtins(response.data)
-            )
-        return response
+        return once(request, partial(view, self, request, *args, **kwargs))
 
     return post
+
+
+def once(request: Request, act: Callable[[], Response]) -> Response:
+    """What ``act`` answers to this request, or answered to the first one with its key.
+
+    Only answers below 400 are kept: what was refused may be tried again.
+    """
+    key = request.headers.get("Idempotency-Key", "")
+    if not key:
+        return act()
+    if len(key) > 200 or not key.isprintable():
+        raise Refused(400, "invalid", _("Idempotency-Key must have at most 200 printable characters"))
+    digest = _digest(request)
+    with transaction.atomic():
+        row = _claim(request.user, key, digest)
+        if row.status is not None:
+            return Response(row.body, status=row.status, headers={"Idempotency-Replayed": "true"})
+        response = act()
+        IdempotencyKey.objects.filter(pk=row.pk).update(
+            status=response.status_code, body=msgspec.to_builtins(response.data)
+        )
+    return response
 
 
 # One statement: a new key, or an old one whose life is over; of a key that still counts nothing comes back.
@@ -74,10 +82,13 @@ def _claim(user: Any, key: str, digest: str) -> IdempotencyKey:
 
 
 def _digest(request: Request) -> str:
-    """What the request says, so that the same key with another content is noticed."""
+    """What the request says, so that the same key with another content is noticed.
+
+    Keyed: from a plain digest, whoever reads the table could try what a secret in the content is.
+    """
     try:
         content = msgspec.json.encode(request.data, order="sorted")
     except (TypeError, ValueError):
         content = repr(request.data).encode()
     where = f"{request.method} {request.get_full_path()}\n".encode()
-    return hashlib.sha256(where + content).hexdigest()
+    return salted_hmac("idempotency", where + content, algorithm="sha256").hexdigest()

@@ -17,11 +17,12 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
 from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, staff, taken
+from controlplane.api.resource import Resource, asked, parameters, permitted, signed_in, taken
 from controlplane.fleet import maintenance
 from controlplane.fleet.models import MaintenanceWindow as Row
 from controlplane.fleet.models import Node
@@ -137,7 +138,7 @@ class MaintenanceWindows(Resource):
     def post(self, request: Request) -> Response:
         """Plans a window, and tells which stages that run now may run into it. Only staff."""
         only_tried = asked(request, DryRun).dry_run
-        user = staff(request, _("plan a maintenance"))
+        user = permitted(request, Permit.PLAN_MAINTENANCE, _("plan a maintenance"))
         body = taken(request, WindowAsked)
         node = Node.objects.filter(name=body.node).first() if body.node else None
         pool = Pool.objects.filter(name=body.pool).first() if body.pool else None
@@ -182,7 +183,7 @@ class MaintenanceCancel(Resource):
     @idempotent
     def post(self, request: Request, number: int) -> Response:
         """Calls a window off, also one that has begun. Only staff."""
-        user = staff(request, _("cancel a maintenance"))
+        user = permitted(request, Permit.CANCEL_MAINTENANCE, _("cancel a maintenance"))
         return Response(shown(maintenance.cancel(_row(number), user.get_username())))
 
 

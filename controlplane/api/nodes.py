@@ -19,8 +19,9 @@ from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.api import devices, hosts, maintenance, survivors
-from controlplane.api.action import staff_action
+from controlplane.api.action import permitted_action
 from controlplane.api.devices import Device
 from controlplane.api.maintenance import MaintenanceWindow
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
@@ -180,46 +181,50 @@ class OneNode(Resource):
         """A node by its name or id, with how its host is."""
         node = found(name)
         (told,) = shown([node], signed_in(request))
-        left = survivors.of_nodes([node]) if permissions.is_staff(signed_in(request)) else []
+        left = survivors.of_nodes([node]) if permissions.may(signed_in(request), Permit.SEE_NODES) else []
         return Response(NodeDetail(**msgspec.structs.asdict(told), host=hosts.shown(node), survivors=left))
 
 
-NodeDrain = staff_action(
+NodeDrain = permitted_action(
     "node",
     "drain",
     Node,
     "Lets what runs finish and places nothing new. A reason is required.",
+    permit=Permit.OPERATE_NODES,
     deed=gettext_noop("drain a node"),
     act=service.drain,
     found=found,
     shown=shown,
 )
-NodeLost = staff_action(
+NodeLost = permitted_action(
     "node",
     "lost",
     Node,
     "Confirms that a node which is LOST is gone: what ran there has ended, and is started elsewhere if it may be. "
     "A reason is required.",
+    permit=Permit.OPERATE_NODES,
     deed=gettext_noop("confirm that a node is gone"),
     act=record.give_up,
     found=found,
     shown=shown,
 )
-NodeRotate = staff_action(
+NodeRotate = permitted_action(
     "node",
     "rotate",
     Node,
     "Has the node's agent get a new credential through its link. The old one serves until the new one is used.",
+    permit=Permit.OPERATE_NODES,
     deed=gettext_noop("give a node a new credential"),
     act=service.rotate,
     found=found,
     shown=shown,
 )
-NodeResume = staff_action(
+NodeResume = permitted_action(
     "node",
     "resume",
     Node,
     "Gives a drained node work again.",
+    permit=Permit.OPERATE_NODES,
     deed=gettext_noop("resume a node"),
     act=service.resume,
     found=found,

@@ -11,10 +11,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 from controlplane.natural import natural_key
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
@@ -152,7 +153,7 @@ class PoolProfile(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Gives the pool another profile, or another one that thinks beside it, from the next cycle on. Only staff."""
-        staff(request, _("change the profile of a pool"))
+        permitted(request, Permit.CHANGE_POOLS, _("change the profile of a pool"))
         body, pool = taken(request, ProfileChoice), _row(name)
         profiles.assign(pool, profile=body.profile, shadow=body.shadow_profile)
         return Response(_shown([pool])[0])

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import msgspec
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
+from django.db.models import QuerySet
+from rest_framework import serializers
+from rest_framework.mixins import ListModelMixin
 
-from controlplane.api.resource import Resource
-from controlplane.pools import models as rows
+from controlplane.api.pagination import WholeList
+from controlplane.api.viewsets import ResourceViewSet
+from controlplane.pools.models import PriorityClass
+from controlplane.queries.priority_classes import priority_classes
 
 
-class PriorityClass(msgspec.Struct, frozen=True):
+class PriorityClassSerializer(serializers.ModelSerializer):
     """A named number; bigger is more urgent. ``restricted`` classes are for leads of a project and for staff."""
 
-    name: str
-    value: int
-    preemptible: bool
-    restricted: bool
+    restricted = serializers.BooleanField(source="staff_only", read_only=True)
+
+    class Meta:
+        model = PriorityClass
+        fields = read_only_fields = ["name", "value", "preemptible", "restricted"]
 
 
-class PriorityClassList(msgspec.Struct, frozen=True):
-    """All classes, the most urgent first."""
+class PriorityClassViewSet(ListModelMixin, ResourceViewSet):
+    """All priority classes, the most urgent first."""
 
-    results: list[PriorityClass]
+    serializer_class = PriorityClassSerializer
+    pagination_class = WholeList
 
-
-class PriorityClasses(Resource):
-    """The list of priority classes."""
-
-    @extend_schema(operation_id="priority_classes_list", responses={200: PriorityClassList})
-    def get(self, request: Request) -> Response:
-        """All priority classes, the most urgent first."""
-        return Response(
-            PriorityClassList(
-                [
-                    PriorityClass(each.name, each.value, each.preemptible, each.staff_only)
-                    for each in rows.PriorityClass.objects.order_by("-value")
-                ]
-            )
-        )
+    def get_queryset(self) -> QuerySet[PriorityClass]:
+        return priority_classes()

@@ -20,10 +20,13 @@ from psycopg import errors as postgres
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from controlplane.accounts.keys import KeyUnavailable
+from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
+from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
 from controlplane.whatif.questions import NotAnswered
@@ -147,8 +150,17 @@ def _refused(error: Exception) -> Refused:
             return Refused(429, "too_many_simulations", str(error))
         case NotAnswered():
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
+        case SecretRefused():
+            fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
+            return Refused(error.status, error.code, str(error), errors=fields)
+        case KeyUnavailable():
+            return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():
             return Refused(409, "refused", str(error))
+        case Unseen():
+            return Refused(404, "not_found", str(error))
+        case Unanswerable():
+            return Refused(400, "invalid", str(error))
         case Http404():
             return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():

@@ -12,10 +12,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 from controlplane.api.simulations import Simulation
 from controlplane.api.simulations import shown as simulated
 from controlplane.pools import models as rows
@@ -128,7 +129,7 @@ class Profiles(Resource):
     @idempotent
     def post(self, request: Request) -> Response:
         """Makes a profile with its first version, which decides nowhere until it is activated. Only staff."""
-        user = staff(request, _("make a profile"))
+        user = permitted(request, Permit.ADD_PROFILES, _("make a profile"))
         body = taken(request, ProfileAsked)
         if (body.spec is None) == (not body.copy_of):
             raise profiles.ProfileInvalid(_("give one of spec and copy_of"), "spec")
@@ -160,7 +161,7 @@ class ProfileVersions(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Writes a new version, which decides nowhere until it is activated. Only staff."""
-        user = staff(request, _("change a profile"))
+        user = permitted(request, Permit.CHANGE_PROFILES, _("change a profile"))
         body, row = taken(request, VersionAsked), _own(name)
         profiles.revise(row, body.spec, by=user.get_username(), note=body.note)
         return Response(_detail(name), status=201)
@@ -181,7 +182,7 @@ class ProfilePreview(Resource):
     def post(self, request: Request, name: str, number: int) -> Response:
         """Begins a simulation of what finished of late in a pool, under this version and under what decides there now.
         Only staff."""
-        user = staff(request, _("preview a profile"))
+        user = permitted(request, Permit.CHANGE_PROFILES, _("preview a profile"))
         body, version = taken(request, PreviewAsked), _version(_own(name), number)
         pool = rows.Pool.objects.filter(name=body.pool).first()
         if pool is None:
@@ -205,7 +206,7 @@ class ProfileActivation(Resource):
     def post(self, request: Request, name: str) -> Response:
         """Lets all pools of the profile decide by this version from the next cycle on; one that no finished preview has
         shown only if ``unseen`` says that this is wanted. Only staff."""
-        user = staff(request, _("activate a profile"))
+        user = permitted(request, Permit.CHANGE_PROFILES, _("activate a profile"))
         body = taken(request, ActivationAsked)
         version = _version(_own(name), body.version)
         profiles.activate(version, by=user.get_username(), unseen=body.unseen)
@@ -226,7 +227,7 @@ class ProfileDeletion(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Deletes a profile with its versions; one that a pool has stays. Only staff."""
-        staff(request, _("delete a profile"))
+        permitted(request, Permit.DELETE_PROFILES, _("delete a profile"))
         profiles.delete(_own(name))
         return Response(None, status=204)
 

@@ -2,105 +2,34 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
-from datetime import timedelta
-
-import msgspec
-from django.db.models import OuterRef, Subquery, Sum
-from django.utils import timezone
-from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
+from django.db.models import QuerySet
+from django.utils.translation import gettext_noop
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 
 from controlplane.accounts import models as rows
 from controlplane.accounts import permissions
-from controlplane.accounts.models import User
-from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, signed_in
-from controlplane.jobs.models import Attempt, Stage
-from controlplane.natural import natural_key
-
-LEDGER = timedelta(days=30)
+from controlplane.api.pagination import WholeList
+from controlplane.api.serializers import ReadModelSerializer
+from controlplane.api.viewsets import ResourceViewSet
+from controlplane.queries.projects import Project, shown
 
 
-class ProjectMember(msgspec.Struct, frozen=True):
-    """A person's role in a project: viewer, member or lead."""
-
-    user: str
-    role: str
-
-
-class Project(msgspec.Struct, frozen=True):
-    """The tenant that owns jobs, quota and fair share. ``role`` is yours in it, if you have one.
-
-    Of the last 30 days, in device-seconds: ``lost_device_s`` is the work that its stages lost because they were stopped
-    for others or moved, ``cost_device_s`` what others lost because they were stopped for its stages.
-    """
-
-    name: str
-    weight: float
-    description: str
-    role: str | None
-    members: list[ProjectMember]
-    lost_device_s: float
-    cost_device_s: float
+class ProjectSerializer(ReadModelSerializer):
+    class Meta:
+        model = Project
+        read = shown
 
 
-class ProjectList(msgspec.Struct, frozen=True):
-    """The projects that you may know of, by name."""
+@extend_schema_view(retrieve=extend_schema(description="A project by its name."))
+class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
+    """The projects that you may know of."""
 
-    results: list[Project]
+    noun = gettext_noop("project {name}")
+    examples = {"name": "default"}
+    queryset = rows.Project.objects.none()
+    serializer_class = ProjectSerializer
+    pagination_class = WholeList
 
-
-def shown(projects: Iterable[rows.Project], user: User) -> list[Project]:
-    projects = list(projects)
-    members: dict[object, list[rows.Member]] = defaultdict(list)
-    for member in rows.Member.objects.filter(project__in=projects).select_related("user").order_by("user__username"):
-        members[member.project_id].append(member)
-    lost, cost = _ledger("stage__job__project"), _ledger("stop_for_project")
-    return [
-        Project(
-            name=project.name,
-            weight=project.weight,
-            description=project.description,
-            role=next((member.role for member in members[project.id] if member.user_id == user.pk), None),
-            members=[ProjectMember(member.user.get_username(), member.role) for member in members[project.id]],
-            lost_device_s=lost.get(project.id, 0.0),
-            cost_device_s=cost.get(project.id, 0.0),
-        )
-        for project in projects
-    ]
-
-
-def _ledger(whose: str) -> dict[object, float]:
-    """Device-seconds lost to evictions of late, by the id of the project that ``whose`` names."""
-    of_whom = Stage.objects.filter(id=OuterRef("stop_for")).values("job__project")
-    priced = Attempt.objects.filter(price__gt=0, ended_at__gt=timezone.now() - LEDGER)
-    sums = priced.annotate(stop_for_project=Subquery(of_whom)).values(whose).annotate(sum=Sum("price"))
-    return {row[whose]: round(row["sum"], 3) for row in sums}
-
-
-class Projects(Resource):
-    """The list of projects."""
-
-    @extend_schema(operation_id="projects_list", responses={200: ProjectList})
-    def get(self, request: Request) -> Response:
-        """The projects that you may know of."""
-        user = signed_in(request)
-        ordered = sorted(permissions.visible_projects(user), key=lambda project: natural_key(project.name))
-        return Response(ProjectList(shown(ordered, user)))
-
-
-class OneProject(Resource):
-    """One project."""
-
-    @extend_schema(operation_id="projects_get", responses={200: Project, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """A project by its name."""
-        user = signed_in(request)
-        found = shown(permissions.visible_projects(user).filter(name=name), user)
-        if not found:
-            raise not_found(_("project {name}").format(name=name[:63]))
-        return Response(found[0])
+    def get_queryset(self) -> QuerySet[rows.Project]:
+        return permissions.visible_projects(self.user)

@@ -10,10 +10,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.permissions import Permit
 from controlplane.api.idempotency import idempotent
 from controlplane.api.nodes import Node, found, shown
 from controlplane.api.problem import Problem
-from controlplane.api.resource import Resource, staff, taken
+from controlplane.api.resource import Resource, permitted, taken
 from controlplane.fleet import service
 
 
@@ -45,7 +46,7 @@ class NodeQuarantine(Resource):
     @idempotent
     def post(self, request: Request, name: str) -> Response:
         """Has the agent take a part over again (release), or end it so that its devices are free (discard)."""
+        user = permitted(request, Permit.OPERATE_NODES, _("decide about a part that is set aside"))
         asked = taken(request, AsideDecision)
-        user = staff(request, _("decide about a part that is set aside"))
         service.decide_aside(found(name), asked.part, str(asked.do), user.get_username(), asked.reason)
         return Response(shown([found(name)], user)[0])

@@ -2,80 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
-from collections import defaultdict
+from django.db.models import QuerySet
+from rest_framework.mixins import ListModelMixin
 
-import msgspec
-from django.db.models import Sum
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from controlplane.accounts import permissions
-from controlplane.api.resource import Resource, signed_in
-from controlplane.jobs.models import Claim
+from controlplane.api.pagination import WholeList
+from controlplane.api.serializers import ReadModelSerializer
+from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import models as rows
-from scheduler.core.resources import charges
+from controlplane.queries import quotas
 
 
-class Quota(msgspec.Struct, frozen=True):
-    """A project's right to devices of a kind, and of a model where one is named, in devices (CPU: cores) or, where it
-    is normalised, in devices of the worth of an A100; null is without limit. What the projects of one cohort do not
-    use, the others of it may borrow; an empty name is a cohort too, but nothing is taken back in it."""
-
-    project: str
-    kind: str
-    model: str
-    normalised: bool
-    cohort: str
-    nominal: float | None
-    borrowing_limit: float | None
-    lending_limit: float | None
-    held: float
+class QuotaSerializer(ReadModelSerializer):
+    class Meta:
+        model = quotas.Quota
+        read = quotas.shown
 
 
-class QuotaList(msgspec.Struct, frozen=True):
-    """The quotas of the projects that you may know of."""
+class QuotaViewSet(ListModelMixin, ResourceViewSet):
+    """What each of your projects may hold, and holds."""
 
-    results: list[Quota]
+    queryset = rows.Quota.objects.none()
+    serializer_class = QuotaSerializer
+    pagination_class = WholeList
 
-
-class Quotas(Resource):
-    """The list of quotas."""
-
-    @extend_schema(operation_id="quotas_list", responses={200: QuotaList})
-    def get(self, request: Request) -> Response:
-        """What each of your projects may hold, and holds."""
-        projects = permissions.visible_projects(signed_in(request))
-        quotas = rows.Quota.objects.filter(project__in=projects).select_related("project")
-        held: dict[uuid.UUID, list[tuple[str, str, float, int]]] = defaultdict(list)
-        claims = (
-            Claim.objects.filter(closed_at=None, part__attempt__stage__job__project__in=projects)
-            .order_by()
-            .values_list("part__attempt__stage__job__project", "device__kind", "device__model", "device__features")
-            .annotate(milli=Sum("milli"))
-        )
-        for project, kind, model, features, milli in claims:
-            held[project].append((kind, model, charges.of(kind, features), milli))
-        return Response(
-            QuotaList(
-                [
-                    Quota(
-                        project=quota.project.name,
-                        kind=quota.kind,
-                        model=quota.model,
-                        normalised=quota.normalised,
-                        cohort=quota.cohort,
-                        nominal=quota.nominal,
-                        borrowing_limit=quota.borrowing_limit,
-                        lending_limit=quota.lending_limit,
-                        held=sum(
-                            milli * (worth if quota.normalised else 1.0) / 1000
-                            for kind, model, worth, milli in held[quota.project_id]
-                            if kind == quota.kind and quota.model.lower() in model.lower()
-                        ),
-                    )
-                    for quota in quotas
-                ]
-            )
-        )
+    def get_queryset(self) -> QuerySet[rows.Quota]:
+        return quotas.visible(self.user)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from django.http import HttpResponse
-from django.utils.cache import get_conditional_response
 from django.utils.translation import gettext as _
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.permissions import IsAuthenticated
-from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
-from controlplane.accounts import permissions
-from controlplane.accounts.models import User
-from controlplane.api import names
-from controlplane.api.auth import Scoped
 from controlplane.api.body import LARGEST_FILE, BoundedJSON
+from controlplane.api.mixins import ConditionalMixin
+from controlplane.api.permissions import Scoped
+from controlplane.api.permissions import permitted as permitted
+from controlplane.api.permissions import signed_in as signed_in
 from controlplane.api.problem import Refused
+from controlplane.api.renderers import NamedJSON, OneAnswer
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.values import nearest
 from controlplane.wellformed import fault_of, fault_of_query
@@ -32,82 +27,15 @@ from controlplane.wellformed import fault_of, fault_of_query
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 
-class StructJSON(BaseRenderer):
-    """Renders structs and plain values as JSON, as their reader may see them; times are RFC 3339 in UTC."""
-
-    media_type = "application/json"
-    format = "json"
-    charset = None
-
-    def render(
-        self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None
-    ) -> bytes:
-        request = (renderer_context or {}).get("request")
-        return b"" if data is None else names.encode(data, getattr(request, "user", None))
-
-
-class OneAnswer(BaseContentNegotiation):
-    """Picks the body's parser by its type, and answers in JSON whatever the client claims to accept."""
-
-    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
-        sent = (request.content_type or "").partition(";")[0].strip().lower()
-        aliases = {"application/x-yaml": "application/yaml", "text/yaml": "application/yaml", "": "application/json"}
-        return next((parser for parser in parsers if parser.media_type in {"*/*", aliases.get(sent, sent)}), None)
-
-    def select_renderer(
-        self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None
-    ) -> tuple[Any, str]:
-        first = next(iter(renderers))
-        return first, first.media_type
-
-
-class Resource(APIView):
+class Resource(ConditionalMixin):
     """A view of the API. ``scope`` is what a token needs for anything but reading."""
 
     scope = "submit"
     largest_body = LARGEST_FILE
     permission_classes = [IsAuthenticated, Scoped]
     parser_classes: Sequence[Any] = [BoundedJSON]
-    renderer_classes: Sequence[Any] = [StructJSON]
+    renderer_classes: Sequence[Any] = [NamedJSON]
     content_negotiation_class = OneAnswer
-
-    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        response = super().finalize_response(request, response, *args, **kwargs)
-        if "Cache-Control" not in response:
-            response["Cache-Control"] = "private, no-cache"
-        if request.method in {"GET", "HEAD"} and response.status_code == 200 and not response.streaming:
-            if hasattr(response, "add_post_render_callback"):
-                response.add_post_render_callback(lambda done: conditional(request, done))
-            else:
-                return conditional(request, response)
-        return response
-
-
-def conditional(request: Request, response: HttpResponse) -> HttpResponse:
-    """Gives the answer its strong ETag; 304 without a body where the client has it already."""
-    if not response.has_header("ETag"):
-        response["ETag"] = etag(response.content)
-    return get_conditional_response(request, etag=response["ETag"], response=response) or response
-
-
-def etag(content: bytes) -> str:
-    """The strong ETag of a body."""
-    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-
-
-def signed_in(request: Request) -> User:
-    """The user who asks; the permissions have made sure that there is one."""
-    user = request.user
-    assert isinstance(user, User)
-    return user
-
-
-def staff(request: Request, deed: str) -> User:
-    """The user who asks, who must run the cluster; raises 403 that says what only staff may do."""
-    user = signed_in(request)
-    if not permissions.is_staff(user):
-        raise Refused(403, "permission_denied", _("only staff may {deed}").format(deed=deed))
-    return user
 
 
 def asked(request: Request, shape: type[Q]) -> Q:

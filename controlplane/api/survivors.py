@@ -13,9 +13,10 @@ from rest_framework.response import Response
 
 from agents.protocol import Phase
 from controlplane.accounts.models import User
-from controlplane.api.action import staff_action
+from controlplane.accounts.permissions import Permit
+from controlplane.api.action import permitted_action
 from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, staff
+from controlplane.api.resource import Resource, permitted
 from controlplane.fleet import models as rows
 from controlplane.fleet import survivors
 
@@ -64,7 +65,7 @@ class Survivors(Resource):
     @extend_schema(operation_id="survivors_list", responses={200: SurvivorList, 403: Problem})
     def get(self, request: Request) -> Response:
         """What runs on nodes and the record does not know, for it was restored from a backup."""
-        staff(request, _("list survivors"))
+        permitted(request, Permit.SEE_NODES, _("list survivors"))
         return Response(SurvivorList(of_nodes(rows.Node.objects.exclude(survivors={}).order_by("sort_key"))))
 
 
@@ -79,21 +80,23 @@ def _shown(found: Sequence[Survivor], user: User) -> Sequence[Survivor]:
     return found
 
 
-SurvivorStop = staff_action(
+SurvivorStop = permitted_action(
     "survivor",
     "stop",
     Survivor,
     "Has a survivor end, with time to save. A reason is required.",
+    permit=Permit.END_SURVIVORS,
     deed=gettext_noop("stop a survivor"),
     act=lambda one, actor, reason: survivors.stop(one.part, actor, reason),
     found=_found,
     shown=_shown,
 )
-SurvivorForget = staff_action(
+SurvivorForget = permitted_action(
     "survivor",
     "forget",
     Survivor,
     "Has a survivor that has ended forgotten by its node; its folder there goes, and its logs with it.",
+    permit=Permit.END_SURVIVORS,
     deed=gettext_noop("have a survivor forgotten"),
     act=lambda one, actor, reason: survivors.forget(one.part, actor, reason),
     found=_found,

@@ -11,10 +11,12 @@ from rest_framework.response import Response
 from controlplane.api import (
     adjustments,
     attempts,
+    audit,
     bundles,
     consolidation,
     counterfactuals,
     decisions,
+    device_codes,
     devices,
     events,
     fuse,
@@ -31,6 +33,7 @@ from controlplane.api import (
     projects,
     quarantine,
     quotas,
+    secrets,
     simulations,
     survivors,
     timeline,
@@ -40,6 +43,7 @@ from controlplane.api import (
 )
 from controlplane.api.problem import not_found
 from controlplane.api.resource import Resource
+from controlplane.api.routers import Router
 
 
 class Nothing(Resource):
@@ -54,7 +58,14 @@ class Nothing(Resource):
     get = post = put = patch = delete = dispatch_any
 
 
+router = Router()
+router.register("priority-classes", priority_classes.PriorityClassViewSet, "priority-classes")
+router.register("projects", projects.ProjectViewSet, "projects")
+router.register("quotas", quotas.QuotaViewSet, "quotas")
+
 urlpatterns = [
+    path("audit", audit.AuditLog.as_view()),
+    *router.urls,
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
     path("jobs", jobs.Jobs.as_view()),
@@ -106,10 +117,8 @@ urlpatterns = [
     path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
     path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
-    path("projects", projects.Projects.as_view()),
-    path("projects/<str:name>", projects.OneProject.as_view()),
-    path("quotas", quotas.Quotas.as_view()),
-    path("priority-classes", priority_classes.PriorityClasses.as_view()),
+    path("projects/<str:name>/secrets", secrets.Secrets.as_view()),
+    path("projects/<str:name>/secrets/<str:secret>", secrets.OneSecret.as_view()),
     path("overview", overview.OverviewNow.as_view()),
     path("timeline", timeline.TimelineNow.as_view()),
     path("events", events.Facts.as_view()),
@@ -120,10 +129,13 @@ urlpatterns = [
     path("simulations", simulations.Simulations.as_view()),
     path("simulations/<int:number>", simulations.OneSimulation.as_view()),
     path("simulations/<int:number>/cancel", simulations.SimulationCancel.as_view()),
+    path("device-codes", device_codes.DeviceCodes.as_view()),
+    path("device-codes/token", device_codes.DeviceTokens.as_view()),
+    path("tokens/current", device_codes.OwnToken.as_view()),
     path("version", whoami.ServerVersion.as_view()),
     path("whoami", whoami.WhoAmI.as_view()),
     path("openapi.yaml", SpectacularAPIView.as_view(), name="schema"),
     # It renders a page, which OPTIONS would have none of.
-    path("docs", SpectacularSwaggerView.as_view(url_name="schema", http_method_names=["get", "head"]), name="docs"),
+    path("docs", SpectacularSwaggerView.as_view(url_name="v1:schema", http_method_names=["get", "head"]), name="docs"),
     re_path(r"^(?P<rest>.*)$", Nothing.as_view()),
 ]

@@ -26,11 +26,13 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Whoami(msgspec.Struct, frozen=True):
-    """Who you are to this server. ``token_expires_at`` is null for a browser's session."""
+    """Who you are to this server. ``staff`` may open the administration, ``roles`` are the groups that you are in;
+    ``token_expires_at`` is null for a browser's session."""
 
     user: str
     name: str
     staff: bool
+    roles: list[str]
     default_project: str | None
     projects: list[Membership]
     scopes: list[str]
@@ -60,7 +62,8 @@ class WhoAmI(Resource):
             Whoami(
                 user=user.get_username(),
                 name=user.get_full_name(),
-                staff=permissions.is_staff(user),
+                staff=user.is_staff,
+                roles=permissions.roles(user),
                 default_project=user.default_project.name if user.default_project else None,
                 projects=[Membership(member.project.name, member.role) for member in members],
                 scopes=list(token.scopes) if token else list(SCOPES),

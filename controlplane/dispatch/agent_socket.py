@@ -1,6 +1,6 @@
-"""The WebSocket door for agents: a Report comes in, a Desired goes out.
+"""The agents' WebSocket: receives Reports, sends Desired messages.
 
-The socket holds nothing that matters: whatever is lost with it is said again by the next message.
+The socket keeps no state that matters: whatever is lost with it is repeated by the next message.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class AgentLink(AsyncWebsocketConsumer):
-    """One agent's connection. Orders leave at once when the node is nudged, and as the answer to each report.
+    """The connection of one agent. Orders are sent at once when the node is nudged, and with the answer to each report.
 
-    It is closed within two seconds once the credential with which it was opened is no more the node's.
+    It is closed within two seconds after the credential that opened it was replaced or revoked.
     """
 
     node_id: uuid.UUID
@@ -96,7 +96,7 @@ class AgentLink(AsyncWebsocketConsumer):
             self._late = asyncio.create_task(self.nudge({}))
 
     async def session_open(self, event: dict[str, Any]) -> None:
-        """Somebody wants to enter a part of this node: its agent is told at once, with all else that is wanted."""
+        """Handle a request to enter a part of this node by sending the agent its current orders."""
         if not self._heard:
             return
         if not self._opens_sessions:
@@ -113,7 +113,7 @@ class AgentLink(AsyncWebsocketConsumer):
             await self._send(msgspec.structs.replace(message, sessions=[order]))
 
     async def recheck(self, event: dict[str, Any]) -> None:
-        """The credential of this node may be another now."""
+        """Check whether the credential is still valid."""
         standing.hurry()
 
     async def disconnect(self, code: int) -> None:
@@ -205,7 +205,7 @@ class AgentLink(AsyncWebsocketConsumer):
                 log.warning("node %s: %s (and this could not be noted: %s)", self.name, says, error)
 
     async def nudge(self, event: dict[str, Any]) -> None:
-        """Something is wanted of this node; several nudges while one is answered are one."""
+        """Handle a change of the node's orders; several nudges during one answer count once."""
         if self._stale or not self._heard:
             return
         self._stale = True

@@ -1,12 +1,11 @@
-"""What the two sockets of a session have in common, and the agent's. The caller's is in ``link.caller``.
+"""Base of the two WebSockets of a ``yard exec`` session, and the agent's one; the caller's is in ``live.exec_socket``.
 
-They belong to two processes: agents come to the gateway, callers to the web server.
+The two belong to different processes: agents connect to the gateway, callers to the web server. Messages pass between
+them through the channel layer in numbered pieces. Flow control bounds them: each side sends at most ``WINDOW_BYTES``
+that the other has not acknowledged, and a side that sends more is disconnected. A lost piece ends the session, because
+a stream with a gap is useless.
 
-Whatever one of them hears goes to the other by the channel layer, piece by piece, numbered. Nothing piles up on the
-way: each side sends ``WINDOW_BYTES`` at most that the other has not said it took, and a side that sends more is cut
-off. A piece that the layer lost ends the session, for a stream with a hole is none.
-
-The caller's socket owns the session: it notes how it ended, and both look once a second whether it still may be.
+The caller's socket owns the session and records how it ended. Both check once a second whether it is still allowed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _standing: AuthorizationWatch[sessions.Key, str] = AuthorizationWatch(sessions.s
 
 
 class SessionSocket(AsyncWebsocketConsumer):
-    """What both sockets of a session have in common."""
+    """Common base of the caller's and the agent's socket."""
 
     session_id: uuid.UUID | None = None
     is_caller = False
@@ -169,7 +168,7 @@ class SessionSocket(AsyncWebsocketConsumer):
 
 
 class AgentSession(SessionSocket):
-    """The agent that serves a session, on a socket of its own: ``/agent/v1/sessions/<session>``."""
+    """The agent's socket of a session: ``/agent/v1/sessions/<session>``."""
 
     streams = (STDOUT, STDERR)
     credential = ""

@@ -1,7 +1,7 @@
-"""What an agent says is read here, once: whatever is out of bounds is left out and said, and the rest is taken.
+"""Decodes and bounds everything that agents report; out-of-range fields are dropped and named, the rest is used.
 
-The bounds are those of :mod:`agents.protocol`. An inventory is taken whole or not at all; of a part's report only the
-field that is at fault is left out, for its progress and paths come from the job, which must not silence its node.
+The bounds are those of :mod:`agents.protocol`. An inventory is used whole or not at all. Of a part's report only the
+faulty field is dropped: its progress and paths come from the job, which must not be able to silence its node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class Unreadable(ValueError):
-    """What came is no report at all; the sentence says why."""
+    """Raised for bytes that are no report at all; the text says why."""
 
 
 class _Ref(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class _Ref(msgspec.Struct, frozen=True):
 
 
 class _Letter(Report, frozen=True):
-    """A report of which only the envelope is read."""
+    """The envelope of a report."""
 
     inventory: _Ref  # type: ignore[assignment]
     here: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=20_000)] = []  # type: ignore[assignment]
@@ -47,9 +47,9 @@ _whole = msgspec.json.Decoder(Report).decode
 
 
 def report(raw: bytes) -> tuple[Report, list[str], str]:
-    """The report in these bytes, what of it was left out, and why its inventory was refused (empty where it was not).
+    """Decode a report; return it with what was dropped, and why its inventory was refused (empty if it was not).
 
-    Raises Unreadable where not even its envelope can be read.
+    Raises Unreadable if not even the envelope can be decoded.
     """
     if raw.count(b",") > MOST_VALUES:
         raise Unreadable(f"this is no report: it has more than {MOST_VALUES} values")
@@ -82,7 +82,7 @@ def report(raw: bytes) -> tuple[Report, list[str], str]:
 
 
 def _checked(taken: Report) -> tuple[Report, list[str], str]:
-    """Whatever the shapes cannot say: each device once, with links that can be."""
+    """Apply checks that types cannot express: unique devices and plausible links."""
     full = taken.inventory.full
     return taken, [], "" if full is None else _odd(full)[:500]
 
@@ -117,7 +117,7 @@ def _part(raw: msgspec.Raw, faults: list[str]) -> Here | None:
 
 
 def _of(shape: Any, raw: msgspec.Raw, name: str, faults: list[str]) -> Any:
-    """The value of this shape without the fields that are at fault; None where that leaves nothing to read."""
+    """Decode a value without its faulty fields; None if nothing usable is left."""
     if raw == _NONE:
         return None
     try:
@@ -153,7 +153,7 @@ def _plain(error: BaseException) -> str:
 
 
 def _told(error: BaseException, raw: msgspec.Raw) -> str:
-    """What is wrong, with the device, the field, the value, and what would be accepted."""
+    """Describe a fault with device, field, value, and what would be accepted."""
     found = _PATH.search(str(error))
     if found is None:
         return _plain(error)

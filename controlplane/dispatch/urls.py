@@ -1,4 +1,4 @@
-"""The agents' HTTP calls; their WebSocket is routed in ``controlplane.asgi``."""
+"""URL routes of the agents' HTTP endpoints; their WebSocket is routed in ``controlplane.asgi``."""
 
 from django.urls import path
 

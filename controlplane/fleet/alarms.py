@@ -1,6 +1,7 @@
-"""Alarms: what was set aside, and why, for the people who look after the cluster.
+"""Alarms: rows of nodes, stages or pools that had to be left out, with the reason, for operators.
 
-Bad rows of one node, stage or pool never stop the others; what keeps them out is said here instead of in a log alone.
+Invalid rows of one node, stage or pool never stop the others; the alarm is shown on pages and in the API, not only in a
+log.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ SHADOW: Final = "shadow"
 CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
+DISK: Final = "disk"
 # What is about a node, by its name; everybody sees nodes.
 OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED)
-KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT)
+KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100
 
@@ -49,16 +51,16 @@ RETURNING a.subject, a.says, a.times
 
 
 def sentence(text: object, longest: int = 500) -> str:
-    """A text as it may be stored and shown: one line without what no database takes, and not longer than said."""
+    """Return a text as it may be stored and shown: one line, storable, and of bounded length."""
     clean = str(text).encode(errors="replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
     line = " ".join(clean.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def raised(kind: str, found: Mapping[str, str], *, about: str | None = None) -> None:
-    """Says that exactly this is wrong now, by subject; former alarms of the kind that are not in it are over.
+    """Set the alarms of one kind: exactly these subjects are wrong now, all others are cleared.
 
-    With ``about`` only that one subject is judged, and the others stay as they are.
+    With ``about`` only that subject is judged, and the others stay as they are.
     """
     told = {sentence(subject, 130): sentence(says) for subject, says in list(found.items())[:MOST]}
     former = Alarm.objects.filter(kind=kind)
@@ -78,7 +80,7 @@ def raised(kind: str, found: Mapping[str, str], *, about: str | None = None) -> 
 
 
 def of_nodes(names: list[str]) -> dict[str, list[str]]:
-    """What is wrong with each of these nodes, as sentences."""
+    """Return the alarms of each of these nodes, as sentences."""
     found: dict[str, list[str]] = {}
     for alarm in Alarm.objects.filter(kind__in=OF_NODES, subject__in=names):
         found.setdefault(alarm.subject, []).append(alarm.says)
@@ -86,6 +88,6 @@ def of_nodes(names: list[str]) -> dict[str, list[str]]:
 
 
 def forget_old(days: int = 1) -> None:
-    """Clears what nobody has found again for so long, and what is about a node that is gone."""
+    """Delete alarms that were not raised again for a while, and those of nodes that no longer exist."""
     Alarm.objects.filter(kind__in=OF_NODES).exclude(subject__in=Node.objects.values("name")).delete()
     Alarm.objects.filter(at__lt=timezone.now() - timedelta(days=days)).exclude(kind=INVENTORY).delete()

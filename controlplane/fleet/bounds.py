@@ -1,4 +1,4 @@
-"""Bounds in words: what a shape did not accept, as a person would say it."""
+"""Translates msgspec's validation messages into sentences for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _POWERS: Final = {str(2**n): f"2^{n}" for n in range(20, 64)}
 
 
 def spoken(expected: str) -> str:
-    """msgspec's words as ours: ``Expected `int` <= 5`` becomes ``at most 5``."""
+    """Rephrase a message: ``Expected `int` <= 5`` becomes ``at most 5``."""
     bound = re.fullmatch(r"Expected `(?:int|float)` (<=|>=) (\S+)", expected)
     if bound:
         return f"{'at most' if bound[1] == '<=' else 'at least'} {_POWERS.get(bound[2], bound[2])}"

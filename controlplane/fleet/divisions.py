@@ -1,6 +1,6 @@
-"""How devices are divided, as their agents told it, in the engine's terms and back.
+"""Converts device partitions between what agents report and what the scheduler uses.
 
-Where a driver does not tell in which slots its partitions lie, they are numbered in the order of their uuids.
+If a driver does not report the slots of its partitions, they are numbered in the order of their uuids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Stored = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a partition of a device is: how many slots it covers, and its uuid (empty where its agent makes it)."""
+    """A partition on a device: the number of slots it covers, and its uuid (empty if the agent creates it)."""
 
     part: Part
     size: int
@@ -31,7 +31,7 @@ class Place:
 
 
 def there(division: Division) -> tuple[Place, ...]:
-    """The partitions that a device has."""
+    """Return the existing partitions of a device."""
     if any(one.start is None for one in division.made):
         in_order = sorted(division.made, key=lambda one: one.uuid)
         return tuple(Place(Part(number, one.profile), 1, one.uuid) for number, one in enumerate(in_order))
@@ -39,10 +39,10 @@ def there(division: Division) -> tuple[Place, ...]:
 
 
 def for_engine(vendor: str, model: str, stored: Stored, *, may_divide: bool) -> tuple[str, Layout | None, bool]:
-    """The table by which a device is divided, the partitions that are given where nobody divides it further, and
-    whether it can be given as a whole.
+    """Return partition table, existing partitions, and whether the device can be allocated as a whole.
 
-    It is divided as asked only where its agent does so and its pools allow it, and while nobody else divided it.
+    A device is repartitioned on demand only if its agent supports it, its pools allow it, and nobody else partitioned
+    it.
     """
     table, division = table_of(vendor, model), msgspec.convert(stored, Division)
     name = table.name if table else ""
@@ -52,7 +52,7 @@ def for_engine(vendor: str, model: str, stored: Stored, *, may_divide: bool) -> 
 
 
 def places(grants: Iterable[Grant]) -> dict[tuple[str, Part], Place]:
-    """Where the partitions among these grants are, by device and part. Raises IntegrityError for one that is gone."""
+    """Return the location of each granted partition, by device and part. Raises IntegrityError for one that is gone."""
     wanted = {(grant.device, grant.part) for grant in grants if grant.part is not None}
     if not wanted:
         return {}
@@ -74,5 +74,5 @@ def _place(device: Device | None, part: Part) -> Place:
 
 
 def profiles_of(table: str) -> set[str]:
-    """What a device can be divided into by this table, and the word for the smallest of them."""
+    """Return the profiles that this table offers, and the word for the smallest of them."""
     return {SMALLEST, *tables()[table].profiles} if table in tables() else set()

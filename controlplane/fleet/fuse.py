@@ -1,8 +1,8 @@
-"""The mass-loss fuse: when so many nodes fall silent together, the fault is more likely on this side.
+"""The mass-loss fuse: when many nodes fall silent together, the control plane's side is more likely at fault.
 
-Nothing of silent nodes is started elsewhere while it is blown. Time does not end that, nor a new start of this side,
-nor that some of the nodes are back: the others may run it all the same. It is whole again when no node that ran
-something is silent any more, or when a person releases it, who thereby says that the silent ones may be given up.
+While the fuse is blown, nothing of silent nodes is requeued. Neither time, nor a restart of the control plane, nor the
+return of some nodes releases it: the others may still run their stages. It is released when no node with running stages
+is silent any more, or by a person, who thereby confirms that the silent nodes may be declared lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Heartbeat, Node
 from controlplane.fleet.service import NodeRefused
@@ -34,7 +35,7 @@ SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Since when the fuse is blown (``None``: it is whole), the silent nodes that ran something, and of how many."""
+    """Since when the fuse is blown (``None`` if it is not), the silent nodes with stages, and out of how many."""
 
     blown_at: datetime | None
     silent: tuple[str, ...]
@@ -42,7 +43,7 @@ class State:
 
 
 def look() -> bool:
-    """Blow the fuse where that is due, and tell whether it is blown."""
+    """Blow the fuse if it is due, and return whether it is blown."""
     with transaction.atomic():
         blown = Heartbeat.objects.select_for_update().filter(name=BLOWN).first()
         silent, total = list(_silent().values_list("name", flat=True)), _known()
@@ -67,18 +68,20 @@ def release(actor: str, reason: str) -> None:
             raise NodeRefused(_("the mass-loss fuse is not blown; there is nothing to release"))
         Heartbeat.objects.update_or_create(name=RELEASED, defaults={"at": timezone.now()})
         alarms.raised(alarms.FUSE, {})
+        silent = list(_silent().order_by("sort_key").values_list("name", flat=True))
+        audit.record("fuse.release", ("fuse", None, "fuse"), before={"silent": silent}, reason=reason)
         transaction.on_commit(lambda: changes.announce("fleet"))
     log.warning("%s has released the mass-loss fuse: %s", actor, reason)
 
 
 def state() -> State:
-    """How it stands."""
+    """Return the current state of the fuse."""
     at = Heartbeat.objects.filter(name=BLOWN).values_list("at", flat=True).first()
     return State(at, tuple(_silent().order_by("sort_key").values_list("name", flat=True)), _known())
 
 
 def _silent() -> QuerySet[Node]:
-    """The lost nodes that ran something; of one that somebody confirmed to be gone nothing runs."""
+    """Return lost nodes with running stages, without those that a person confirmed as gone."""
     return Node.objects.filter(state=NodeState.LOST, parts__isnull=False, parts__ended_at=None).distinct()
 
 

@@ -1,7 +1,6 @@
-"""Takes what agents tell of their hosts beside the devices: interfaces, disks, file systems, and how they are used.
+"""Stores what agents report of their hosts beside the devices: interfaces, disks, file systems, and their use.
 
-Only the newest measurement is kept. Agents send counters since the host started; what they grew by in a second is found
-here, against the measurement before.
+Only the newest measurement is kept. Agents send counters since boot; rates are computed here from two measurements.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Counters = dict[str, dict[str, int]]
 
 
 def listed(node: Node, found: Inventory) -> None:
-    """Takes what a host has, from its inventory."""
+    """Store the host part of an inventory."""
     values = {
         name: [_bounded(msgspec.to_builtins(each)) for each in getattr(found, name)[:MOST]]
         for name in ("interfaces", "disks", "file_systems")
@@ -45,14 +44,14 @@ RETURNING 1
 
 
 def takes(node: Node, incarnation: str, seq: int) -> bool:
-    """Note that a batch of measurements came; False where it, or a later one of this incarnation, came before."""
+    """Register a batch of measurements; return False if it, or a later one of this incarnation, was taken before."""
     with connection.cursor() as cursor:
         cursor.execute(_TAKE, {"node": node.id, "of": incarnation, "seq": seq})
         return cursor.fetchone() is not None
 
 
 def measured(node: Node, sample: HostSample, at: datetime) -> None:
-    """Takes how a host is. One that is older than what is known changes nothing."""
+    """Store a measurement of a host. One that is older than the stored one is ignored."""
     at -= timedelta(seconds=min(max(sample.age_s, 0.0), 3_600.0))
     counters: Counters = {
         "received": _counts(sample.received_bytes),
@@ -74,7 +73,7 @@ def measured(node: Node, sample: HostSample, at: datetime) -> None:
 
 
 def _per_s(before: Counters, now: Counters, span_s: float) -> dict[str, dict[str, float]]:
-    """What each counter grew by in a second; without those that are new or began anew (a host that was rebooted)."""
+    """Return the rate per second of each counter, without new counters and those that were reset by a reboot."""
     if not 0 < span_s <= LONGEST_S:
         return {}
     return {

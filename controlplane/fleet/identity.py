@@ -1,9 +1,9 @@
-"""Who speaks for a node: one incarnation of its agent at a time, on one machine and in one boot of it.
+"""Decides which agent process speaks for a node: one incarnation at a time, on one machine and in one boot.
 
-A copied state folder gives two agents one credential. Each agent process names itself by an *incarnation*, a nonce;
-what the record holds is the incarnation that speaks for the node now. Another one may follow it: an agent that was
-restarted, a machine that was rebooted or replaced. Whether it follows or is a second one beside the first is judged
-here, by what both do and never by what one of them claims.
+A copied state folder gives two agents one credential. Each agent process therefore has an *incarnation*, a nonce, and
+the node's row holds the incarnation that speaks for it now. Another may succeed it after a restart of the agent, or a
+reboot or replacement of the machine. Whether it succeeds or is a second one beside the first is judged from the
+behaviour of both, never from what one of them claims.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_SILENCE_S = 1.0
 
 
 class Verdict(StrEnum):
-    """What is done with a report. Only one that is TAKEN changes anything."""
+    """What to do with a report. Only one that is TAKEN changes anything."""
 
     TAKEN = "taken"
     """It speaks for the node."""
@@ -41,9 +41,9 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True)
 class Caller:
-    """One connection of an agent: since when it is open, and when it first asked to follow another incarnation.
+    """One connection of an agent: when it was opened, and when it first asked to succeed another incarnation.
 
-    Both by the clock of the database.
+    Both times are by the clock of the database.
     """
 
     opened_at: datetime | None = None
@@ -52,7 +52,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """A process of an agent: its nonce, its place in the order of starts, its machine and its boot."""
+    """An agent process: its nonce, its place in the order of starts, its machine and its boot."""
 
     name: str
     start_seq: int
@@ -71,11 +71,11 @@ def judge(
     heard_since_asked: bool,
     opened_since: bool,
 ) -> Verdict:
-    """Say what becomes of a report with number ``seq`` of one incarnation while ``holder`` speaks for the node.
+    """Decide about a report with number ``seq`` of one incarnation while ``holder`` speaks for the node.
 
-    ``silent_s`` is how long the holder has said nothing; ``heard_since_asked`` tells that it has spoken since the other
-    first asked to follow it, ``opened_since`` that the other's connection was opened after the holder's first report.
-    An agent of before incarnations has an empty name, and is judged by its start alone.
+    ``silent_s`` is how long the holder has been silent; ``heard_since_asked`` says that it reported since the other
+    first asked to succeed it, ``opened_since`` that the other's connection was opened after the holder's first report.
+    An agent from before incarnations has an empty name, and is judged by its start alone.
     """
     if not message.name or not holder.name:
         return Verdict.FENCED if message.start_seq < holder.start_seq else Verdict.TAKEN
@@ -96,14 +96,14 @@ def judge(
 
 
 def is_of_another_machine(one: Incarnation, other: Incarnation) -> bool:
-    """Whether two incarnations are of two machines, as far as both tell theirs."""
+    """Whether two incarnations are on different machines, as far as both report theirs."""
     return bool(one.machine_id and other.machine_id) and one.machine_id != other.machine_id
 
 
 def admits(node: Node, message: Report, caller: Caller) -> tuple[Verdict, str]:
-    """Judge a report of ``node``, which is locked; where it is taken, the node is its incarnation's from now on.
+    """Judge a report of ``node``, which is locked; if it is taken, its incarnation speaks for the node from now on.
 
-    Of a copy also a sentence for people is returned.
+    For a copy, a sentence for people is returned too.
     """
     speaker = Incarnation(message.incarnation, message.start_seq, message.boot_id, message.machine_id)
     holder = Incarnation(node.incarnation, node.start_seq, node.boot_id, node.machine_id)
@@ -134,7 +134,7 @@ def admits(node: Node, message: Report, caller: Caller) -> tuple[Verdict, str]:
 
 
 def patience_s() -> float:
-    """How long a node's former incarnation must be silent before one from elsewhere may follow it, in seconds."""
+    """Seconds that the former incarnation must be silent before one from another machine may succeed it."""
     return max(LEAST_SILENCE_S, PERIODS_OF_SILENCE * float(settings.LINK_TIMERS.get("report_s", 5.0)))
 
 
@@ -145,7 +145,7 @@ def _now() -> datetime:
 
 
 def why_copied(other: Incarnation, holder: Incarnation) -> str:
-    """A sentence for people about a second agent that has the identity of a node."""
+    """Return a sentence for people about a second agent with the identity of a node."""
     if is_of_another_machine(other, holder):
         return (
             "an agent on another machine has this node's identity: its state folder was copied or moved; it is refused "

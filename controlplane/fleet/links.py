@@ -1,4 +1,4 @@
-"""The links between the devices of a node: what an agent may tell of them, and which devices they join."""
+"""Validates the device links that agents report, and derives link groups from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THROUGH_HOST: Final = frozenset({"PCIE", "PHB", "NODE", "SYS"})
 
 
 def fault(device: protocol.Device) -> str:
-    """What is absurd about the links that an agent tells of a device, as a sentence; empty where nothing is."""
+    """Return what is implausible about the reported links of a device, as a sentence; empty if nothing is."""
     for link in device.links:
         name = f"{device.kind}-{device.index}"
         if link.peer == device.uuid:
@@ -31,11 +31,11 @@ def fault(device: protocol.Device) -> str:
 
 
 def groups(devices: Iterable[tuple[str, Links]]) -> dict[str, int]:
-    """The number of the link group of each device that is in one; ``devices`` are pairs of uuid and links.
+    """Return the link group of each device that is in one; ``devices`` are pairs of uuid and links.
 
-    A group has two devices or more that links faster than the way through the host join, directly, over each other or
-    over a switch; devices that have none of those are joined by the PCIe switch that they share. Groups are numbered in
-    the order of their first devices.
+    A group has two or more devices that are connected, directly or through each other or a switch, by links that are
+    faster than the path through the host; devices without those are joined by a shared PCIe switch. Groups are numbered
+    in the order of their first devices.
     """
     told = list(devices)
     found = _joined(told, lambda kind: kind not in SWITCHED | THROUGH_HOST)

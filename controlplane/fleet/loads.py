@@ -1,6 +1,6 @@
-"""How busy devices and nodes are of late, as the engine sees it.
+"""Smoothed load of devices and nodes, as the scheduler uses it.
 
-Decayed means in coarse steps: a node that only wavers is not news every second.
+Means are decayed and quantised in coarse steps, so that small fluctuations cause no scheduling cycles.
 """
 
 from __future__ import annotations
@@ -43,17 +43,14 @@ WHERE d.node_id = %(node)s AND d.present
 
 
 def settled(before: float | None, mean: float, step: float = STEP) -> float:
-    """The mean in whole steps; what it was ``before`` while the mean is within three quarters of a step of that.
-
-    A mean that wavers by less than a quarter of a step around where it was therefore changes nothing.
-    """
+    """Quantise a mean; keep ``before`` while the mean is within three quarters of a step of it (hysteresis)."""
     if before is not None and abs(mean - before) <= 0.75 * step:
         return before
     return round(mean / step) * step
 
 
 def decayed(before: float | None, value: float, span_s: float) -> float:
-    """The mean after one more measurement, ``span_s`` seconds after the one before."""
+    """Return the decayed mean after one more measurement, ``span_s`` seconds after the previous one."""
     if before is None:
         return value
     return before + (value - before) * (1 - math.exp(-max(span_s, 0.0) / DECAY_S))
@@ -73,7 +70,7 @@ def means(before: Mapping[str, float], sample: HostSample, span_s: float) -> dic
 
 
 def gbps(one: Fetched) -> float:
-    """How fast it came, in Gbit/s; 0 where no time passed."""
+    """Return a transfer rate in Gbit/s; 0 if no time passed."""
     return one.size_bytes * 8e-9 / one.took_s if one.took_s > 0 else 0.0
 
 
@@ -91,12 +88,12 @@ def fault(batch: TelemetryBatch, names: Mapping[str, str]) -> str:
 
 
 def is_plausible(utilisation: float | None) -> bool:
-    """Whether a device can be so busy; what was not measured may be anything."""
+    """Whether a utilisation is in range; what was not measured may be anything."""
     return utilisation is None or 0.0 <= utilisation <= MOST_UTILISATION
 
 
 def note_fetched(node: Node, fetched: Iterable[Fetched]) -> None:
-    """Takes how fast inputs came to a node; what cannot be counts for nothing. Larger transfers count more."""
+    """Update the fetch bandwidth of a node; implausible values are ignored and larger transfers weigh more."""
     rates = [(one.size_bytes, rate) for one in fetched if 0 < (rate := gbps(one)) <= MOST_GBPS]
     if not rates:
         return
@@ -136,7 +133,7 @@ def weigh(node: Node) -> bool:
 
 
 def _bandwidth(before: float | None, mean: float | None) -> float | None:
-    """A bandwidth in steps of a factor; what it was where none was measured."""
+    """Quantise a bandwidth in geometric steps; keep the former value if none was measured."""
     if mean is None or mean <= 0:
         return before
     exponent = settled(None if before is None else math.log2(before), math.log2(min(mean, MOST_GBPS)), GBPS_STEP)

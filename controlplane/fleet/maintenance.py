@@ -1,4 +1,4 @@
-"""Maintenance windows: planned and cancelled here, and told to whoever decides what may start."""
+"""Maintenance windows: planning, cancelling, and their form for the scheduler."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.fleet.models import MaintenanceWindow, Node
 from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
@@ -23,12 +24,12 @@ Row = tuple[int, str | None, str | None, float, float, str]
 
 
 def ahead(now: datetime) -> QuerySet[MaintenanceWindow]:
-    """The windows that have not ended, the first to begin first."""
+    """Return the windows that have not ended, the earliest first."""
     return MaintenanceWindow.objects.filter(cancelled_at=None, ends_at__gt=now).select_related("node", "pool")
 
 
 def by_node(nodes: Collection[Node], now: datetime) -> dict[str, list[MaintenanceWindow]]:
-    """The windows that have not ended of each of these nodes, by its name; their pools must be prefetched."""
+    """Return the windows that have not ended by node name; the nodes' pools must be prefetched."""
     pools = {pool.pk for node in nodes for pool in node.pools.all()}
     found: dict[str, list[MaintenanceWindow]] = defaultdict(list)
     for window in ahead(now).filter(Q(node__in=[node.pk for node in nodes]) | Q(pool__in=pools)):
@@ -60,6 +61,8 @@ def plan(
         return window
     with transaction.atomic():
         window.save()
+        told = audit.fields(window, "node", "pool", "starts_at", "ends_at")
+        audit.record("maintenance.plan", ("maintenance", window.pk, _name(window)), after=told, reason=window.reason)
         announce()
     return window
 
@@ -82,7 +85,7 @@ def unfit(
 
 
 def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
-    """Calls a window off, also one that has begun. Raises NodeRefused where it has ended or was cancelled before."""
+    """Cancel a window, also one that has begun. Raises NodeRefused if it has ended or was cancelled before."""
     now = timezone.now()
     with transaction.atomic():
         changed = MaintenanceWindow.objects.filter(pk=window.pk, cancelled_at=None, ends_at__gt=now).update(
@@ -93,19 +96,24 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             if window.node:
                 told = _("the maintenance of node {name} has ended or was cancelled before")
             raise NodeRefused(told.format(name=window.node or window.pool))
+        audit.record("maintenance.cancel", ("maintenance", window.pk, _name(window)), after={"cancelled_by": actor})
         announce()
     window.refresh_from_db()
     return window
 
 
+def _name(window: MaintenanceWindow) -> str:
+    return f"node {window.node.name}" if window.node else f"pool {window.pool.name if window.pool else ''}"
+
+
 def announce() -> None:
-    """Lets the scheduler and the browsers look again once the transaction is through."""
+    """Wake the scheduler and notify browsers once the transaction has committed."""
     transaction.on_commit(changes.wake)
     transaction.on_commit(lambda: changes.announce("fleet"))
 
 
 def as_seen(rows: Iterable[Row], nodes: Sequence[types.Node]) -> tuple[types.Maintenance, ...]:
-    """The windows as the engine sees them: each with the nodes of its snapshot that it is about."""
+    """Return the windows for the scheduler, each with the nodes of its snapshot that it covers."""
     seen = []
     for window, node_id, pool, starts_at, ends_at, reason in rows:
         about = tuple(sorted(node.id for node in nodes if node.id == node_id or (pool and pool in node.pools)))

@@ -1,4 +1,4 @@
-"""What there is: nodes, their devices, and what was measured on them."""
+"""Nodes, their devices, and measurements of them."""
 
 from __future__ import annotations
 
@@ -76,6 +76,11 @@ class Node(models.Model):
 
     class Meta:
         ordering = ["sort_key"]
+        permissions = [
+            ("operate_node", "Can drain, resume and give up nodes, renew credentials, decide about parts set aside"),
+            ("end_survivor", "Can stop and forget survivors"),
+            ("release_fuse", "Can release the mass-loss fuse"),
+        ]
         constraints = [models.CheckConstraint(condition=Q(state__in=list(NodeState)), name="node_state_known")]
 
     def __str__(self) -> str:
@@ -124,6 +129,7 @@ class Device(models.Model):
 
     class Meta:
         ordering = ["node__name", "kind", "index"]
+        permissions = [("operate_device", "Can cordon and uncordon devices")]
         constraints = [
             models.CheckConstraint(condition=Q(claimed_milli__lte=F("capacity_milli")), name="device_not_oversold"),
             models.CheckConstraint(
@@ -216,9 +222,9 @@ class Host(models.Model):
 
 
 class MaintenanceWindow(models.Model):
-    """A time in which a node, or all nodes of a pool, do not serve. Nothing starts there that would run into it.
+    """A period in which a node, or all nodes of a pool, are out of service. Nothing that would run into it starts.
 
-    It is cancelled, never deleted: who asked what of the others when stays known.
+    Windows are cancelled, never deleted, so that the history stays visible.
     """
 
     node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.CASCADE, related_name="windows")
@@ -251,14 +257,29 @@ class MaintenanceWindow(models.Model):
 
 
 class Heartbeat(models.Model):
-    """When each periodic duty was last done; claimed by a conditional update, so a doubled beat does no harm."""
+    """When each periodic duty last ran; claimed by a conditional update, so duplicate beats do no harm."""
 
     name = models.CharField(max_length=60, primary_key=True)
     at = models.DateTimeField()
 
 
+class TaskRecord(models.Model):
+    """How a Celery task fares, by its name: when it last ended well and how long that took, how often it failed, when
+    last, and with what. Written by :mod:`controlplane.workers.task_records`."""
+
+    name = models.CharField(max_length=60, primary_key=True)
+    done_at = models.DateTimeField(null=True)
+    took_s = models.FloatField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    failed_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=500, default="")
+
+    class Meta:
+        db_table = "fleet_task_record"
+
+
 class Alarm(models.Model):
-    """Something that was set aside because what is stored or sent of it cannot be: shown until it is so no more.
+    """Something that was left out because its stored or reported data are invalid; shown until that is mended.
 
     ``kind`` is one of :data:`controlplane.fleet.alarms.KINDS`, ``subject`` the name of what it is about. ``times`` is
     how often it was found since ``since``.
@@ -280,9 +301,9 @@ class Alarm(models.Model):
 
 
 class Kept(models.Model):
-    """What a node has by digest, the most recently used first, and where other nodes may fetch it.
+    """The digests that a node caches, most recently used first, and where other nodes may fetch them.
 
-    ``key`` makes tickets for that node alone and is replaced by it every few minutes.
+    ``key`` signs tickets for that node only, which replaces it every few minutes.
     """
 
     node = models.OneToOneField(Node, primary_key=True, on_delete=models.CASCADE, related_name="kept")
@@ -296,7 +317,7 @@ class Kept(models.Model):
 
 
 class Fetch(models.Model):
-    """Which node loads a source that no node has yet. A hint: past ``until`` another one is appointed."""
+    """Which node downloads a source that no node has yet. A hint: after ``until`` another one is appointed."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     node = models.ForeignKey(Node, on_delete=models.CASCADE)

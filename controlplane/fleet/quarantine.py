@@ -1,7 +1,7 @@
-"""Parts that an agent could not take over at its start: which they are, since when, and what a person decides.
+"""Parts that an agent could not adopt at its start: which, since when, and what a person decided about them.
 
-An entry stands among the conditions of its node for as long as the agent tells of it. A decision is noted in it and
-goes down with the node's orders; it holds for the try that it was made on, so a failed try needs another decision.
+An entry is part of the node's conditions for as long as the agent reports it. A decision is stored in it and sent with
+the node's orders; it holds for one try, so a failed try needs another decision.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agents.protocol import AsideOrder, SetAside
 
 
 def noted(before: Mapping[str, Any], told: Sequence[SetAside], now: datetime) -> list[dict[str, Any]]:
-    """The entries as of a report, with the times and decisions of those that were there before."""
+    """Merge the reported entries with the times and decisions of earlier ones."""
     known = {entry["part"]: entry for entry in before.get("aside", ())}
     return [_entry(known.get(each.part, {}), each, now) for each in told]
 
@@ -33,5 +33,5 @@ def _entry(former: Mapping[str, Any], told: SetAside, now: datetime) -> dict[str
 
 
 def orders(entries: Sequence[Mapping[str, Any]]) -> list[AsideOrder]:
-    """What was decided and is not done yet."""
+    """Return decisions that are not carried out yet."""
     return [AsideOrder(each["part"], each["asked"]["do"], each["tries"]) for each in entries if each.get("asked")]

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
 from controlplane.fleet import alarms, hosts, links, quarantine
@@ -53,13 +54,17 @@ MOST_OFFERED: Final = 4
 
 
 class NodeRefused(Exception):
-    """Something that may not be done, with a sentence for whoever asked."""
+    """Raised when an operation on a node or device is not allowed; the text says why."""
 
 
 def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(hours=1)) -> str:
-    """A new secret with which ``uses`` nodes may join ``pool``. It is returned once and kept as a digest."""
+    """Create a secret with which ``uses`` nodes may join ``pool``. It is returned once and stored as a digest."""
     secret = secrets.token_urlsafe(32)
-    JoinToken.objects.create(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        made = JoinToken(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
+        made.save()
+        told = audit.fields(made, "pool", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"pool {pool.name}"), after=told)
     return secret
 
 
@@ -67,7 +72,11 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
     """A new secret with which ``node``, and nobody else, may join again once. The credential that it has serves until
     then."""
     secret = secrets.token_urlsafe(32)
-    JoinToken.objects.create(digest=digest(secret), node=node, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        made = JoinToken(digest=digest(secret), node=node, expires_at=timezone.now() + life)
+        made.save()
+        told = audit.fields(made, "node", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"node {node.name}"), after=told)
     return secret
 
 
@@ -122,8 +131,10 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
 def revoke(node: Node) -> None:
     """Takes the node's credential away: its agent is refused from now on and its open connection is closed. What runs
     there goes on until the node is lost; it joins again with a token made for it."""
-    Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
-    JoinToken.objects.filter(node=node).delete()
+    with transaction.atomic():
+        Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
+        JoinToken.objects.filter(node=node).delete()
+        audit.record("node.revoke", node)
     _credential_changed(node)
 
 
@@ -132,7 +143,9 @@ def rotate(node: Node, actor: str, reason: str = "") -> Node:
     Raises NodeRefused where it has none, for it was revoked."""
     if node.credential_digest.startswith("revoked "):
         raise NodeRefused(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
-    Node.objects.filter(id=node.id).update(credential_at=None)
+    with transaction.atomic():
+        Node.objects.filter(id=node.id).update(credential_at=None)
+        audit.record("node.rotate", node, before=audit.fields(node, "credential_at"), reason=reason)
     _credential_changed(node)
     return node
 
@@ -151,7 +164,7 @@ def next_credential(node_id: uuid.UUID) -> str:
 
 
 def _first_used(node_id: uuid.UUID, given: str) -> Node | None:
-    """The node, where this is a secret that was offered to it; from now on it is the only one."""
+    """Return the node to which this secret was offered, making it the node's only credential; None if there is none."""
     with transaction.atomic():
         node = Node.objects.select_for_update().filter(id=node_id).first()
         if node is None or given not in node.offered_digests:
@@ -168,7 +181,7 @@ def _credential_changed(node: Node) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the connection of a node's agent rests on: its credential, whose it is, and the newest order."""
+    """What an agent's connection depends on: the credential, whose it is, and the newest generation."""
 
     credential: str
     incarnation: str
@@ -182,7 +195,7 @@ class Standing:
 
 
 def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
-    """What the connections of these nodes rest on now, in one query."""
+    """Return what the connections of these nodes depend on now, in one query."""
     rows = Node.objects.filter(id__in=nodes).values_list(
         "id", "credential_digest", "incarnation", "generation", "credential_at"
     )
@@ -190,7 +203,7 @@ def standing(nodes: set[uuid.UUID]) -> dict[uuid.UUID, Standing]:
 
 
 def authenticate(header: str) -> Node | None:
-    """The node that an Authorization header proves (``Node <id>:<credential>``), or None."""
+    """Return the node that an Authorization header proves (``Node <id>:<credential>``), or None."""
     scheme, _space, rest = header.partition(" ")
     node_id, _colon, credential = rest.strip().partition(":")
     if scheme.lower() != "node" or not credential:
@@ -249,7 +262,7 @@ def heard(node: Node, report: Report, survivors: Mapping[str, str], *, are_news:
 
 
 def note_kept(node: Node, kept: Kept) -> None:
-    """Notes what a node has by digest, and where others may fetch it. What is no digest or address is left out."""
+    """Store the digests that a node caches and where others may fetch them; malformed ones are skipped."""
     digests = [each for each in kept.digests[:MAX_KEPT] if len(each) == 64 and each.isalnum()]
     url = kept.url if kept.url.startswith(("http://", "https://")) and len(kept.url) <= 300 else ""
     values = {"digests": digests, "url": url, "key": kept.key[:64]}
@@ -263,7 +276,7 @@ def _enter(node: Node, state: NodeState, reason: str) -> None:
 
 
 def _take_inventory(node: Node, found: Inventory, fingerprint: str) -> str:
-    """Takes over what the node found; returns a sentence where a part of it belongs to another node."""
+    """Store the inventory of a node; return a sentence if a part of it belongs to another node."""
     node.hostname, node.os, node.arch = found.hostname[:255], found.os[:200], found.arch[:40]
     node.address, node.memory_bytes = found.address[:255], found.memory_bytes
     node.runs_as, node.isolation, node.simulated = found.runs_as[:200], found.isolation[:40], found.simulated
@@ -334,7 +347,7 @@ def _take_device(node: Node, device: Device | None, found: Any) -> None:
 
 
 def _group(node: Node) -> None:
-    """Works out which devices of a node its links join."""
+    """Recompute the link groups of a node's devices."""
     here = list(node.devices.filter(present=True).order_by("kind", "index"))
     groups = links.groups((device.uuid, device.links) for device in here)
     for device in here:
@@ -362,14 +375,14 @@ def _mark_devices(node: Node, conditions: Conditions, survivors: Mapping[str, st
 
 
 def drain(node: Node, actor: str, reason: str) -> Node:
-    """Lets what runs finish and places nothing new. A reason is required: others will ask."""
+    """Drain a node: running stages finish, nothing new is placed. A reason is required."""
     if not reason.strip():
         raise NodeRefused(_("a drain needs a reason: others will ask"))
-    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
+    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})", "node.drain", reason)
 
 
 def suspend(node: Node, says: str) -> None:
-    """Place nothing new on a node of which there are two, and say so. What runs there goes on; a person resumes it."""
+    """Stop placing stages on a node whose identity is used twice. Running ones go on; a person resumes the node."""
     alarms.raised(alarms.IDENTITY, {node.name: says}, about=node.name)
     if node.state in (NodeState.JOINING, NodeState.READY, NodeState.SUSPECT):
         _enter(node, NodeState.DRAINING, says)
@@ -379,29 +392,29 @@ def suspend(node: Node, says: str) -> None:
 
 
 def resume(node: Node, actor: str, reason: str = "") -> Node:
-    """Gives a drained node work again; it is READY once it reports."""
+    """Return a drained node to service; it is READY once it reports."""
     alarms.raised(alarms.IDENTITY, {}, about=node.name)
-    return _administer(node, None, "")
+    return _administer(node, None, "", "node.resume", reason)
 
 
 def cordon(device: Device, actor: str, reason: str) -> None:
-    """Takes one device out of service: what holds it goes on, nothing new gets it. A reason is required."""
+    """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
     if not reason.strip():
         raise NodeRefused(_("a cordon needs a reason: others will ask"))
-    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
+    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})", "device.cordon", reason)
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
-    """Puts a cordoned device back in service; how well it is, its agent says with the next report."""
+    """Return a cordoned device to service; its health comes with the next report."""
     if device.health != Health.CORDONED:
         raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
-    _set_health(device, Health.OK, "")
+    _set_health(device, Health.OK, "", "device.uncordon", reason)
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
 
 def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -> Node:
-    """Has the node take a part over again, or end it; its agent hears of that at once. Raises NodeRefused."""
+    """Order a node to adopt a quarantined part again, or to end it. Raises NodeRefused."""
     if do == "discard" and not reason.strip():
         raise NodeRefused(_("a part is discarded with a reason: its owner will ask"))
     with transaction.atomic():
@@ -412,12 +425,13 @@ def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -
             raise NodeRefused(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
         entry["asked"] = {"do": do, "by": actor[:150], "why": reason.strip()[:200]}
         locked.save(update_fields=["conditions"])
+        audit.record("node.aside", node, before={"part": part}, after={"part": part, "do": do}, reason=reason)
         transaction.on_commit(lambda: changes.nudge([str(node.id)]))
         transaction.on_commit(lambda: changes.announce("fleet"))
     return locked
 
 
-def _set_health(device: Device, health: Health, reason: str) -> None:
+def _set_health(device: Device, health: Health, reason: str, action: str, why: str) -> None:
     with transaction.atomic():
         # In the order in which a report locks them.
         Node.objects.select_for_update().get(id=device.node_id)
@@ -425,11 +439,13 @@ def _set_health(device: Device, health: Health, reason: str) -> None:
         if health == Health.CORDONED and not locked.present:
             raise NodeRefused(_("device {device} is not there any more").format(device=locked))
         Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
+        before, after = audit.fields(locked, "health", "health_reason"), {"health": health, "health_reason": reason}
+        audit.record(action, ("device", device.uuid, str(locked)), before=before, after=after, reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
+def _administer(node: Node, state: NodeState | None, reason: str, action: str, why: str) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         if state is None:
@@ -438,17 +454,19 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
             raise NodeRefused(
                 _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
             )
+        before = audit.fields(locked, "state", "reason")
         _enter(locked, state, reason)
         locked.save(update_fields=["state", "state_at", "reason"])
+        audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
     return locked
 
 
 def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int, list[Node]]:
-    """Marks nodes that have been silent for too long. Returns how many changed and which became LOST now.
+    """Mark nodes as silent or lost. Return how many changed and which became LOST now.
 
-    Only the database's clock is read: reports are stamped and judged on the same side.
+    Only the database's clock is used: reports are stamped and judged by the same clock.
     """
     quiet = Q(last_report_at__lt=Now() - timedelta(seconds=suspect_s))
     with transaction.atomic():
@@ -485,7 +503,7 @@ def silent_nodes(suspect_s: float, lost_s: float, *, amnesty: bool) -> tuple[int
 
 
 def now_in_database() -> datetime:
-    """The database's clock: the one clock by which leases and silences are judged."""
+    """Return the database's clock, by which leases and silences are judged."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT now()")
         return cursor.fetchone()[0]

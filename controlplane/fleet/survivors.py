@@ -1,8 +1,7 @@
-"""Survivors: what runs on a node and the record does not know, because it was restored from a backup.
+"""Survivors: parts that run on a node but are unknown because the database was restored from a backup.
 
-Nobody is left who wants them or may say that they must end, so nothing is done to them unasked: they go on, their
-accelerators are given to nobody else, and people see them. A person stops one; what has ended stays listed, with its
-logs on the node, until a person has it forgotten.
+They are never stopped automatically: they run on, their accelerators are not allocated, and people see them. A person
+stops one; an ended survivor stays listed, with its logs on the node, until a person removes it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from agents.protocol import Here, Phase, Wanted
+from controlplane.accounts import audit
 from controlplane.fleet.models import Device, Node
 from controlplane.fleet.service import NodeRefused
 
@@ -23,7 +23,7 @@ GRACE_S: Final = 30.0
 
 
 def note(node: Node, unknown: Iterable[Here], at: datetime) -> bool:
-    """Take down what a node has that the record does not know; True where that changed. The node is locked."""
+    """Store which unknown parts a node reports; return whether that changed. The node is locked."""
     found: dict[str, dict[str, Any]] = {}
     for item in list(unknown)[:MOST]:
         before = node.survivors.get(item.part, {})
@@ -45,7 +45,7 @@ def note(node: Node, unknown: Iterable[Here], at: datetime) -> bool:
 
 
 def orders(node: Node) -> tuple[list[Wanted], list[str]]:
-    """The stops that people have ordered, and which parts their node is to forget."""
+    """Return the stops that people ordered, and the parts that their node should forget."""
     stops = [
         Wanted(
             part=part, attempt=told["attempt"], epoch=told["epoch"], do="stop", why="CANCELLED", grace_s=GRACE_S,
@@ -58,7 +58,7 @@ def orders(node: Node) -> tuple[list[Wanted], list[str]]:
 
 
 def held(node: Node) -> dict[str, str]:
-    """By device, the survivor that holds it. Cores are shared, and nobody is kept from them."""
+    """Return the survivor that holds each device. CPU cores are shared and not held."""
     claimed = {uuid: part for part, told in node.survivors.items() if told["phase"] < Phase.ENDED
                for uuid in told["devices"]}  # fmt: skip
     if not claimed:
@@ -68,23 +68,23 @@ def held(node: Node) -> dict[str, str]:
 
 
 def found(part: str) -> Node | None:
-    """The node that has this survivor."""
+    """Return the node that has this survivor."""
     return Node.objects.filter(survivors__has_key=part).first()
 
 
 def stop(part: str, actor: str, reason: str) -> None:
-    """Have a survivor end, with time to save. Raises NodeRefused."""
+    """Stop a survivor, with time to save. Raises NodeRefused."""
     if not reason.strip():
         raise NodeRefused(_("a stop of a survivor needs a reason: others will ask"))
-    _mark(part, "stopped_by", f"{reason} ({actor})", must_live=True)
+    _mark(part, "stopped_by", f"{reason} ({actor})", reason, must_live=True)
 
 
 def forget(part: str, actor: str, reason: str) -> None:
-    """Have an ended survivor forgotten by its node, and its folder with its logs removed there. Raises NodeRefused."""
-    _mark(part, "forgotten_by", actor, must_live=False)
+    """Remove an ended survivor and its folder with logs from its node. Raises NodeRefused."""
+    _mark(part, "forgotten_by", actor, reason, must_live=False)
 
 
-def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
+def _mark(part: str, field: str, says: str, why: str, *, must_live: bool) -> None:
     with transaction.atomic():
         node = Node.objects.select_for_update().filter(survivors__has_key=part).first()
         told = node.survivors[part] if node is not None else None
@@ -96,3 +96,5 @@ def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
             )
         told[field] = says[:200]
         Node.objects.filter(id=node.id).update(survivors=node.survivors)
+        action = "survivor.stop" if must_live else "survivor.forget"
+        audit.record(action, ("survivor", part, f"{part} on {node.name}"), after={field: told[field]}, reason=why)

@@ -1,4 +1,4 @@
-"""The fleet as the engine sees it: rows of nodes and devices become the engine types in two queries."""
+"""Reads nodes and devices from the database as the scheduler's types, in two queries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SELECT (SELECT coalesce(json_agg(json_build_array(n.id, n.name,
 
 
 def parsed(value: Any) -> Any:
-    """A jsonb column of a raw query: Django leaves it as text."""
+    """Parse a jsonb column of a raw query, which Django leaves as text."""
     return msgspec.json.decode(value) if isinstance(value, str) else value
 
 

@@ -13,13 +13,12 @@ django_application = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
-from controlplane.body_limit import BodyLimit  # noqa: E402
-from controlplane.dispatch.agent_routes import AGENT_SOCKETS  # noqa: E402
-from controlplane.dispatch.uploads import BATCH_LIMIT  # noqa: E402
+from controlplane.body_limit import USUAL, BodyLimit, Route  # noqa: E402
+from controlplane.dispatch.agent_routes import AGENT_BODIES, AGENT_SOCKETS, sender  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(django_application, BATCH_LIMIT + 2**20),
+        "http": BodyLimit(django_application, [*AGENT_BODIES, Route("", USUAL, sender)]),
         "websocket": URLRouter(AGENT_SOCKETS),
     }
 )

@@ -1,7 +1,7 @@
-"""What must always hold in the record, each as a query that finds what breaks it.
+"""Invariants of the database, each as a query that returns the rows that violate it.
 
-Run after every test, every minute on a live cluster, and by ``manage.py check_invariants``: a row that comes back is a
-bug, and names itself. Nothing is stopped for it: it is an alarm for staff.
+Checked after every test, every minute in production, and by ``manage.py check_invariants``. A violation is a bug: it
+raises an alarm for operators and stops nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, transaction
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """``query`` returns the rows that break it; each row's first column tells where."""
+    """One invariant. ``query`` returns the violating rows; the first column of each identifies it."""
 
     id: str
     says: str
@@ -78,9 +78,9 @@ INVARIANTS: Final = (
     ),
     Invariant(
         "I12",
-        "the events of a job are numbered from 1 without a gap",
+        "the events of a job are numbered without a gap, from 1 or from those that went because they were old",
         """SELECT '#' || j.number FROM jobs_job j LEFT JOIN jobs_event e ON e.job_id = j.id
-           GROUP BY j.id HAVING count(e.id) <> j.event_seq OR coalesce(max(e.seq), 0) <> j.event_seq""",
+           GROUP BY j.id HAVING count(e.id) <> j.event_seq - j.events_gone OR coalesce(max(e.seq), 0) <> j.event_seq""",
     ),
     Invariant(
         "I13",
@@ -98,14 +98,14 @@ PATIENCE_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What does not hold, by the id of the invariant, with the first rows that break it; and what was not checked."""
+    """Violations by invariant id with the first violating rows, and invariants that could not be checked."""
 
     broken: dict[str, str]
     unchecked: list[str]
 
 
 def check() -> Checked:
-    """Asks each invariant, and gives up on one that takes too long."""
+    """Check all invariants, each with a statement timeout."""
     found = Checked({}, [])
     for invariant in INVARIANTS:
         try:
@@ -122,6 +122,6 @@ def check() -> Checked:
 
 
 def broken() -> list[str]:
-    """A sentence for each invariant that does not hold, and for each that was not checked; empty where all is well."""
+    """Return a sentence per violated or unchecked invariant; empty if all hold."""
     found = check()
     return [f"{name}: {says}" for name, says in found.broken.items()] + found.unchecked

@@ -1,6 +1,6 @@
-"""Periodic duties of the fleet: who fell silent, what is given up, which old measurements go.
+"""Periodic duties of the fleet: failure detection, requeueing lost attempts, and cleanup.
 
-Each duty is claimed by a conditional update in the database, so a doubled or a missing beat does no harm.
+Each duty is claimed by a conditional update, so duplicate or missing beats do no harm.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.protocol import Timers
-from controlplane import changes
+from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import logs, record, sessions
+from controlplane.jobs import logs, record, sealed, sessions
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
 
@@ -32,12 +32,13 @@ KEEP_SAMPLES_DAYS = 7
 # By more than this the database's clock and this process's do not drift apart between two looks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
+_watched_at = float("-inf")
 
 
 def claim(name: str, every_s: float) -> bool:
-    """Claims a duty; False where it was done within ``every_s`` already, by whomever.
+    """Claim a duty; return False if anybody did it within ``every_s``.
 
-    A time that lies ahead was noted before the clock was set back: it counts for nothing.
+    A time in the future was stored before the clock was set back, and counts for nothing.
     """
     with connection.cursor() as cursor:
         cursor.execute(
@@ -56,7 +57,7 @@ def _since(name: str) -> float:
 
 
 def _has_jumped() -> bool:
-    """Whether the database's clock was set since this process looked last; by that clock silences are counted."""
+    """Whether the database's clock was set since this process last checked."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
         ahead_s = cursor.fetchone()[0] - time.monotonic()
@@ -65,8 +66,15 @@ def _has_jumped() -> bool:
     return abs(ahead_s - before_s) > JUMP_S
 
 
+def last_watch_at() -> float:
+    """When this process last looked for silent nodes, by the monotonic clock."""
+    return _watched_at
+
+
 def watch() -> None:
-    """Marks silent nodes and gives up what is certainly dead. Judges nobody shortly after an outage of its own."""
+    """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
+    global _watched_at
+    _watched_at = time.monotonic()
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
     if not claim("watch", WATCH_S):
@@ -91,7 +99,7 @@ def watch() -> None:
 
 
 def housekeeping() -> None:
-    """Makes tomorrow's partitions, drops the oldest, and clears what has expired."""
+    """Create tomorrow's partitions, drop the oldest, and delete what has expired."""
     if not claim("housekeeping", 50):
         return
     now = timezone.now()
@@ -101,14 +109,23 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     sessions.sweep()
+    sealed.forget_ended()
+    look_at_disk()
     logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
 
 
+def look_at_disk() -> None:
+    """Raises an alarm while the disk has too little room for uploads and logs."""
+    free = storage.free_bytes()
+    says = f"{free / 2**30:,.1f} GiB are free, below the floor of {settings.MIN_FREE_BYTES / 2**30:,.1f} GiB"
+    alarms.raised(alarms.DISK, {"control plane": says} if free < settings.MIN_FREE_BYTES else {})
+
+
 def check() -> None:
-    """Looks whether the record holds what must always hold; what does not is an alarm for staff."""
+    """Check the invariants and raise an alarm for those violated."""
     if not claim("invariants", 50):
         return
     found = invariants.check()
@@ -118,7 +135,7 @@ def check() -> None:
 
 
 def _partitions(table: str) -> None:
-    """A partition for today and tomorrow where the default partition holds nothing of that day; old ones dropped."""
+    """Create the partitions of today and tomorrow if the default partition is empty for that day; drop old ones."""
     today = timezone.now().date()
     with connection.cursor() as cursor:
         for day in (today, today + timedelta(days=1)):

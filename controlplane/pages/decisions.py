@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.profiles import laid_out
 from controlplane.pages.reading import cursor_of, read
 from controlplane.pages.shell import page, title_of
@@ -78,7 +78,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),
             "shadowed": any(one["shadow"] for one in rows),
-            "may_move": is_staff(request.user),  # type: ignore[arg-type]
+            "may_move": may(request.user, Permit.SEE_DECISIONS),  # type: ignore[arg-type]
         },
         place="decisions",
         topics=[answer],
@@ -123,7 +123,7 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
             "specs": [{"name": name, "text": laid_out(spec)} for name, spec in body["specs"].items()],
             "other": other,
             "profiles": known,
-            "may_take": is_staff(request.user),  # type: ignore[arg-type]
+            "may_take": may(request.user, Permit.SEE_DECISIONS),  # type: ignore[arg-type]
         },
         place="decisions",
         crumbs=[(title_of("decisions"), "/decisions"), (str(number), "")],

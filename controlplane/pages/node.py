@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
 from controlplane.pages.reading import API, read, read_or_none
@@ -74,7 +74,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "aside": node["conditions"].get("aside") or [],
             "notes": _notes(node["conditions"]),
             "isolation": ISOLATION.get(node["isolation"], ""),
-            "may_drain": is_staff(request.user),  # type: ignore[arg-type]
+            "may_drain": may(request.user, Permit.OPERATE_NODES),  # type: ignore[arg-type]
             "drained": node["state"] in {"DRAINING", "DRAINED"},
             "lost": node["state"] == "LOST",
             "api": f"{API}/nodes/{node['name']}",

@@ -11,7 +11,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.reading import read
 from controlplane.pages.shell import page, title_of
 from controlplane.pages.simulations import LOOK
@@ -34,7 +34,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "profiles": known,
             "usable": [one["name"] for one in known if one["builtin"] or one["active"]],
             "default": found.body["default"],
-            "may_change": is_staff(request.user),  # type: ignore[arg-type]
+            "may_change": may(request.user, Permit.CHANGE_PROFILES),  # type: ignore[arg-type]
         },
         place="profiles",
         topics=[pools, found],
@@ -61,7 +61,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
             ],
             "text": laid_out(versions[0]["spec"] if versions else body["spec"]),
             "pools": [pool["name"] for pool in pools.body["results"]],
-            "may_change": is_staff(request.user),  # type: ignore[arg-type]
+            "may_change": may(request.user, Permit.CHANGE_PROFILES),  # type: ignore[arg-type]
         },
         place="profiles",
         topics=[answer],

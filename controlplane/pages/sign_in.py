@@ -1,22 +1,32 @@
-"""Signing in by password or by a link that works once, signing out, and the choice of language."""
+"""Signing in by password, by a provider or by a link that works once, with the second factor, and signing out."""
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import urlencode, urlsplit
 
+from allauth.account import views as account
+from allauth.account.utils import perform_login
+from allauth.mfa.base import views as mfa
+from allauth.socialaccount import providers
+from allauth.socialaccount.providers.openid_connect import views as openid
 from django.conf import settings
-from django.contrib.auth import authenticate, login, logout
+from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
+from redis.exceptions import RedisError
+from requests import RequestException
 
 from controlplane.accounts import guard
-from controlplane.accounts.service import redeem
+from controlplane.accounts.service import redeem, user_of_link
 
-BACKEND = "controlplane.accounts.guard.GuardedBackend"
+# allauth finds classes of providers by this register, which it would fill where it makes addresses itself.
+providers.registry.load()
 
 
 def _next(request: HttpRequest) -> str:
@@ -31,31 +41,43 @@ def too_many(seconds: int) -> str:
     return _("Too many failures. Try again in %(minutes)s min.") % {"minutes": -(-seconds // 60)}
 
 
+def _shown(**values: Any) -> dict[str, Any]:
+    """What the form says: how to get a link, and which providers there are."""
+    return {"next": "/", "command": settings.SIGN_IN_COMMAND, "providers": settings.OIDC_PROVIDERS.values(), **values}
+
+
 def _page(request: HttpRequest, status: int, **values: str) -> HttpResponse:
-    """The form, with how the person who runs the server makes a link."""
-    shown = {"next": "/", "command": settings.SIGN_IN_COMMAND, **values}
-    return render(request, "sign_in.html", shown, status=status)
+    return render(request, "sign_in.html", _shown(**values), status=status)
 
 
-@never_cache
-def by_password(request: HttpRequest) -> HttpResponse:
-    """The form, and what it sends. How many failures stop further tries is in ``access.guard``."""
-    if request.method != "POST":
-        if request.user.is_authenticated:
-            return redirect(_next(request))
-        return _page(request, 200, next=_next(request))
-    username, password = request.POST.get("username", ""), request.POST.get("password", "")
-    user = authenticate(request, username=username, password=password)
-    if user is not None:
-        login(request, user)
-        return redirect(_next(request))
-    said, status = _("No active user has this name and password."), 401
-    if wait_s := getattr(request, "sign_in_wait_s", 0):
-        said, status = too_many(wait_s), 429
-    response = _page(request, status, next=_next(request), said=said, username=username)
-    if wait_s:
-        response["Retry-After"] = str(wait_s)
-    return response
+class SignIn(account.LoginView):
+    """The form, and what it sends. How many failures stop further tries is in ``accounts.guard``."""
+
+    template_name = "sign_in.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return {**super().get_context_data(**kwargs), **_shown(next=_next(self.request))}
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        said, status = _("No active user has this name and password."), 401
+        if wait_s := getattr(self.request, "sign_in_wait_s", 0):
+            said, status = too_many(wait_s), 429
+        values = self.get_context_data(form=form, said=said, username=form.data.get("username", ""))
+        response = render(self.request, self.template_name, values, status=status)
+        if wait_s:
+            response["Retry-After"] = str(wait_s)
+        return response
+
+
+class SecondFactor(mfa.AuthenticateView):
+    """The code of whoever gave their password. Its tries are counted in Redis: without it none is judged."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return super().dispatch(request, *args, **kwargs)
+        except RedisError:
+            said = _("Codes cannot be checked just now, because Redis does not answer. Try again in a moment.")
+            return _page(request, 503, said=said)
 
 
 @never_cache
@@ -68,23 +90,42 @@ def to_administer(request: HttpRequest) -> HttpResponse:
 
 
 @never_cache
-@require_http_methods(["GET"])
+@require_http_methods(["GET", "POST"])
 def by_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """A link that signs its user in once, in this browser. A HEAD request does not use it up: it is not allowed."""
+    """A link that signs its user in once, in the browser that confirms it: what only looks at it does not use it up."""
     one = guard.who(request)
     if wait_s := guard.admit(one):
         response = _page(request, 429, said=too_many(wait_s))
         response["Retry-After"] = str(wait_s)
         return response
-    user = redeem(secret)
+    user = redeem(secret) if request.method == "POST" else user_of_link(secret)
     if user is None:
         said = _("This link is unknown, used or expired. Make a new one on the server with: %(command)s NAME") % {
             "command": settings.SIGN_IN_COMMAND
         }
         return _page(request, 410, said=said)
     guard.welcome(one)
-    login(request, user, backend=BACKEND)
-    return redirect("/")
+    if request.method != "POST":
+        return render(request, "sign_in_link.html", {"named": user.get_username()})
+    logout(request)
+    return perform_login(request, user, redirect_url="/")
+
+
+@never_cache
+@require_POST
+def by_provider(request: HttpRequest, provider_id: str) -> HttpResponse:
+    """Sends the reader to a provider.
+
+    By a page that goes there, and not by a redirect: what a form may lead to is this site alone, by its policy.
+    """
+    try:
+        response = openid.login(request, provider_id)
+    except RequestException:
+        return render(request, "socialaccount/authentication_error.html", status=503)
+    if response.status_code == 302 and urlsplit(response["Location"]).netloc:
+        provider = settings.OIDC_PROVIDERS[provider_id]
+        return render(request, "sign_in_away.html", {"to": response["Location"], "provider": provider.title})
+    return response
 
 
 @require_POST

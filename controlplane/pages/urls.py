@@ -1,12 +1,22 @@
 """Where each page is."""
 
+from allauth.account import views as account
+from allauth.mfa.base import views as mfa
+from allauth.mfa.recovery_codes import views as recovery_codes
+from allauth.mfa.totp import views as totp
+from allauth.socialaccount import views as social
+from allauth.socialaccount.providers.openid_connect import views as openid
 from django.urls import path
+from django.views.generic import RedirectView
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
+    audit,
     consolidation,
     decisions,
     device,
+    device_login,
+    health,
     job,
     jobs,
     node,
@@ -14,6 +24,7 @@ from controlplane.pages import (
     otherwise,
     overview,
     profiles,
+    secrets,
     sign_in,
     simulations,
     submit,
@@ -36,15 +47,39 @@ urlpatterns = [
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),
     path("decisions/<int:number>", decisions.one, name="decision"),
+    path("audit", audit.show, name="audit"),
+    path("health", health.show, name="health"),
     path("consolidation", consolidation.show, name="consolidation"),
     path("profiles", profiles.show, name="profiles"),
     path("profiles/<slug:name>", profiles.one, name="profile"),
+    path("secrets", secrets.show, name="secrets"),
+    path("secrets/set", secrets.put, name="secrets-set"),
+    path("secrets/delete", secrets.delete, name="secrets-delete"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
-    path("sign-in", sign_in.by_password, name="sign-in"),
+    # The names are those by which allauth finds its pages. What it offers beyond these is not here on purpose.
+    path("sign-in", sign_in.SignIn.as_view(), name="account_login"),
+    path("sign-in/code", sign_in.SecondFactor.as_view(), name="mfa_authenticate"),
+    path("sign-in/again", account.reauthenticate, name="account_reauthenticate"),
+    path("sign-in/again/code", mfa.reauthenticate, name="mfa_reauthenticate"),
+    path("sign-in/inactive", account.account_inactive, name="account_inactive"),
+    path("sign-in/cancelled", social.login_cancelled, name="socialaccount_login_cancelled"),
+    path("sign-in/failed", social.login_error, name="socialaccount_login_error"),
+    path("sign-in/with/<str:provider_id>", sign_in.by_provider, name="openid_connect_login"),
+    path("sign-in/with/<str:provider_id>/callback", openid.callback, name="openid_connect_callback"),
     path("sign-in/<str:secret>", sign_in.by_link, name="sign-in-link"),
-    path("sign-out", sign_in.out, name="sign-out"),
+    path("sign-out", sign_in.out, name="account_logout"),
+    path("device", device_login.show, name="device-login"),
     path("user", user.show, name="user"),
+    path("user/second-factor", RedirectView.as_view(url="/user"), name="mfa_index"),
+    path("user/second-factor/new", totp.activate_totp, name="mfa_activate_totp"),
+    path("user/second-factor/remove", totp.deactivate_totp, name="mfa_deactivate_totp"),
+    path("user/recovery-codes", recovery_codes.view_recovery_codes, name="mfa_view_recovery_codes"),
+    path("user/recovery-codes/new", recovery_codes.generate_recovery_codes, name="mfa_generate_recovery_codes"),
+    path("user/recovery-codes/file", recovery_codes.download_recovery_codes, name="mfa_download_recovery_codes"),
+    path("user/accounts", user.Accounts.as_view(), name="socialaccount_connections"),
+    path("user/sessions/<int:number>/end", user.end_session, name="user-end-session"),
+    path("user/theme", user.choose_theme, name="user-theme"),
     path("user/tokens", user.make_token, name="user-make-token"),
     path("user/tokens/<uuid:token>/revoke", user.revoke_token, name="user-revoke-token"),
     path("user/password", user.change_password, name="user-password"),

@@ -1,4 +1,4 @@
-"""The reader's own page: who they are here, their access tokens, their password, and signing out everywhere."""
+"""The reader's own page: who they are here, their access tokens, how they sign in, and where they are signed in."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import uuid
 from datetime import timedelta
 from typing import Any, cast
 
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.views import ConnectionsView
+from allauth.usersessions.models import UserSession
+from django.conf import settings
 from django.contrib.auth import authenticate, password_validation, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
@@ -19,40 +24,46 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts import guard, service
 from controlplane.accounts.models import Member, Token, User
-from controlplane.accounts.permissions import is_staff
+from controlplane.accounts.permissions import roles
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
 MOST_DAYS = 366
 # What was done is told on the page that follows, by these words in its address.
-DONE = ("revoked", "password", "signed-out")
+DONE = ("revoked", "password", "signed-out", "ended", "disconnected")
+THEMES = ("", "light", "dark")
 
 
 def _reader(request: HttpRequest) -> User:
     return cast(User, request.user)
 
 
-def _scopes(user: User) -> list[str]:
-    """What a token of this user can cover: the scope admin does nothing for whoever is no staff."""
-    return [scope for scope in service.SCOPES if scope != "admin" or is_staff(user)]
-
-
 def _has_password(user: User) -> bool:
     return bool(user.password) and user.has_usable_password()
 
 
+def _connected(user: User) -> list[tuple[Any, SocialAccount | None]]:
+    """Each provider, and the reader's account there where one is connected."""
+    held = {each.provider: each for each in SocialAccount.objects.filter(user=user)}
+    return [(provider, held.get(provider.name)) for provider in settings.OIDC_PROVIDERS.values()]
+
+
 def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = _reader(request)
-    scopes = _scopes(user)
+    scopes = service.scopes_of(user)
     response = page(
         request,
         "user.html",
         {
             "memberships": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
+            "roles": roles(user),
             "tokens": Token.objects.filter(user=user),
             "now": timezone.now(),
             "scopes": [(scope, scope in said.get("asked_scopes", ("read", "submit"))) for scope in scopes],
             "has_password": _has_password(user),
+            "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
+            "connected": _connected(user),
+            "sessions": UserSession.objects.purge_and_list(user) if request.method == "GET" else (),
             "most_days": MOST_DAYS,
             "longest": guard.LONGEST_PASSWORD,
             "done": request.GET.get("done") if request.GET.get("done") in DONE else "",
@@ -85,8 +96,8 @@ def make_token(request: HttpRequest) -> HttpResponse:
     )
     if not name.isprintable() or not 1 <= len(name) <= 60:
         fault = _("A token needs a name of 1 to 60 characters, for you to know it by.")
-    elif not scopes or not set(scopes) <= set(_scopes(user)):
-        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(_scopes(user))}
+    elif not scopes or not set(scopes) <= set(service.scopes_of(user)):
+        fault = _("Choose at least one scope of %(scopes)s.") % {"scopes": ", ".join(service.scopes_of(user))}
     elif not (days.isascii() and days.isdigit() and len(days) <= 4 and 1 <= int(days) <= MOST_DAYS):
         fault = _("A token is valid for 1 to %(most)s days.") % {"most": MOST_DAYS}
     elif Token.objects.filter(user=user).count() >= service.MOST_TOKENS:
@@ -114,6 +125,8 @@ def revoke_token(request: HttpRequest, token: uuid.UUID) -> HttpResponse:
 def change_password(request: HttpRequest) -> HttpResponse:
     """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
     user = _reader(request)
+    if user.is_from_directory:
+        return _page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
     old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
     if _has_password(user) and authenticate(request, username=user.get_username(), password=old) != user:
         if wait_s := getattr(request, "sign_in_wait_s", 0):
@@ -132,6 +145,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
     user.save(update_fields=["password"])
     update_session_auth_hash(request, user)
     service.end_sessions(user, but=request.session.session_key)
+    UserSession.objects.create_from_request(request)
     return redirect("/user?done=password")
 
 
@@ -142,3 +156,39 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponse:
     """Signs the reader out in every other browser; tokens stay."""
     service.end_sessions(_reader(request), but=request.session.session_key)
     return redirect("/user?done=signed-out")
+
+
+@login_required
+@never_cache
+@require_POST
+def end_session(request: HttpRequest, number: int) -> HttpResponse:
+    """Signs the reader out in one other browser; another's is not there."""
+    session = UserSession.objects.filter(user=_reader(request), pk=number).first()
+    if session is None:
+        raise Http404(_("You are not signed in there."))
+    session.end()
+    return redirect("/user?done=ended")
+
+
+@login_required
+@require_POST
+def choose_theme(request: HttpRequest) -> HttpResponse:
+    """Keeps the theme with the reader, for browsers in which they chose none."""
+    user, theme = _reader(request), request.POST.get("theme", "")
+    user.theme = theme if theme in THEMES else ""
+    user.save(update_fields=["theme"])
+    return redirect("/user")
+
+
+class Accounts(ConnectionsView):
+    """Takes back the connection with an account at a provider; the user page shows them."""
+
+    http_method_names = ["get", "post"]
+    success_url = "/user?done=disconnected"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return redirect("/user")
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        faults = [fault for found in form.errors.values() for fault in found]
+        return _page(self.request, 422, connection_faults=faults)

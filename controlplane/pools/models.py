@@ -145,6 +145,7 @@ class PriorityClass(models.Model):
 
     class Meta:
         ordering = ["-value"]
+        permissions = [("use_any_priority", "Can submit with a number, and with classes that are for staff only")]
         verbose_name_plural = _("priority classes")
 
     def __str__(self) -> str:

@@ -1,19 +1,26 @@
-"""``yard login``: remembers a control plane and a token."""
+"""``yard login``: signs in at a control plane by a code that a person confirms there, and remembers the token."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from switchyard.cli import clean, exits
 
 if TYPE_CHECKING:
     import argparse
 
+    from switchyard.client import Client
+
+# Whatever a server says, it is asked no more often than this, and not for longer than that.
+SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 1.0, 60.0
+LONGEST_WAIT_S = 1800.0
+
 EXAMPLES = """
-  yard login https://yard.example.org                      asks for the token
+  yard login https://yard.example.org                      shows a code to confirm in a browser
   yard login https://yard.example.org --token-stdin < token.txt
   yard login https://lab.example.org --profile lab         use it with --profile lab
 """
@@ -22,6 +29,8 @@ EXAMPLES = """
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", help="the address of the control plane")
     parser.add_argument("--token-stdin", action="store_true", help="read the token from standard input")
+    parser.add_argument("--scope", action="append", choices=("read", "submit", "admin"), help="may be repeated")
+    parser.add_argument("--days", type=int, default=90, help="for how many days the token is valid")
     parser.add_argument(
         "--project", dest="default_project", default="", help="the project of your new jobs, unless they say another"
     )
@@ -31,11 +40,16 @@ def run(args: argparse.Namespace) -> int:
     from switchyard.address import config_path
     from switchyard.client import Client
 
-    token = args.token or os.environ.get("YARD_TOKEN") or _ask(args.token_stdin)
+    token = args.token or os.environ.get("YARD_TOKEN")
+    if not token and (args.token_stdin or not sys.stdin.isatty()):
+        token = sys.stdin.readline().strip()
+        if not token:
+            where = clean.line(args.address.rstrip("/"))
+            print(f"error: no token was given; make one on your user page, {where}/user (usage)", file=sys.stderr)
+            return exits.USAGE
     if not token:
-        where = clean.line(args.address.rstrip("/"))
-        print(f"error: no token was given; make one on your user page, {where}/user (usage)", file=sys.stderr)
-        return exits.USAGE
+        with Client(args.address) as client:
+            token = by_code(client, args.scope or ["read", "submit"], args.days)
     with Client(args.address, token) as client:
         me = client.whoami()
         url = client.url
@@ -47,19 +61,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write(path: Path, url: str, token: str, profile: str, project: str) -> None:
-    """Puts an address into the configuration file, readable by its owner only; what else it holds stays.
-
-    The new file takes the place of the old one in one step: a crash leaves one of them whole.
-    """
-    import tomllib
-
-    table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    profiles = dict(table.pop("profiles", {}))
+    """Puts an address into the configuration file; what else it holds stays."""
+    table, profiles = kept(path)
     entry = {"url": url, "token": token} | ({"project": project} if project else {})
     if profile:
         profiles[profile] = entry
     else:
         table = {key: value for key, value in table.items() if key not in ("url", "token", "project")} | entry
+    replace(path, table, profiles)
+
+
+def kept(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What the configuration file holds: its own entries, and its profiles."""
+    import tomllib
+
+    table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return table, dict(table.pop("profiles", {}))
+
+
+def replace(path: Path, table: Mapping[str, Any], profiles: Mapping[str, Mapping[str, Any]]) -> None:
+    """Puts a new configuration file into the place of the old one, in one step, readable by its owner only."""
     lines = [f"{key} = {_quoted(value)}" for key, value in table.items() if isinstance(value, str)]
     for name, own in profiles.items():
         lines += ["", f"[profiles.{_quoted(name)}]", *(f"{key} = {_quoted(value)}" for key, value in own.items())]
@@ -72,12 +93,36 @@ def write(path: Path, url: str, token: str, profile: str, project: str) -> None:
     fresh.replace(path)
 
 
-def _ask(from_stdin: bool) -> str:
-    if from_stdin or not sys.stdin.isatty():
-        return sys.stdin.readline().strip()
-    from getpass import getpass
+def by_code(client: Client, scopes: list[str], days: int) -> str:
+    """Shows a code, and waits until somebody confirmed it in a browser; returns the token. Raises ApiProblem for a
+    refusal, and WaitTimeout where nobody answered."""
+    import socket
+    import time
 
-    return getpass("token: ").strip()
+    from switchyard.problem import ApiProblem, WaitTimeout
+
+    host = "".join(letter for letter in socket.gethostname() if letter.isprintable())
+    asked = client.wire.post("/device-codes", {"name": f"yard on {host}"[:60], "scopes": scopes, "days": days})
+    where, code = clean.line(str(asked["verification_uri"])), clean.line(str(asked["user_code"]))
+    print(f"open {where} in a browser where you are signed in, and type this code:\n\n    {code}\n", file=sys.stderr)
+    interval_s = _bounded(asked["interval"])
+    until = time.monotonic() + min(LONGEST_WAIT_S, float(asked["expires_in"]))
+    while time.monotonic() < until:
+        time.sleep(interval_s)
+        try:
+            issued = client.wire.post("/device-codes/token", {"device_code": asked["device_code"]})
+        except ApiProblem as problem:
+            if problem.code == "slow_down":
+                interval_s = _bounded(interval_s + 5)
+            elif problem.code != "authorization_pending":
+                raise
+        else:
+            return str(issued["access_token"])
+    raise WaitTimeout("nobody confirmed the code in time")
+
+
+def _bounded(seconds: float) -> float:
+    return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, float(seconds)))
 
 
 def _quoted(text: object) -> str:

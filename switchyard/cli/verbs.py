@@ -40,10 +40,15 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",
         "maintenance": "plan when nodes do not serve",
+        "audit": "list who changed what, and how",
         "consolidate": "tell who could move so that a job fits",
     },
+    "Projects": {
+        "secret": "set, list and delete secrets of a project",
+    },
     "This command": {
-        "login": "remember a control plane and a token",
+        "login": "sign in at a control plane, and remember it",
+        "logout": "take the remembered token back, and forget it",
         "doctor": "tell what is wrong with the installation, or with the way to it",
         "version": "tell the versions of client and control plane",
         "completion": "print a completion script for bash or zsh",

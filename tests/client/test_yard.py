@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from switchyard.address import find
+from switchyard.cli.login import by_code
 from switchyard.cli.verbs import SUMMARY
+from switchyard.client import Client
+from switchyard.problem import ApiProblem, WaitTimeout
 
 ROOT = Path(__file__).parents[2]
 
@@ -624,3 +628,45 @@ def test_nodes_warns_of_stages_that_are_root(yard, server, said):
     first, second = out.splitlines()[1:3]
     assert "stages run as root" in first
     assert "stages run as root" not in second
+
+
+def test_logout_takes_the_token_back_and_keeps_the_rest(yard, server, said, monkeypatch, as_problem):
+    server.on("GET", "/whoami", said(200, {"user": "mia", "name": "", "staff": False, "projects": []}))
+    yard("login", server.url, "--project", "vision")
+    yard("login", server.url, "--profile", "lab")
+    server.on("DELETE", "/tokens/current", said(204), as_problem(401, "not_authenticated", "revoked"))
+    assert yard("logout")[0] == 0
+    assert server.to("DELETE", "/tokens/current")[0].headers["authorization"] == "Bearer t"
+    assert yard("logout")[0] == 2
+    assert yard("logout", "--profile", "lab")[0] == 0, "who is refused already is signed out too"
+    monkeypatch.delenv("YARD_TOKEN")
+    assert find().token == ""
+    assert find(profile="lab").token == ""
+    yard("login", server.url, "--token", "u")
+    assert yard("logout", "--forget")[0] == 0
+    assert len(server.to("DELETE", "/tokens/current")) == 2
+    server.on("DELETE", "/tokens/current", said(0))
+    yard("login", server.url, "--token", "u")
+    assert yard("logout")[0] == 6
+    assert find().token == "u"
+
+
+def test_a_code_is_asked_for_until_it_is_answered(server, said, as_problem, capsys, monkeypatch):
+    grant = {"device_code": "s", "user_code": "BCDF-GHJK\x1b[2J", "verification_uri": "http://yard/device"}
+    server.on("POST", "/device-codes", said(201, grant | {"expires_in": 600, "interval": -1}))
+    waits = [as_problem(400, code, "x") for code in ("authorization_pending", "slow_down", "authorization_pending")]
+    server.on("POST", "/device-codes/token", *waits, said(200, {"access_token": "yard_x"}))
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    with Client(server.url) as client:
+        assert by_code(client, ["read"], 7) == "yard_x"
+        assert slept == [1.0, 1.0, 6.0, 6.0]
+        assert "\x1b" not in capsys.readouterr().err
+        asked = server.to("POST", "/device-codes")[0].json
+        assert (asked["scopes"], asked["days"], asked["name"][:8]) == (["read"], 7, "yard on ")
+        server.on("POST", "/device-codes/token", as_problem(400, "access_denied", "the code was refused"))
+        with pytest.raises(ApiProblem, match="refused"):
+            by_code(client, ["read"], 7)
+        server.on("POST", "/device-codes", said(201, grant | {"expires_in": 0, "interval": 5}))
+        with pytest.raises(WaitTimeout):
+            by_code(client, ["read"], 7)

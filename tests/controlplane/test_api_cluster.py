@@ -24,9 +24,6 @@ from controlplane.api import (
     nodes,
     overview,
     pools,
-    priority_classes,
-    projects,
-    quotas,
     timeline,
     topology,
     whoami,
@@ -34,6 +31,7 @@ from controlplane.api import (
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
+from controlplane.queries import projects, quotas
 from tests.controlplane.people import Town
 from tests.record.yard import Agent, cpu, gpu
 
@@ -45,10 +43,9 @@ SHAPES: dict[str, Any] = {
     "/topology": topology.TopologyPage,
     "/pools": pools.PoolList,
     "/pools/default": pools.Pool,
-    "/projects": projects.ProjectList,
+    "/projects": dict[str, list[projects.Project]],
     "/projects/default": projects.Project,
-    "/quotas": quotas.QuotaList,
-    "/priority-classes": priority_classes.PriorityClassList,
+    "/quotas": dict[str, list[quotas.Quota]],
     "/overview": overview.Overview,
     "/timeline": timeline.Timeline,
     "/events": events.FactPage,

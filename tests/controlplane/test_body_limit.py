@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.body_limit import BodyLimit
+from controlplane.body_limit import BodyLimit, Route
 
 Message = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ async def ask(chunks: list[bytes], headers: list[tuple[bytes, bytes]], path: str
     async def send(message: Message) -> None:
         answers.append(message)
 
-    limited = BodyLimit(application, 10, {"/wide": 20})
+    limited = BodyLimit(application, [Route("/wide", 20, lambda _: ""), Route("", 10, lambda _: "")])
     await limited({"type": "http", "path": path, "headers": headers}, receive, send)
     return answers, bytes(taken)
 
@@ -52,7 +52,7 @@ async def test_a_declared_length_is_refused_before_a_byte_is_read() -> None:
 
 
 async def test_an_undeclared_flood_is_cut_off_and_answered_once() -> None:
-    answers, taken = await ask([b"12345", b"67890", b"more", b"and more"], [])
+    answers, taken = await ask([b"12345", b"67890", b"more", b"and more"], [(b"transfer-encoding", b"chunked")])
     assert [a.get("status") for a in answers if a["type"] == "http.response.start"] == [413]
     assert taken == b"1234567890"
 

@@ -10,15 +10,18 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
+from allauth.usersessions.models import UserSession
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from channels.layers import channel_layers, get_channel_layer
+from django.contrib.auth.models import Group, Permission
 from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.accounts import service
 from controlplane.accounts.models import Member, Project, User
 from controlplane.jobs.models import Job, Stage
 from controlplane.live import browser_socket
@@ -228,7 +231,19 @@ def _delete(owner: User) -> None:
     owner.delete()
 
 
-@pytest.mark.parametrize("act", [_sign_out, _expire, _deactivate, _change_password, _delete])
+def _end_from_elsewhere(owner: User) -> None:
+    """As the user page of another browser does."""
+    for session in Session.objects.all():
+        UserSession.objects.create(user=owner, session_key=session.session_key, ip="192.0.2.7", user_agent="x").end()
+
+
+def _sign_out_everywhere(owner: User) -> None:
+    assert service.end_sessions(owner) == 1
+
+
+@pytest.mark.parametrize(
+    "act", [_sign_out, _expire, _deactivate, _change_password, _delete, _end_from_elsewhere, _sign_out_everywhere]
+)
 async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch, act: Callable[[User], None]
 ) -> None:
@@ -244,15 +259,21 @@ async def test_a_line_whose_user_is_not_signed_in_any_more_ends(
         assert output["code"] == 4401
 
 
-@pytest.mark.parametrize("was", ["member", "staff"])
+def _see_all_jobs(user: User) -> None:
+    group, _made = Group.objects.get_or_create(name="watchers")
+    group.permissions.add(Permission.objects.get(codename="view_job"))
+    user.groups.add(group)
+
+
+@pytest.mark.parametrize("was", ["member", "operator"])
 async def test_whose_rights_were_taken_is_told_no_more(
     people: dict[str, User], monkeypatch: pytest.MonkeyPatch, was: str
 ) -> None:
     monkeypatch.setattr(browser_socket, "SAFETY_S", 3600.0)
     await rows(_job, people["owner"])
     reader = people["stranger"]
-    if was == "staff":
-        await rows(User.objects.filter(pk=reader.pk).update, is_staff=True)
+    if was == "operator":
+        await rows(_see_all_jobs, reader)
     else:
         project = await rows(Project.objects.get, name="default")
         await rows(Member.objects.create, project=project, user=reader)
@@ -260,17 +281,31 @@ async def test_whose_rights_were_taken_is_told_no_more(
     async with line(reader) as own:
         await own.say(op="sub", topic="/api/v1/jobs/12")
         assert (await own.hear())["data"]["name"] == "watched"
-        if was == "staff":
-            await rows(User.objects.filter(pk=reader.pk).update, is_staff=False)
+        if was == "operator":
+            await rows(reader.groups.clear)
         else:
             await rows(Member.objects.filter(user=reader, project__name="default").delete)
         assert await own.hear() == {"kind": "error", "topic": "/api/v1/jobs/12", "status": 404}
-        await rows(User.objects.filter(pk=reader.pk).update, is_staff=True)
+        await rows(_see_all_jobs, reader)
         await own.say(op="unsub", topic="/api/v1/jobs/12")
         await own.say(op="sub", topic="/api/v1/jobs/12")
         while (told := await own.hear())["kind"] == "error":
             pass
         assert told["data"]["name"] == "watched", "a right that was given is seen without connecting anew"
+
+
+async def test_another_role_in_one_project_is_seen_without_a_hint(
+    people: dict[str, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser_socket, "SAFETY_S", 3600.0)
+    reader = people["owner"]
+    membership = await rows(Member.objects.get, user=reader)
+    async with line(reader) as own:
+        await own.say(op="sub", topic="/api/v1/whoami")
+        told = (await own.hear())["data"]["projects"]
+        assert told == [{"project": "default", "role": membership.role}]
+        await rows(Member.objects.filter(pk=membership.pk).update, role="viewer")
+        assert (await own.hear())["data"]["projects"] == [{"project": "default", "role": "viewer"}]
 
 
 async def _hint(key: str) -> None:

@@ -172,8 +172,15 @@ def test_a_link_signs_in_once_and_a_look_ahead_does_not_use_it_up(town: Town) ->
     assert town.owner.user is not None
     path = service.make_sign_in_link(town.owner.user)
     assert Client().head(path).status_code == 405
+    for _ in range(3):  # scanners of mail, and browsers that fetch ahead
+        looked = Client().get(path)
+        assert (looked.status_code, "_auth_user_id" in looked.client.session) == (200, False)
+        assert "owner" in looked.content.decode()
+    client = Client(enforce_csrf_checks=True)
+    assert client.post(path).status_code == 403
     client = Client()
-    assert client.get(path)["Location"] == "/"
+    client.get(path)
+    assert client.post(path)["Location"] == "/"
     assert "owner" in text(client, "/")
     again = Client().get(path)
     assert again.status_code == 410

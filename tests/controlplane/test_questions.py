@@ -146,7 +146,7 @@ def own(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[thi
 
 
 def test_a_real_process_answers_is_kept_and_started_again_when_it_was_killed(own: thinker.Thinker) -> None:
-    params = {"spec": {"name": "a", "run": "true"}, "user": User.objects.create(username="u", is_staff=True).pk}
+    params = {"spec": {"name": "a", "run": "true"}, "user": User.objects.create(username="u").pk}
     first = own.think("consolidation", {}, "en")
     assert not first.fault, first.fault
     process = own._process

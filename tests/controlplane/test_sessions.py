@@ -233,7 +233,25 @@ async def by_deactivation(scene: Scene) -> None:
     await rows(User.objects.filter(username="lead").update, is_active=False)
 
 
-@pytest.mark.parametrize("act", [by_revoking_the_token, by_leaving_the_project, by_deactivation])
+async def by_another_role_in_the_project(scene: Scene) -> None:
+    await rows(Member.objects.filter(user__username="lead").update, role="member")
+
+
+async def by_the_end_of_the_tokens_life(scene: Scene) -> None:
+    await rows(Token.objects.update, expires_at=timezone.now())
+
+
+async def by_narrowing_the_token(scene: Scene) -> None:
+    await rows(Token.objects.update, scopes=["read"])
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        by_revoking_the_token, by_leaving_the_project, by_deactivation, by_another_role_in_the_project,
+        by_the_end_of_the_tokens_life, by_narrowing_the_token,
+    ],
+)  # fmt: skip
 async def test_a_right_that_is_taken_away_ends_the_session(scene: Scene, act: Any) -> None:
     async with caller(scene.job, await rows(secret_of, "lead")) as own:
         session = await entered(scene, own, command=["id"])

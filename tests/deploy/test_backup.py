@@ -253,7 +253,9 @@ def test_one_that_is_killed_leaves_nothing_that_is_taken_for_a_backup(here: Inst
             [sys.executable, "manage.py", "backup", str(tmp_path / "backup")], cwd=ROOT, env=here.environment
         )
         while not (
-            waits := here.sql("SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'", here.name)
+            waits := here.sql(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'", here.name
+            )
         ):
             assert making.poll() is None
         assert waits

@@ -7,10 +7,10 @@ from django.utils import timezone
 
 from agents.protocol import Exit, Phase
 from controlplane.accounts.models import Project
-from controlplane.api.projects import shown
 from controlplane.jobs import service
 from controlplane.jobs.models import Attempt, Job, Stage
 from controlplane.pools.models import Quota
+from controlplane.queries.projects import shown
 from controlplane.scheduling.store import LiveStore, clock
 from scheduler.core.model.lifecycle import Cause
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from django.contrib.auth.models import Group, Permission
+
 from agents import protocol
 from agents.protocol import Desired, Exit, Here, Inventory, InventoryRef, Phase, Report
+from controlplane.accounts import roles
 from controlplane.accounts.models import Project, User
 from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
@@ -131,6 +134,8 @@ class Yard:
 
     def __init__(self, storage: str = "/shared") -> None:
         self.user = User.objects.create(username="ada", is_staff=True)
+        roles.install(Group, Permission)
+        self.user.groups.set(Group.objects.filter(name__in=[roles.OPERATOR, roles.ACCOUNTANT]))
         self.project = Project.objects.create(name="default")
         self.pool = Pool.objects.create(name="default", storage_path=storage)
         for name, value in (("urgent", 1000), ("high", 750), ("medium", 500), ("low", 250)):

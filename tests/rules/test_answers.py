@@ -13,10 +13,12 @@ from tests.rules.test_words import ROOT, chinese, names_in
 
 # Which arguments of a call are sentences for whoever asked: by place, and by name.
 PLACES = {
-    "Refused": (2,), "FieldError": (1,), "NodeRefused": (0,), "ProfileInvalid": (0,), "not_found": (0,), "staff": (1,), "Unreadable": (0,),
+    "Refused": (2,), "FieldError": (1,), "NodeRefused": (0,), "ProfileInvalid": (0,), "not_found": (0,),
+    "staff": (1,), "Unreadable": (0,),
     "refuse": (1,), "_wrong": (1,), "_faulty": (1,), "_at_line": (1,), "_problem": (0,), "Unacceptable": (0,),
     "Unadjustable": (0,), "TooMany": (0,), "ScenarioError": (1,), "TraceError": (2,), "AuthenticationFailed": (0,),
     "PermissionDenied": (0,), "Http404": (0,), "BadRequest": (0,),
+    "Unseen": (0,), "Unanswerable": (0,),
 }  # fmt: skip
 NAMES = {"detail", "hint"}
 MARKS = {"_", "gettext", "gettext_lazy", "gettext_noop", "ngettext"}

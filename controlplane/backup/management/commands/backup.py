@@ -27,7 +27,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="a folder that is not there yet")
-        parser.add_argument("--verify", action="store_true", help="write nothing; read a backup that is there, all of it")
+        parser.add_argument(
+            "--verify", action="store_true", help="write nothing; read a backup that is there, all of it"
+        )
         parser.add_argument("--decisions", action="store_true", help="also the decision log, which replays need")
         parser.add_argument(
             "--with-keys",

@@ -14,6 +14,7 @@ import msgspec
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Job
 
@@ -33,7 +34,7 @@ def encode(told: Any, user: Any) -> bytes:
 def _hidden(content: bytes, user: Any) -> set[int]:
     """The numbers in this text that are of jobs which this user may not see."""
     named = {int(number) for number in _NUMBER.findall(content)} if b"#" in content else set()
-    if not named or not isinstance(user, User) or permissions.is_staff(user):
+    if not named or not isinstance(user, User) or permissions.may(user, Permit.SEE_JOBS):
         return set()
     jobs = Job.objects.filter(number__in=named)
     visible = jobs.filter(permissions.visible_jobs(user)).values_list("number", flat=True)

@@ -1,0 +1,136 @@
+"""How allauth signs people in here: nobody signs up, guessing is the guard's matter, secrets of second factors lie
+encrypted, and what a provider says of a person is checked before anything is made of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialLogin
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from django.conf import settings
+from django.db import transaction
+from django.http import HttpRequest
+from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+from controlplane.accounts import guard
+from controlplane.accounts.memberships import follow_groups
+from controlplane.accounts.models import User
+from controlplane.accounts.providers import Provider
+
+# Names that the provider's people may have here; with anything else they get one that is made of their address.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._+@-]{0,62}")
+
+
+class AccountAdapter(DefaultAccountAdapter):
+    """Signs in whom the guard lets through."""
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Counts nothing: the guard does, wherever ``authenticate`` is called."""
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """The address that the guard counts too."""
+        return guard.who(request).address or "0.0.0.0"
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def is_safe_url(self, url: str | None) -> bool:
+        """Whether this is a page of this site; nothing else is gone to after signing in."""
+        return bool(url) and str(url).startswith("/") and url_has_allowed_host_and_scheme(url, allowed_hosts=None)
+
+    def clean_username(self, username: str, shallow: bool = False) -> str:
+        """A name that a provider gives somebody. Raises ValidationError for one that could be taken for another's."""
+        if not _NAME.fullmatch(username):
+            raise self.validation_error("invalid_login")
+        return str(super().clean_username(username, shallow))
+
+    def add_message(self, *args: Any, **kwargs: Any) -> None:
+        """Says nothing: each page says what was done itself."""
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):
+    """Keeps the secrets of second factors encrypted, with a key that is made of the server's own."""
+
+    def get_totp_issuer(self) -> str:
+        return f"Switchyard {settings.CLUSTER_NAME}"
+
+    def get_totp_label(self, user: User) -> str:
+        return user.get_username()
+
+    def encrypt(self, text: str) -> str:
+        return _keys().encrypt(text.encode()).decode()
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """The secret. Raises ValueError where the server's key is another than when it was made."""
+        try:
+            return _keys().decrypt(encrypted_text.encode()).decode()
+        except InvalidToken:
+            raise ValueError("a second factor was encrypted with another YARD_SECRET_KEY; remove it") from None
+
+
+def _keys() -> MultiFernet:
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    digests = (hashlib.sha256(b"second factors\0" + str(key).encode()).digest() for key in keys)
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(each)) for each in digests])
+
+
+class ProviderAdapter(DefaultSocialAccountAdapter):
+    """Decides whom a provider signs in, and whom it may make an account for."""
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
+        """Refuses, with a page that says why, whoever has no account and gets none; follows the provider's groups."""
+        provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
+        if sociallogin.is_existing:
+            with transaction.atomic():
+                follow_groups(sociallogin.user, provider.grants, _groups(sociallogin))
+        elif sociallogin.state.get("process") != "connect" and (why := _unwanted(provider, sociallogin)):
+            values = {"said": why, "provider": provider.title}
+            raise ImmediateHttpResponse(render(request, "sign_in_refused.html", values, status=403))
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        return not _unwanted(settings.OIDC_PROVIDERS[sociallogin.account.provider], sociallogin)
+
+    def save_user(self, request: HttpRequest, sociallogin: SocialLogin, form: Any = None) -> User:
+        """Makes the account, with the roles that the provider's groups give."""
+        with transaction.atomic():
+            user: User = super().save_user(request, sociallogin, form)
+            provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
+            follow_groups(user, provider.grants, _groups(sociallogin))
+        return user
+
+
+def _groups(sociallogin: SocialLogin) -> frozenset[str]:
+    return frozenset(sociallogin.account.extra_data.get("groups", ()))
+
+
+def _unwanted(provider: Provider, sociallogin: SocialLogin) -> str:
+    """Why this person gets no account here by signing in; empty where they do."""
+    if not provider.domains and not provider.groups:
+        return _(
+            "Nobody here is connected with this account of %(provider)s. Sign in, and connect it on your user page."
+        ) % {"provider": provider.title}
+    verified = {each.email.lower() for each in sociallogin.email_addresses if each.verified}
+    if provider.domains and not any(email.rpartition("@")[2] in provider.domains for email in verified):
+        return _("%(provider)s confirms no e-mail address of yours at %(domains)s.") % {
+            "provider": provider.title,
+            "domains": ", ".join(sorted(provider.domains)),
+        }
+    if provider.groups and not provider.groups & _groups(sociallogin):
+        return _("At %(provider)s you are in none of the groups that may use this cluster.") % {
+            "provider": provider.title
+        }
+    addresses = {each.email for each in sociallogin.email_addresses}
+    if any(User.objects.filter(email__iexact=each).exists() for each in addresses):
+        return _(
+            "Somebody here has your e-mail address. Sign in as before, and connect %(provider)s on your user page."
+        ) % {"provider": provider.title}
+    return ""

@@ -1,0 +1,73 @@
+"""The roles in which people run the cluster: groups of Django's, each with the permissions that its work needs.
+
+A migration makes them. Installations may change them, and make further groups, in the administration. A permission
+that a later release adds is put into the groups by a migration of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+OPERATOR, ACCOUNTANT, AUDITOR = "operator", "accountant", "auditor"
+
+
+def _of(label: str, words: str, *models: str) -> Iterable[str]:
+    return (f"{label}.{word}_{model}" for model in models for word in words.split())
+
+
+ROLES: Final[Mapping[str, frozenset[str]]] = {
+    OPERATOR: frozenset(
+        [
+            *_of("fleet", "view change delete operate", "node"),
+            *_of("fleet", "view change operate", "device"),
+            *_of("fleet", "view add delete", "jointoken"),
+            *_of("fleet", "view add change", "maintenancewindow"),
+            "fleet.view_alarm",
+            "fleet.end_survivor",
+            "fleet.release_fuse",
+            *_of("pools", "view add change delete", "pool", "profile"),
+            *_of("pools", "view", "quota", "priorityclass"),
+            "pools.use_any_priority",
+            *_of("jobs", "view", "job", "stage", "attempt", "event", "decision", "bundle"),
+            *_of("jobs", "add change", "job"),
+            "jobs.change_attempt",
+            *_of("simulations", "view change", "simulation"),
+            "access.view_project",
+            "access.delete_secret",
+        ]
+    ),
+    ACCOUNTANT: frozenset(
+        [
+            *_of("access", "view add change delete", "project", "member"),
+            "access.view_user",
+            *_of("pools", "view add change delete", "quota", "priorityclass"),
+            "pools.view_pool",
+        ]
+    ),
+    AUDITOR: frozenset(
+        [
+            *_of("access", "view", "user", "project", "member", "token", "auditentry"),
+            "auth.view_group",
+            "admin.view_logentry",
+            *_of("fleet", "view", "node", "device", "jointoken", "maintenancewindow", "alarm"),
+            *_of("pools", "view", "pool", "profile", "quota", "priorityclass"),
+            *_of("jobs", "view", "job", "stage", "attempt", "event", "decision", "bundle"),
+            "simulations.view_simulation",
+        ]
+    ),
+}
+
+
+def install(group: Any, permission: Any) -> None:
+    """Makes the groups, and puts into them what they lack; takes nothing out of them.
+
+    ``group`` and ``permission`` are Django's models, as they are now or as a migration has them.
+    """
+    for name, wanted in ROLES.items():
+        row, _made = group.objects.get_or_create(name=name)
+        names = [each.split(".") for each in wanted]
+        found = permission.objects.filter(
+            content_type__app_label__in={label for label, _ in names}, codename__in={code for _, code in names}
+        ).select_related("content_type")
+        row.permissions.add(*(one for one in found if f"{one.content_type.app_label}.{one.codename}" in wanted))

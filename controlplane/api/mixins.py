@@ -1,0 +1,50 @@
+"""What answers of this API do beside what Django REST framework does by itself."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.http import HttpResponse
+from django.utils.cache import get_conditional_response
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from controlplane.api.idempotency import once
+from controlplane.queries.reading import etag
+
+
+class ConditionalMixin(APIView):
+    """Gives each answer to a GET a strong ETag, and 304 or 412 where ``If-None-Match`` or ``If-Match`` say so."""
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if "Cache-Control" not in response:
+            response["Cache-Control"] = "private, no-cache"
+        if request.method in {"GET", "HEAD"} and response.status_code == 200 and not response.streaming:
+            if hasattr(response, "add_post_render_callback"):
+                response.add_post_render_callback(lambda done: conditional(request, done))
+            else:
+                return conditional(request, response)
+        return response
+
+
+def conditional(request: Request, response: HttpResponse) -> HttpResponse:
+    """Gives the answer its strong ETag; 304 without a body where the client has it already."""
+    if not response.has_header("ETag"):
+        response["ETag"] = etag(response.content)
+    return get_conditional_response(request, etag=response["ETag"], response=response) or response
+
+
+class IdempotentCreateMixin(APIView):
+    """Lets each POST with an ``Idempotency-Key`` take effect once, however often it is sent."""
+
+    def is_idempotent(self, request: Request) -> bool:
+        """Whether keys count for this POST: not for one that changes nothing."""
+        return True
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        post = getattr(self, "post", None)
+        if request.method == "POST" and post is not None and self.is_idempotent(request):
+            self.post = lambda *given, **named: once(request, partial(post, *given, **named))

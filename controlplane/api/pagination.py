@@ -1,0 +1,55 @@
+"""How lists are cut into pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.pagination import BasePagination, CursorPagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.queries.cursor import LARGEST, USUAL, Page, page_of
+
+
+class KeysetPagination(CursorPagination):
+    """Pages by cursor in the view's ``ordering``, a unique key: the same cursors as in the addresses of pages.
+
+    A limit or a cursor that cannot be is refused, where the base class would take another one.
+    """
+
+    page_size = USUAL
+    max_page_size = LARGEST
+    page_size_query_param = "limit"
+    page_size_query_description = f"At most so many, up to {LARGEST}."
+    cursor_query_description = "From next or previous of an earlier answer."
+
+    def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any]:
+        order = view.get_ordering() if hasattr(view, "get_ordering") else view.ordering
+        rows, self.links = page_of(queryset, order, request.path, request.query_params.dict())
+        return rows
+
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response(Page(data, **self.links))
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        link = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        return _results(schema, next=link, previous=link)
+
+
+class WholeList(BasePagination):
+    """All rows at once, for what there are few of."""
+
+    def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any]:
+        return list(queryset)
+
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response({"results": data})
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return _results(schema)
+
+
+def _results(schema: dict[str, Any], **others: Any) -> dict[str, Any]:
+    properties = {"results": schema, **others}
+    return {"type": "object", "required": list(properties), "properties": properties}

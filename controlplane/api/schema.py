@@ -1,0 +1,48 @@
+"""How routes are described: what all of one kind have in common is said here once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.viewsets import ViewSetMixin
+
+from controlplane.api.mixins import IdempotentCreateMixin
+from controlplane.api.pagination import WholeList
+from controlplane.api.problem import Problem
+
+KEY = OpenApiParameter(
+    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key takes effect once within a day."
+)
+
+
+class RouteSchema(AutoSchema):
+    """Names the operations of viewsets after resource and action, and tells of keys and problem documents."""
+
+    def get_operation_id(self) -> str:
+        if not isinstance(self.view, ViewSetMixin) or not self.view.action:
+            return super().get_operation_id()
+        action = {"retrieve": "get"}.get(self.view.action, self.view.action)
+        return f"{self.view.basename}_{action}".replace("-", "_")
+
+    def get_override_parameters(self) -> list[Any]:
+        return [KEY] if self.method == "POST" and isinstance(self.view, IdempotentCreateMixin) else []
+
+    def get_paginated_name(self, serializer_name: str) -> str:
+        return f"{serializer_name}{'List' if issubclass(self.view.pagination_class, WholeList) else 'Page'}"
+
+    def _resolve_path_parameters(self, variables: Any) -> list[dict[str, Any]]:
+        found = super()._resolve_path_parameters(variables)
+        examples = getattr(self.view, "examples", {})
+        return [{**each, "example": examples[each["name"]]} if each["name"] in examples else each for each in found]
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        found = super()._get_response_bodies(direction)
+        if isinstance(self.view, ViewSetMixin):
+            statuses = ["400", "403"] + (["404"] if self.view.detail else [])
+            statuses += ["409", "422"] if self.method == "POST" else []
+            found |= {
+                status: self._get_response_for_code(Problem, status) for status in statuses if status not in found
+            }
+        return dict(sorted(found.items()))
