@@ -20,7 +20,6 @@ CHART = ROOT / "deploy" / "helm" / "switchyard"
 NEEDED: dict[str, Any] = {"existingSecret": "keys", "database": {"host": "db"}, "redis": {"host": "redis"}}
 ALL: dict[str, Any] = {
     **NEEDED,
-    "secretsKey": True,
     "redis": {"host": "redis", "tls": True, "password": True},
     "environment": {"YARD_DEVICE_KINDS": "tpu"},
     "ingress": {"className": "nginx", "tlsSecret": "tls", "annotations": {"a/b": "c"}},

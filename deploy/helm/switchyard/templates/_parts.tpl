@@ -32,9 +32,7 @@ labels:
 - {name: REDIS_PASSWORD_FILE, value: /run/yard/redis.password}
 {{- end }}
 - {name: YARD_SECRET_KEY_FILE, value: /run/yard/django.key}
-{{- if .Values.secretsKey }}
-- {name: YARD_SECRETS_KEY_FILE, value: /run/yard/secrets.key}
-{{- end }}
+- {name: YARD_SECRETS_KEY_FILE, value: /run/yard/secrets.keys}
 - {name: YARD_HOME, value: /var/lib/switchyard}
 - {name: YARD_URL, value: {{ .Values.url | quote }}}
 - {name: YARD_AGENTS_URL, value: {{ .Values.agentsUrl | quote }}}
