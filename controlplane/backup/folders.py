@@ -1,7 +1,7 @@
 """The folders beside the database: which there are, and how one becomes a tar file and comes back.
 
-Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that its rows
-count on, and what goes while it is copied was to go.
+Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that
+its rows count on, and what goes while it is copied was to go.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def elsewhere() -> list[str]:
 
 
 def pack(folder: Path, into: Path, without: set[Path]) -> int:
-    """Write the files below ``folder`` but those below ``without``; return how many. A folder that is not there is empty.
+    """Write the files below ``folder`` but those below ``without``; return how many.
 
-    Memory does not grow with their number.
+    A folder that is not there is empty. Memory does not grow with their number.
     """
     count = 0
     with tarfile.open(into, "w|", bufsize=_BLOCK, format=tarfile.PAX_FORMAT) as archive:

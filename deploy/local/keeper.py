@@ -257,7 +257,7 @@ class Keeper:
         return Step(self, name)
 
     def restore(self, folder: str) -> None:
-        """Put a backup in the place of what the stores hold; the parts have not started. Raises :class:`CannotStart`."""
+        """Put a backup in the place of what the stores hold, before parts start. Raises :class:`CannotStart`."""
         with self.step("restore"):
             # As the caller, whose backup it is; the parts' user may not read it, and gets what is restored.
             process = subprocess.Popen(

@@ -69,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen(arguments: argparse.Namespace) -> Options:
     """Return the stack's options."""
-    return Options(arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root, arguments.restore or "")
+    return Options(
+        arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root, arguments.restore or ""
+    )
 
 
 def describe(word: dict[str, Any]) -> str | None:
@@ -124,7 +126,9 @@ def refuse_second(access: Access, options: Options) -> None:
     if options.fresh:
         raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --fresh starts anew")
     if options.restore:
-        raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --restore puts a backup in its place")
+        raise NotUp(
+            f"a stack runs at {access.url}; stop it with Ctrl-C first, then --restore puts a backup in its place"
+        )
     if options.simulate:
         raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --simulate adds nodes to it")
 

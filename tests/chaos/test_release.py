@@ -1,4 +1,4 @@
-"""A release is put in under what runs: the agent of the one before works with this server, and hands its stages over."""
+"""A release is put in under what runs: the agent of the one before works here, and hands its stages over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def ready(yard: Yard) -> bool:
     return any(node["name"] == NAME and node["state"] == "READY" for node in yard.client.nodes.list())
 
 
-def test_the_agent_of_the_release_before_works_and_stages_go_on_through_both_upgrades(yard: Yard, tmp_path: Path) -> None:
+def test_the_agent_of_the_release_before_works_and_stages_go_on_through_both_upgrades(
+    yard: Yard, tmp_path: Path
+) -> None:
     old, state = release.agent(tmp_path / "old"), tmp_path / "state"
     state.mkdir()
     (state / "join").write_text(yard.join_token())

@@ -1,4 +1,4 @@
-"""A backup is made while jobs run and restored under an agent that went on: nothing runs twice, nothing is lost of it."""
+"""A backup is made while jobs run and restored under an agent that went on: nothing runs twice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_backup_is_restored_under_what_runs(yard: Yard, tmp_path: Path) -> Non
     first.wait(timeout_s=120)
     assert first.refresh().state == "COMPLETED"
     total = sum(d["capacity_milli"] for d in yard.client.devices(node=NAME) if d["kind"] == "cpu") / 1000
-    kept, ends, waits = submit("kept", 0.1), submit("ends", total - 0.5), submit("waits", total - 0.5)
+    kept, _, waits = submit("kept", 0.1), submit("ends", total - 0.5), submit("waits", total - 0.5)
     assert eventually(lambda: started("kept") and started("ends"))
     yard.until(kept, "main", lambda stage: stage["state"] == "RUNNING")
     assert yard.stage(waits, "main")["state"] == "PENDING"

@@ -1,6 +1,6 @@
 """The release before this one: what its tables are, and its agent. Renewed when a release is made.
 
-    git archive COMMIT agents switchyard/__init__.py switchyard/runtime.py | xz > tests/deploy/releases/agent-COMMIT.tar.xz
+git archive COMMIT agents switchyard/__init__.py switchyard/runtime.py | xz > tests/deploy/releases/agent-COMMIT.tar.xz
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MIGRATIONS: Final = {
     "jobs": "0024_sessions",
     "simulations": "0001_initial",
 }
-# Operations since then that have no way back, by their migration, with the reason; docs/how-to/upgrade.md names them too.
+# Migrations since then that have no way back, with the reason; docs/how-to/upgrade.md names them too.
 NO_WAY_BACK: Final[dict[str, str]] = {}
 
 

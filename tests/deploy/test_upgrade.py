@@ -70,7 +70,8 @@ def test_tables_go_back_by_one_release_and_forward_again_with_rows(filled: Insta
     last = "SELECT app, max(name) FROM django_migrations WHERE app = ANY(%s) GROUP BY 1"
     assert dict(filled.sql(last, list(MIGRATIONS))) == MIGRATIONS
     old = counts(filled)
-    both = before.keys() & old.keys()
+    # Roles are groups since this release; the one before knows staff only, and so they come back.
+    both = before.keys() & old.keys() - {"access_user_groups"}
     assert {table: old[table] for table in both} == {table: before[table] for table in both}
     filled.done("migrate", "--verbosity", "0")
     assert counts(filled) == before
@@ -131,7 +132,9 @@ def test_it_goes_on_by_itself_once_the_way_is_free(back: Installation) -> None:
     assert back.sql("SELECT count(*) FROM jobs_logspan") == [(3,)]
 
 
-@pytest.mark.parametrize(("words", "says"), [(["--lock-timeout", "0"], "is like 500ms"), (["--tries", "0"], "from 1 to")])
+@pytest.mark.parametrize(
+    ("words", "says"), [(["--lock-timeout", "0"], "is like 500ms"), (["--tries", "0"], "from 1 to")]
+)
 def test_what_cannot_be_meant_is_refused(words: list[str], says: str) -> None:
     from django.core.management import CommandError, call_command
 

@@ -65,8 +65,8 @@ class Command(migrate.Command):
             )
             if not left:
                 raise CommandError(
-                    f"{in_the_way}. It was tried {tries} times; what was done before it stays done. Stop what is in the "
-                    "way, and run this again"
+                    f"{in_the_way}. It was tried {tries} times; what was done before it stays done. Stop what is in "
+                    "the way, and run this again"
                 )
             self.stderr.write(f"{in_the_way}; it is tried again in {pause_s:.0f} s, {left} more times")
             time.sleep(pause_s)
