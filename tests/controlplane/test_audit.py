@@ -93,11 +93,6 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
     small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
     monkeypatch.setattr("controlplane.simulations.service.ask_to_run", lambda pk: None)
 
-    def secret(method: str, body: Any = None) -> HttpResponse:
-        path = "/api/v1/projects/default/secrets/HF_TOKEN"
-        answer: HttpResponse = staff.client.generic(method, path, json.dumps(body), content_type="application/json")
-        return answer
-
     def simulate() -> HttpResponse:
         return owner.post("/simulations", small)
 
@@ -124,7 +119,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: owner.client.put(
                 "/api/v1/projects/default/secrets/HF", '{"value": "hf_canary"}', content_type="application/json"
             ),
-            "secret.put",
+            "secret.set",
         ),
         ("DELETE", "projects/{name}/secrets/{secret}"): (
             lambda: town.lead.client.delete("/api/v1/projects/default/secrets/HF"),
@@ -192,8 +187,6 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             ),
             "project.retention",
         ),
-        ("PUT", "projects/{name}/secrets/{secret}"): (lambda: secret("PUT", {"value": "of-a-secret"}), "secret.set"),
-        ("DELETE", "projects/{name}/secrets/{secret}"): (lambda: secret("DELETE"), "secret.delete"),
         ("POST", "simulations"): (simulate, "simulation.begin"),
         ("POST", "simulations/{number}/cancel"): (
             lambda: owner.post(f"/simulations/{last().object_id}/cancel"),
