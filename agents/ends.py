@@ -61,6 +61,9 @@ ENDS = {
     "RunFolderNotMade": _("its run folder could not be made: {error} ({folder})"),
     "VariableRefused": _("environment variable {name} cannot be set: its name or value is not allowed"),
     "VariableLines": _("environment variable {name} cannot have several lines in a container: rename it"),
+    "SecretMissing": _("project {project} has no secret {name} any more"),
+    "SecretsClosed": _("its secrets could not be opened: {error}"),
+    "SecretsGone": _("the values of its secrets are not there any more"),
     "NodeUnfit": _("this node is not fit for it: {check}: {said}"),
     "HostFull": _("this host starts no more processes: {error}"),
     "StartUnrecorded": _("this node could not record the start: {error}"),
@@ -91,6 +94,11 @@ ENDS = {
 
 def clause(code: str, /, **params: "str | int | float") -> "Clause":
     return code, params
+
+
+def known(said: "Clause") -> "Clause":
+    """A clause of the server's, as far as this agent has words for it."""
+    return said if said[0] in ENDS else clause("StartFailed", error=said[0])
 
 
 def say(said: "Iterable[Clause]") -> str:

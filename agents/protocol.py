@@ -437,7 +437,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     the command itself (``per-node``), or the agent. ``secrets`` names the variables of ``env`` whose values never
     appear in a log. ``weight`` is what its priority makes of its share of contended cores, from 1 to 10000 around 100.
     ``project_number`` never belongs to another project. ``image`` names the container image to run it in, in the
-    grammar of :data:`IMAGE`; empty means plain processes.
+    grammar of :data:`IMAGE`; empty means plain processes. ``secret_files`` are contents of files that only the task may
+    read, by the variable that tells it where the file is. ``refused`` says why the part cannot be started at all.
     """
 
     job: int
@@ -455,6 +456,8 @@ class PartSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     launcher: Literal["per-node", "per-device"] = "per-node"
     env: dict[str, str] = msgspec.field(default_factory=dict)
     secrets: list[str] = msgspec.field(default_factory=list)
+    secret_files: dict[str, str] = msgspec.field(default_factory=dict)
+    refused: Clause | None = None
     bundle: str | None = None
     image: str = ""
     devices: list[DeviceClaim] = msgspec.field(default_factory=list)

@@ -12,7 +12,7 @@ from typing import Any
 from bench import machine
 from bench.figures import Figures
 
-NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live", "fuzz", "api")
+NAMES = ("latency", "throughput", "idle", "demo", "agent", "feedback_queue", "engine", "live", "fuzz", "api", "reports")
 
 
 def main() -> int:

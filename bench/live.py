@@ -22,7 +22,7 @@ from typing import Any
 
 from agents.protocol import Exit, Here, InventoryRef, Phase, Report
 from bench.figures import Figures, quantile
-from deploy.local.home import write_private
+from deploy.local.home import new_secrets_key, write_private
 from deploy.local.postgres import Cluster
 from deploy.local.service import Service, stop_all
 from deploy.local.valkey import Broker
@@ -59,6 +59,7 @@ def fresh_database() -> Iterator[None]:
     cluster, broker = Cluster(folder / "postgres", sockets, folder), Broker(folder, sockets, folder)
     broker.make_password()
     write_private(folder / "django.key", "a key of sixty characters that signs nothing outside of a measure")
+    write_private(folder / "secrets.keys", new_secrets_key())
     for name in [name for name in os.environ if name.startswith("YARD_")]:
         del os.environ[name]
     os.environ |= {
@@ -66,6 +67,7 @@ def fresh_database() -> Iterator[None]:
         **broker.environment,
         "YARD_HOME": str(folder),
         "YARD_SECRET_KEY_FILE": str(folder / "django.key"),
+        "YARD_SECRETS_KEY_FILE": str(folder / "secrets.keys"),
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
     }
     environment, started = dict(os.environ), []
@@ -142,8 +144,8 @@ def _measure(nodes: int) -> Figures:
             f"{name}: {len(samples)} events, {_attempts() - before} stages begun; "
             f"writing down a decision, beside the loop: {record_s / EVENTS * 1000:.0f} ms on average"
         )
-    if loop._teller:
-        loop._teller.cancel()
+    for timer in loop._timers.values():
+        timer.cancel()
     told = Stage.objects.filter(state="PENDING").exclude(reasons=[]).count()
     remarks.append(f"{told} of those that wait were told why by then, in every cycle some of them")
     answered = Stage.objects.filter(job__in=sent).exclude(state="PENDING", reasons=[]).count()

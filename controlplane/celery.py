@@ -1,29 +1,40 @@
-"""The Celery application. Celery wakes; the database is the truth.
+"""The Celery application, and what a worker does beside its tasks. Celery wakes; the database is the truth.
 
-Messages carry ids only and may be lost, doubled or late. Options follow what a half-open or restarted Redis does to a
-worker: a socket that never answers must not block a producer, and a worker must never give up reconnecting.
+Messages carry ids only and may be lost, doubled or late. The queues, what goes to which of them and what beat sends are
+one table in the settings (``CELERY_*``); docs/decisions/048 says why they are as they are.
 """
 
 import os
-from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.signals import heartbeat_sent
-from django.conf import settings
+from celery.signals import celeryd_init, task_postrun, task_prerun
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["scheduler", "controlplane.operations", "controlplane.simulations", "controlplane.whatif"])
+app.autodiscover_tasks(
+    ["controlplane.scheduling", "controlplane.operations", "controlplane.simulations", "controlplane.whatif"]
+)
 
 
-def tell_alive(**_: Any) -> None:
-    """Renew the age of the file that a check of health looks at; Celery calls it with every heartbeat to the broker."""
-    Path(settings.ALIVE_FILE).touch()
+@celeryd_init.connect  # type: ignore[untyped-decorator]
+def _prepare(sender: str = "", options: Any = None, **_: Any) -> None:
+    """Makes a worker ready: one that is to take the scheduler's queue stands by until no other does."""
+    from controlplane.workers.start import prepare
+
+    prepare(app, sender, options or {})
 
 
-# Celery reckons with the signal only where somebody listens when a worker starts.
-if settings.ALIVE_FILE:
-    heartbeat_sent.connect(tell_alive)
+@task_prerun.connect  # type: ignore[untyped-decorator]
+@task_postrun.connect  # type: ignore[untyped-decorator]
+def _keep_connections(sender: Any = None, **_: Any) -> None:
+    """Has Django decide how long a worker keeps its connection to the database, as it does for requests.
+
+    Celery would close it with every task (``CELERY_DB_REUSE_MAX``), and a cycle pay for a new one.
+    """
+    from django.db import close_old_connections
+
+    if not sender.request.is_eager:
+        close_old_connections()

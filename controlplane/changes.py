@@ -7,6 +7,7 @@ connections, and a dead Redis costs a log line a minute.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
@@ -18,9 +19,13 @@ from django.conf import settings
 
 log = logging.getLogger(__name__)
 
-CYCLE_TASK = "scheduler.cycle"
-SHADOW_TASK = "decisions.shadow"
+CYCLE_TASK = "scheduling.cycle"
+EXPLAIN_TASK = "scheduling.explain"
+SHADOW_TASK = "maintenance.shadow"
 WAKE_KEY = "yard:wake"
+# After Redis failed no cycle waits for it for so long.
+AGAIN_S = 10.0
+_blind_until = 0.0
 
 
 class _Courier:
@@ -30,6 +35,7 @@ class _Courier:
         self._lock = threading.Lock()
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.current_thread()
         self._complained_at = 0.0
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -37,8 +43,30 @@ class _Courier:
             if self._loop is None or self._pid != os.getpid():
                 self._loop = asyncio.new_event_loop()
                 self._pid = os.getpid()
-                threading.Thread(target=self._loop.run_forever, name="courier", daemon=True).start()
+                self._thread = threading.Thread(target=self._loop.run_forever, name="courier", daemon=True)
+                self._thread.start()
             return self._loop
+
+    def close(self) -> None:
+        """Stop the thread and close its connections; hints on their way are dropped. Called when the process exits."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is None or self._pid != os.getpid():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+        loop.run_until_complete(self._drop(asyncio.all_tasks(loop)))
+        loop.close()  # the channel layer closes its own with it
+        if client := _clearing.pop(os.getpid(), None):
+            client.close()
+
+    @staticmethod
+    async def _drop(left: set[asyncio.Task[Any]]) -> None:
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if client := _redis.pop(os.getpid(), None):
+            await client.aclose()
 
     def carry(self, what: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(self._quietly(what), self.loop())
@@ -54,6 +82,7 @@ class _Courier:
 
 
 _courier = _Courier()
+atexit.register(_courier.close)
 
 
 async def _send(group: str, message: dict[str, Any]) -> None:
@@ -96,30 +125,43 @@ async def _wake() -> None:
     if client is None:
         client = _redis[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2)
     if await client.set(WAKE_KEY, b"1", nx=True, px=3000):
-        await asyncio.get_running_loop().run_in_executor(None, _send_cycle)
+        await asyncio.get_running_loop().run_in_executor(None, _send_task, CYCLE_TASK)
 
 
-def _send_cycle() -> None:
+def explain() -> None:
+    """Asks the scheduler to tell some more of those who wait why."""
+    _courier.carry(_explain())
+
+
+async def _explain() -> None:
+    await asyncio.get_running_loop().run_in_executor(None, _send_task, EXPLAIN_TASK)
+
+
+def _send_task(name: str) -> None:
     from controlplane.celery import app
 
-    app.send_task(CYCLE_TASK, queue="cycle", retry=False, expires=10)
+    app.send_task(name, retry=False, expires=10)
 
 
 def think_beside(decision_id: int) -> None:
     """Asks a worker to let the shadow profiles think about this decision."""
     from controlplane.celery import app
 
-    app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60, ignore_result=True)
+    app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60)
 
 
 def clear_wake() -> None:
     """Called by a cycle as it begins, so that whatever happens from now on wakes the next one."""
+    global _blind_until
     from redis import Redis
 
+    if time.monotonic() < _blind_until:
+        return
     try:
         client = _clearing.get(os.getpid())
         if client is None:
             client = _clearing[os.getpid()] = Redis.from_url(settings.REDIS_URL, socket_timeout=1)
         client.delete(WAKE_KEY)
     except Exception:  # the key expires by itself
+        _blind_until = time.monotonic() + AGAIN_S
         log.debug("the wake mark could not be cleared", exc_info=True)

@@ -79,7 +79,60 @@ def _list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
 
 
+def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
+    """Where bytes lie, by what they are: in files below ``folder``, or in the S3 bucket that ``url`` names.
+
+    Such as ``s3://bucket/prefix?endpoint=https://minio.example.org``. Credentials are found as boto3 finds them.
+    """
+    if not url:
+        usual = {"file_permissions_mode": 0o600, "directory_permissions_mode": 0o700, "allow_overwrite": True}
+        backend = "django.core.files.storage.FileSystemStorage"
+        return {
+            "default": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "files"}},
+            "bundles": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder}},
+            "simulations": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "simulations"}},
+        }
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    unknown = sorted(query.keys() - {"endpoint", "region", "addressing"})
+    if parts.scheme != "s3" or not parts.hostname or unknown:
+        raise ImproperlyConfigured(
+            f'YARD_STORAGE_URL is "{url}"; it must be like s3://bucket/prefix?endpoint=https://host&region=name'
+            "&addressing=path (each of the three may be left out)"
+        )
+    try:
+        from botocore.config import Config
+    except ImportError:
+        raise ImproperlyConfigured('YARD_STORAGE_URL needs the extra s3: pip install "switchyard[s3]"') from None
+    patience = Config(
+        connect_timeout=5,
+        read_timeout=30,
+        retries={"max_attempts": 2},
+        s3={"addressing_style": query.get("addressing", "auto")},
+    )
+    objects_usual: dict[str, Any] = {
+        "bucket_name": parts.hostname,
+        "endpoint_url": query.get("endpoint"),
+        "region_name": query.get("region"),
+        "client_config": patience,
+        "file_overwrite": True,
+        "default_acl": None,
+        # What is larger is written to a file of this machine while it is read.
+        "max_memory_size": 2**20,
+    }
+    prefix = unquote(parts.path.strip("/"))
+
+    def objects(name: str) -> dict[str, Any]:
+        location = f"{prefix}/{name}" if prefix else name
+        return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**objects_usual, "location": location}}
+
+    return {"default": objects("files"), "bundles": objects("bundles"), "simulations": objects("simulations")}
+
+
 SECRET_KEY = _secret_key()
+# The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
+SECRETS_KEY_FILE = Path(os.environ.get("YARD_SECRETS_KEY_FILE") or HOME / "secrets.keys")
+SECRETS_KEY_WRAPPER = os.environ.get("YARD_SECRETS_KEY_WRAPPER") or "controlplane.accounts.keys.KeyFile"
 DEBUG = _flag("YARD_DEBUG")
 PUBLIC_URL = os.environ.get("YARD_URL", "http://127.0.0.1:8470")
 _PUBLIC = urlsplit(PUBLIC_URL)
@@ -141,6 +194,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "controlplane.accounts.audit.middleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -220,10 +274,10 @@ CACHES = {
 
 CELERY_BROKER_URL = _BROKER
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# A worker never gives up reconnecting, and a socket that never answers blocks no producer.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -231,22 +285,27 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_connect_timeout": 2,
     "socket_keepalive": not REDIS_URL.startswith("unix://"),
     "health_check_interval": 10,
-    "visibility_timeout": 300,
+    # Longer than any task that is acknowledged late may take.
+    "visibility_timeout": 900,
 }
-CELERY_TASK_DEFAULT_QUEUE = "slow"
-CELERY_TASK_ROUTES = {
-    "scheduler.cycle": {"queue": "cycle"},
-    "whatif.answer": {"queue": "questions"},
-    "simulations.launch": {"queue": "questions"},
-}
+# CONN_MAX_AGE says how long a worker keeps its connection to the database, not the number of its tasks.
+CELERY_DB_REUSE_MAX = 10**9
+# The first word of a task's name is the queue that it goes to. Tasks are in the module "tasks" of what they are about.
+QUEUES = ("scheduling", "fleet", "questions", "simulations", "maintenance")
+CELERY_TASK_ROUTES = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+# What beat sends, every so many seconds. A message that waited for so long is dropped: the next is there.
 CELERY_BEAT_SCHEDULE = {
-    "cycle": {"task": "scheduler.cycle", "schedule": 5.0, "options": {"expires": 5}},
-    "fleet.watch": {"task": "fleet.watch", "schedule": 2.0, "options": {"expires": 2}},
-    "fleet.housekeeping": {"task": "fleet.housekeeping", "schedule": 60.0, "options": {"expires": 60}},
-    "fleet.invariants": {"task": "fleet.invariants", "schedule": 60.0, "options": {"expires": 60}},
+    task: {"task": task, "schedule": every_s, "options": {"expires": every_s}}
+    for task, every_s in {
+        "scheduling.cycle": 1.5,
+        "fleet.watch": 1.5,
+        "maintenance.housekeeping": 60.0,
+        "maintenance.invariants": 60.0,
+    }.items()
 }
 
-# Where a worker says every two seconds that it is alive and has its broker, for a check that need not start Python's
+# Where a worker says every four seconds that it is alive and has its broker, for a check that need not start Python's
 # half of the world to ask. Unset, nothing is written.
 ALIVE_FILE = os.environ.get("YARD_ALIVE_FILE", "")
 
@@ -278,6 +337,17 @@ BODY_GRACE_S = float(os.environ.get("YARD_BODY_GRACE_S", "10"))
 BODY_BYTES_PER_S = int(os.environ.get("YARD_BODY_BYTES_PER_S", "32768"))
 UNFINISHED_BODIES = int(os.environ.get("YARD_UNFINISHED_BODIES", "64"))
 UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
+
+# How long the log of a part may become; and how much room the disk must have that uploads and logs are taken.
+LOG_MAX_BYTES = int(os.environ.get("YARD_LOG_MAX_BYTES", str(2**30)))
+MIN_FREE_BYTES = int(os.environ.get("YARD_MIN_FREE_BYTES", str(2**30)))
+# What one person may have of bundles, and of simulations: how many at once, kept, and how many bytes of these; and how
+# many simulations run at once in all.
+BUNDLE_BYTES_PER_USER = int(os.environ.get("YARD_BUNDLE_BYTES_PER_USER", str(20 * 2**30)))
+SIMULATIONS_PER_USER = int(os.environ.get("YARD_SIMULATIONS_PER_USER", "2"))
+SIMULATIONS_AT_ONCE = int(os.environ.get("YARD_SIMULATIONS_AT_ONCE", "4"))
+SIMULATIONS_KEPT = int(os.environ.get("YARD_SIMULATIONS_KEPT", "50"))
+SIMULATION_BYTES_PER_USER = int(os.environ.get("YARD_SIMULATION_BYTES_PER_USER", str(256 * 2**20)))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [
@@ -388,6 +458,11 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = True
 
+STORAGE_URL = os.environ.get("YARD_STORAGE_URL", "")
+STORAGES = {
+    **_storages(STORAGE_URL, BLOBS),
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [FRONTEND / "static"]
 STATIC_ROOT = Path(os.environ.get("YARD_STATIC") or HOME / "static")

@@ -1,6 +1,6 @@
 """What the containers of docker-compose.yml do once: make secrets, prepare the database, and watch a file's age.
 
-``python -m deploy.container secrets FOLDER | prepare STORAGE TOKEN | recent FILE SECONDS``
+``python -m deploy.container secrets FOLDER | add-secrets-key FOLDER | prepare STORAGE TOKEN | recent FILE SECONDS``
 
 Nothing secret is printed: what a container prints, a log collector may keep for years.
 """
@@ -14,20 +14,34 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.local.home import write_private
+from deploy.local.home import new_secrets_key, write_private
 from deploy.prepare import prepare as make_first_records
+
+SECRETS_KEYS = "secrets.keys"
 
 
 def make_secrets(folder: Path) -> int:
-    """Make the signing key and the database's password where they are missing; nothing is ever overwritten."""
+    """Make the database's password, the signing key and the key for secrets where they are missing; nothing is ever
+    overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
-    password_file, key_file = folder / "database.password", folder / "django.key"
+    password_file, key_file, secrets_keys = (
+        folder / name for name in ("database.password", "django.key", SECRETS_KEYS)
+    )
     if not password_file.exists():
         write_private(password_file, secrets.token_urlsafe(32))
     if not key_file.exists():
         write_private(key_file, secrets.token_urlsafe(64) + "\n")
+    if not secrets_keys.exists():
+        write_private(secrets_keys, new_secrets_key())
     # libpq reads this file where PGPASSFILE names it, so that no password stands in an environment.
     write_private(folder / "pgpass", f"*:*:*:switchyard:{password_file.read_text()}\n")
+    return 0
+
+
+def add_secrets_key(folder: Path) -> int:
+    """Put a new key for secrets before those that are there; ``manage.py rotate_secrets_key`` then uses it."""
+    file = folder / SECRETS_KEYS
+    write_private(file, new_secrets_key() + (file.read_text() if file.exists() else ""))
     return 0
 
 
@@ -59,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m deploy.container")
     commands = top.add_subparsers(dest="command", required=True)
     commands.add_parser("secrets").add_argument("folder", type=Path)
+    commands.add_parser("add-secrets-key").add_argument("folder", type=Path)
     first = commands.add_parser("prepare")
     first.add_argument("storage")
     first.add_argument("token", type=Path)
@@ -73,6 +88,8 @@ def main() -> int:
     arguments = parser().parse_args()
     if arguments.command == "secrets":
         return make_secrets(arguments.folder)
+    if arguments.command == "add-secrets-key":
+        return add_secrets_key(arguments.folder)
     if arguments.command == "prepare":
         return prepare(arguments.storage, arguments.token)
     return recent(arguments.file, arguments.seconds)

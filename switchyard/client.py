@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -47,6 +48,7 @@ class Client:
         self.nodes = Nodes(self.wire)
         self.maintenance = Maintenance(self.wire)
         self.consolidation = Consolidation(self.wire)
+        self.secrets = Secrets(self.wire)
         self.project = ""
 
     @classmethod
@@ -92,6 +94,22 @@ class Client:
     def health(self) -> dict[str, Any]:
         """What of the installation works and what does not; staff are told why."""
         return dict(self.wire.get("/health"))
+
+    def audit(
+        self,
+        *,
+        actor: str = "",
+        object: str = "",  # noqa: A002  the API's word
+        action: str = "",
+        via: str = "",
+        since: datetime | None = None,
+        most: int = 100,
+    ) -> Iterator[dict[str, Any]]:
+        """Who changed what, newest first, at most ``most`` entries. For auditors."""
+        wanted = {"actor": actor, "object": object, "action": action, "via": via}
+        asked = {name: value or None for name, value in wanted.items()}
+        asked |= {"since": since.isoformat() if since else None, "limit": str(max(1, min(most, 500)))}
+        yield from islice(pages(self.wire, "/audit", asked), most)
 
     def whoami(self) -> dict[str, Any]:
         return dict(self.wire.get("/whoami"))
@@ -495,6 +513,31 @@ class Consolidation:
     def follow(self, stage: str) -> dict[str, Any]:
         """Follows the advice for the stage with this id."""
         return dict(self._wire.post("/consolidation", {"stage": stage}))
+
+
+class Secrets:
+    """The secrets of projects: their names and versions. No value comes back."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def list(self, project: str) -> Iterator[dict[str, Any]]:
+        """The secrets of a project by name."""
+        yield from self._wire.get(_secrets_of(project))["results"]
+
+    def set(self, project: str, name: str, value: str) -> dict[str, Any]:
+        """Sets a secret, or gives it a new value; the value that it has already makes no new version."""
+        return dict(
+            self._wire.call("PUT", f"{_secrets_of(project)}/{quote(name, safe='')}", json={"value": value}).json()
+        )
+
+    def delete(self, project: str, name: str) -> None:
+        """Deletes a secret, if there is one of this name."""
+        self._wire.call("DELETE", f"{_secrets_of(project)}/{quote(name, safe='')}")
+
+
+def _secrets_of(project: str) -> str:
+    return f"/projects/{quote(project, safe='')}/secrets"
 
 
 def reference(job: Ref) -> str:

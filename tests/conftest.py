@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deploy.local.home import write_private
+from deploy.local.home import new_secrets_key, write_private
 from deploy.local.postgres import Cluster
 from deploy.local.service import Service, stop_all
 from deploy.local.valkey import Broker
@@ -47,6 +47,7 @@ BROKER.make_password()  # settings read it before the server starts
 
 (STATE / "static").mkdir()  # WhiteNoise warns where it is missing
 write_private(STATE / "django.key", "a key of sixty characters that signs nothing outside of tests")
+write_private(STATE / "secrets.keys", new_secrets_key())
 # What a person says about the machine that tests run on.
 KEPT = {
     "YARD_CHAOS_S",

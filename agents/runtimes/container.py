@@ -22,13 +22,12 @@ from agents.decode import Shape, digits
 from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
-from agents.masking import secrets_of
 from agents.protocol import IMAGE, Clause, Exit, OpenSession, PartSpec, Phase, Text, Wanted, Why
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, engine_probe, engines, no_more
 from agents.runtimes.engines import Box, Engine
-from agents.runtimes.process import Ground, ProcessExecutor, asked_for
-from agents.supervisor import procfs
+from agents.runtimes.process import Ground, ProcessExecutor, asked_for, give_secrets, lay_secrets, to_mask
+from agents.supervisor import procfs, secret_file
 from agents.supervisor.container_removal import planned
 from agents.supervisor.record import write_whole
 from agents.tasks import fabric
@@ -98,14 +97,18 @@ class ContainerExecutor:
         content, several_lines, env = self._env(engine, wanted, places)
         whose = self.ground.whose(intent)
         box = self._box(spec, wanted.part, places, whose)
+        several = {name: env.pop(name) for name in several_lines}
         box = dataclasses.replace(box, several_lines=several_lines)
         if fault := engines.unusable(box):
             raise Unlaunchable(fault)
-        self.ground.masked[wanted.part] = secrets_of(spec.env, spec.secrets)
+        self.ground.masked[wanted.part] = to_mask(spec)
 
         def furnish_all() -> None:
             furnish()
-            self._furnish(places, spec, content, whose)
+            self._furnish(places, spec, whose)
+            secret_file.leave(self.ground.state, os.path.basename(box.env_file), content)
+            if several:
+                secret_file.leave(self.ground.state, f"{wanted.part}.lines", several)
             write_whole(str(places.folder / "container.json"), self._plan(engine, wanted, places, box, env))
 
         self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
@@ -143,9 +146,9 @@ class ContainerExecutor:
             name=f"switchyard-{part}",
             image=spec.image,
             argv=spec.argv,
-            env_file=str(places.folder / "env.list"),
+            env_file=f"{secret_file.folder(self.ground.state)}/{part}.env",
             cwd=str(places.work),
-            readable=[*readable, str(_told(places).parent)],
+            readable=[*readable, str(_told(places).parent), *([str(places.secrets)] if spec.secret_files else [])],
             writable=[path for path in writable if path],
             user=own if run_as.uid is None else (run_as.uid, run_as.gid if run_as.gid is not None else run_as.uid),
             cpus_milli=spec.cpus_milli,
@@ -170,7 +173,7 @@ class ContainerExecutor:
                 )
             )
 
-    def _furnish(self, places: Places, spec: PartSpec, env: str, run_as: RunAs) -> None:
+    def _furnish(self, places: Places, spec: PartSpec, run_as: RunAs) -> None:
         rights = run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
@@ -180,9 +183,8 @@ class ContainerExecutor:
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o755, rights)
         beneath.give(str(places.reports), 0o644, rights)
-        descriptor = os.open(places.folder / "env.list", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(env)
+        lay_secrets(places, spec.secret_files)
+        give_secrets(places, rights)
 
     def _plan(self, engine: Engine, wanted: Wanted, places: Places, box: Box, env: dict[str, str]) -> dict[str, Any]:
         return {
@@ -195,6 +197,9 @@ class ContainerExecutor:
             "memory_bytes": box.memory_bytes,
             "lines": dataclasses.asdict(engines.lines(engine, box)),
             "env": env,
+            # Both lie in memory; the monitor takes them away once the container is made of them.
+            "env_file": box.env_file,
+            "lines_file": box.env_file.removesuffix(".env") + ".lines" if box.several_lines else "",
             "bell": str(self.ground.bell),
             "notice": str(places.notice),
             "told": str(_told(places)),
@@ -281,7 +286,7 @@ def _kept(wanted: Wanted, folder: str) -> Wanted:
     """The same order with the monitor as its command. The job's own variables stay out of the monitor's sight."""
     monitor = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
     assert wanted.spec is not None, "prepare has checked it"
-    spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, stop_to="main")
+    spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, secrets=[], secret_files={}, stop_to="main")
     return msgspec.structs.replace(wanted, spec=spec)
 
 

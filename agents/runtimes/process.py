@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,18 @@ from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
 from agents.isolation.beneath import Rights
 from agents.isolation.run_as import RunAs
-from agents.masking import secrets_of
+from agents.masking import secrets_of, tells_secret
 from agents.protocol import SHELL, Exit, OpenSession, PartSpec, Phase, Wanted
 from agents.resources.adjust import Reach, nice_of
 from agents.runtimes import Sighting, Unlaunchable, no_more
 from agents.storage.bundle import BundleCache, BundleUnusable
-from agents.supervisor import procfs
+from agents.supervisor import procfs, secret_file
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
 from agents.tasks.environment import Places, environment
 from agents.tasks.journal import Intent
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
@@ -67,6 +68,11 @@ class Ground:
     processes: int = 0
     launched_at: dict[str, float] = field(default_factory=dict)
     masked: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """The agent's own folder."""
+        return str(self.bell.parent)
 
     def whose(self, intent: Intent) -> RunAs:
         """Whose rights a part has."""
@@ -105,7 +111,7 @@ class ProcessExecutor:
             raise Unlaunchable(clause("RunFolderExists")) from None
         try:
             whose = self.ground.run_as if self.keeps else self.ground.whose(intent)
-            self._furnish(places, spec.bundle, whose_of(intent, self.stages))
+            self._furnish(places, spec.bundle, spec.secret_files, whose_of(intent, self.stages))
             order = {**self._order(wanted, places, whose, intent), "cpus": intent.cpus}
             furnish()
             self._hand_over(places, whose.rights())
@@ -116,10 +122,11 @@ class ProcessExecutor:
             words = {"error": str(error.strerror), "folder": str(error.filename)}
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
-    def _furnish(self, places: Places, bundle: str | None, whose: RunAs) -> None:
+    def _furnish(self, places: Places, bundle: str | None, files: Mapping[str, str], whose: RunAs) -> None:
         """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
         for folder in (places.work, places.scratch):
             folder.mkdir(mode=0o700)
+        lay_secrets(places, files)
         places.reports.touch(mode=0o600)
         if bundle:
             self.ground.bundles.unpack(bundle, places.work, whose)
@@ -128,6 +135,7 @@ class ProcessExecutor:
         """Give it to the job's user, once nothing of ours is to be put there any more."""
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o700, rights)
+        give_secrets(places, rights)
         beneath.give(str(places.reports), 0o600, rights)
         os.chmod(places.folder, 0o711)
 
@@ -143,7 +151,13 @@ class ProcessExecutor:
         broken = [name for name, value in env.items() if not name or "=" in name or "\0" in name + value]
         if broken:
             raise Unlaunchable(clause("VariableRefused", name=repr(broken[0])))
+        # What the order holds lies on a disk for as long as the part is known here.
+        closed = {name: env.pop(name) for name in hidden(spec) if name in env}
+        mask = ground.masked.pop(wanted.part, None) or to_mask(spec)
+        left = {"env": closed, "mask": mask}
         return {
+            "secret_file": secret_file.leave(ground.state, f"{wanted.part}.json", left) if closed or mask else "",
+            "secret_names": sorted(closed),
             "part": wanted.part,
             "argv": spec.argv,
             "env": env,
@@ -166,7 +180,6 @@ class ProcessExecutor:
             "cgroups": cgroup.of_part(ground.cgroups, wanted.part),
             "log_cap_bytes": ground.log_cap_bytes,
             "log_pace_bytes": ground.log_pace_bytes,
-            "secrets": ground.masked.pop(wanted.part, None) or secrets_of(spec.env, spec.secrets),
             **self._closed_off(spec, whose),
             **whose.order(),
         }
@@ -252,7 +265,8 @@ class ProcessExecutor:
             now = {"cpus": sorted(os.sched_getaffinity(main)), "nice": os.getpriority(os.PRIO_PROCESS, main)}
         except OSError:
             raise Unlaunchable(clause("NotEntered")) from None
-        env = {**order["env"], procfs.SESSION_MARK: session, "TERM": asked.term or "dumb"}
+        own = procfs.environment(main, order.get("secret_names", ()))
+        env = {**order["env"], **own, procfs.SESSION_MARK: session, "TERM": asked.term or "dumb"}
         kept = {name: order.get(name) for name in ("cwd", "uid", "gid", "groups", "device_groups", "processes")}
         if order.get("view"):
             kept["joins"] = [main, record["main_born"]]
@@ -296,6 +310,7 @@ class ProcessExecutor:
         cgroup.kill(groups)
         left = procfs.end_all(survivors, _BURY_PATIENCE_S)
         cgroup.remove(groups)
+        secret_file.forget(intent.folder)
         if (end := _end(intent.folder)) is not None:
             return end
         said = [clause("SupervisorGone" if "main" in record else "SupervisorGoneEarly")]
@@ -310,8 +325,41 @@ class ProcessExecutor:
         return end
 
     def discard(self, intent: Intent) -> None:
+        for left in (f"{intent.part}.json", f"{intent.part}.env", f"{intent.part}.lines"):
+            secret_file.remove(f"{secret_file.folder(self.ground.state)}/{left}")
         self.ground.launched_at.pop(intent.part, None)
         _remove(intent.folder)
+
+
+def hidden(spec: PartSpec) -> list[str]:
+    """The variables whose values nobody but the command gets."""
+    return [name for name, value in spec.env.items() if value and (name in spec.secrets or tells_secret(name))]
+
+
+def to_mask(spec: PartSpec) -> list[str]:
+    """What the log must not show."""
+    return [*secrets_of(spec.env, spec.secrets), *spec.secret_files.values()]
+
+
+def lay_secrets(places: Places, files: Mapping[str, str]) -> None:
+    """Write the secrets that a job gets as files. Raises Unlaunchable for a name that is none."""
+    if not files:
+        return
+    places.secrets.mkdir(mode=0o700)
+    for name, content in files.items():
+        if not _VARIABLE.fullmatch(name):
+            raise Unlaunchable(clause("VariableRefused", name=repr(name)))
+        descriptor = os.open(places.secrets / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+
+
+def give_secrets(places: Places, rights: Rights) -> None:
+    """Let the job's user, and nobody else, read them."""
+    if places.secrets.is_dir():
+        for path in places.secrets.iterdir():
+            beneath.give(str(path), 0o400, rights)
+        beneath.give(str(places.secrets), 0o700, rights)
 
 
 def asked_for(session: str, asked: OpenSession) -> dict[str, Any]:

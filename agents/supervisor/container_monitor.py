@@ -18,6 +18,7 @@ from agents.supervisor.container_removal import planned
 from agents.supervisor.lean import number
 from agents.supervisor.lease import extended
 from agents.supervisor.record import ordered, read_whole, write_whole
+from agents.supervisor.secret_file import remove, take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,6 +80,14 @@ class ContainerMonitor:
         os.chdir(self.folder)
         signal.pthread_sigmask(signal.SIG_BLOCK, {*HEARD, signal.SIGCHLD})
         try:
+            return self._live()
+        finally:
+            for path in (self.plan.get("env_file"), self.plan.get("lines_file")):
+                if path:
+                    remove(path)
+
+    def _live(self) -> int:
+        try:
             refusal = self._make_ready()
         except Stopped:
             self._quiet("remove")
@@ -99,8 +108,12 @@ class ContainerMonitor:
             if self._step("pull"):
                 return clause("ImageNotPulled", image=image, engine=engine, error=self._last_words())
         self._tell(substate="makes its container")
+        if lines := self.plan.get("lines_file"):
+            self.plan["env"] = {**self.plan["env"], **(take(lines) or {})}
         if self.lines["create"] and self._step("create"):
             return clause("ContainerNotMade", engine=engine, error=self._last_words())
+        if self.lines["create"]:
+            remove(self.plan.get("env_file") or "")
         self._look_at_lease()
         return None
 

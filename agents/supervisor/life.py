@@ -18,6 +18,7 @@ from agents.supervisor.lean import loads, number, signal
 from agents.supervisor.lease import extended
 from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
+from agents.supervisor.secret_file import forget
 from agents.supervisor.stream import Stream
 
 TYPE_CHECKING = False
@@ -119,6 +120,8 @@ class Life:
         and neither a stop nor the end of the lease.
         """
         order = self.order
+        if order.get("is_incomplete"):
+            return clause("SecretsGone")
         out_reader, out_writer = os.pipe()
         err_reader, err_writer = os.pipe()
         word_reader, word_writer = os.pipe()
@@ -420,6 +423,7 @@ class Life:
             self._tell(substate=f"{len(left)} processes do not end although killed: pid {names}", left=left[:20])
             time.sleep(1.0)
         self._remove_container()
+        forget(self.folder)
         for stream in self.streams:
             stream.drain()
         if not cgroup.remove(self.groups):

@@ -108,6 +108,12 @@ def marked(part: str, name: str = MARK) -> list[int]:
     ]
 
 
+def environment(pid: int, names: "tuple[str, ...] | list[str]") -> "dict[str, str]":
+    """These variables as the process began with them, as far as they can be read."""
+    pairs = (pair.partition(b"=") for pair in (content(f"/proc/{pid}/environ") or b"").split(b"\0") if names)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs if os.fsdecode(name) in names}
+
+
 def nameless(born_after: int) -> list[int]:
     """Live processes born at or after a tick that have no environment: in the middle of execve they bear no mark yet.
 

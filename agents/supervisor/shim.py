@@ -18,6 +18,7 @@ from agents.supervisor import procfs
 from agents.supervisor.lean import signal
 from agents.supervisor.life import Life
 from agents.supervisor.record import claim
+from agents.supervisor.secret_file import take
 
 
 class Shim:
@@ -52,6 +53,11 @@ class Shim:
         if claimed is None:
             return
         record, order = claimed
+        if secrets := order.get("secret_file"):
+            # Taken now: what is in it is on no disk, and after this in no file at all.
+            told = take(secrets)
+            order = {**order, "secrets": (told or {}).get("mask", ()), "is_incomplete": told is None}
+            order["env"] = {**order["env"], **(told or {}).get("env", {})}
         self.life = Life(folder, order, who, record, self.wake)
         self.life.live()
         self.life = None

@@ -15,6 +15,7 @@ from typing import Final
 from agents.devices import visible
 from agents.protocol import DeviceClaim, PartSpec, Wanted
 from agents.supervisor.procfs import MARK
+from agents.supervisor.secret_file import GIVEN
 from agents.tasks import gang
 
 INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -29,6 +30,11 @@ class Places:
     @property
     def work(self) -> Path:
         return self.folder / "work"
+
+    @property
+    def secrets(self) -> Path:
+        """What of its secrets the job gets as files."""
+        return self.folder / GIVEN
 
     @property
     def scratch(self) -> Path:
@@ -61,6 +67,7 @@ def environment(
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env.update(HOME=home, PYTHONUNBUFFERED="1", OMP_NUM_THREADS=str(max(1, spec.cpus_milli // 1000 // per_node)))
     env.update(spec.env)
+    env.update({name: str(places.secrets / name) for name in spec.secret_files})
     if runtime is not None:
         env["PYTHONPATH"] = f"{env['PYTHONPATH']}:{runtime}" if env.get("PYTHONPATH") else str(runtime)
     env.update(visible.variables(spec.devices))

@@ -20,7 +20,7 @@ import msgspec
 
 from agents.devices.cap import is_share
 from agents.devices.instances import Instances, is_missing
-from agents.ends import clause, told
+from agents.ends import clause, known, told
 from agents.isolation import beneath
 from agents.isolation.allowed import Allowed
 from agents.isolation.beneath import OWN, Rights
@@ -320,6 +320,8 @@ class Node:
         try:
             await self.journal.sync()
             spec = wanted.spec
+            if spec is not None and spec.refused is not None:
+                raise Unlaunchable(known(spec.refused))
             if spec is not None and spec.inputs and self.staging is not None:
                 part.substate = "fetches its inputs"
                 self.changed.set()

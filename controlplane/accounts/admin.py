@@ -14,20 +14,69 @@ from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as BaseGroupAdmin
 from django.contrib.auth.admin import UserAdmin as BaseUserAdmin
 from django.contrib.auth.models import Group
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.accounts import service
-from controlplane.accounts.models import Member, Project, Token, User
+from controlplane.accounts import audit, service
+from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
 from controlplane.accounts.permissions import covers, covers_group, grantable, grantable_groups
+
+
+class Audited(admin.ModelAdmin):
+    """Writes each change of a row into the audit log, in its transaction."""
+
+    # True where it goes through a service, which writes the entries.
+    saves_by_service = False
+    deletes_by_service = False
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """Django calls this once a form and what belongs to it are saved, before it logs that itself."""
+        message = super().construct_change_message(request, form, formsets, add)
+        if not self.saves_by_service:
+            row = getattr(form, "instance", None) or form.user
+            self._record("add" if add else "change", row, form, form.changed_data)
+            for formset in formsets or ():
+                self._record_inline(formset)
+        return message
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> Any:
+        if not self.deletes_by_service:
+            for row in queryset:
+                kept = {field.name: getattr(row, field.attname) for field in row._meta.concrete_fields}
+                audit.record(f"{row._meta.model_name}.delete", row, before=kept)
+        return super().log_deletions(request, queryset)
+
+    def response_action(self, request: HttpRequest, queryset: Any, *args: Any, **kwargs: Any) -> Any:
+        with transaction.atomic():
+            return super().response_action(request, queryset, *args, **kwargs)
+
+    def _record_inline(self, formset: Any) -> None:
+        changed = dict(formset.changed_objects)
+        for form in formset.forms:
+            if form.instance in formset.new_objects:
+                self._record("add", form.instance, form, form.changed_data)
+            elif form.instance in changed:
+                self._record("change", form.instance, form, changed[form.instance])
+        for row in formset.deleted_objects:
+            kept = {field.name: getattr(row, field.attname) for field in row._meta.concrete_fields}
+            audit.record(f"{row._meta.model_name}.delete", (row._meta.model_name, None, str(row)), before=kept)
+
+    def _record(self, deed: str, row: Any, form: Any, names: Any) -> None:
+        if deed == "change" and not names:
+            return
+        before = {name: form.initial.get(name) for name in names} if deed == "change" else {}
+        after = {name: form.cleaned_data.get(name) for name in names}
+        audit.record(f"{row._meta.model_name}.{deed}", row, before=before, after=after)
+
 
 # What of a user says what they may do.
 RIGHTS = ("is_active", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
 @admin.register(User)
-class UserAdmin(BaseUserAdmin):
+class UserAdmin(Audited, BaseUserAdmin):
     """People and service accounts."""
 
     fieldsets = (
@@ -78,7 +127,7 @@ admin.site.unregister(Group)
 
 
 @admin.register(Group)
-class GroupAdmin(BaseGroupAdmin):
+class GroupAdmin(Audited, BaseGroupAdmin):
     """Roles. A group that gives more than one has, or that one is in, is for others to change."""
 
     def has_change_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
@@ -87,7 +136,7 @@ class GroupAdmin(BaseGroupAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Group | None = None) -> bool:
         return super().has_delete_permission(request, obj) and self._is_below(request, obj)
 
-    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+    def formfield_for_manytomany(self, db_field: Any, request: Any = None, **kwargs: Any) -> Any:
         if db_field.name == "permissions":
             kwargs["queryset"] = grantable(asker(request)).select_related("content_type")
         return super().formfield_for_manytomany(db_field, request, **kwargs)
@@ -128,7 +177,7 @@ class MemberInline(admin.TabularInline):
 
 
 @admin.register(Project)
-class ProjectAdmin(admin.ModelAdmin):
+class ProjectAdmin(Audited):
     """Projects with their members."""
 
     list_display = ["name", "weight", "description"]
@@ -161,8 +210,10 @@ class TokenForm(forms.ModelForm):
 
 
 @admin.register(Token)
-class TokenAdmin(admin.ModelAdmin):
+class TokenAdmin(Audited):
     """Access tokens: made here, shown once, revoked by deleting them."""
+
+    saves_by_service = deletes_by_service = True
 
     list_display = ["name", "user", "scopes", "created_at", "expires_at", "last_used_at"]
     list_select_related = ["user"]
@@ -182,6 +233,13 @@ class TokenAdmin(admin.ModelAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Token | None = None) -> bool:
         return False
 
+    def delete_model(self, request: HttpRequest, obj: Token) -> None:
+        service.revoke_token(obj.user, obj.pk)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Token]) -> None:
+        for token in queryset:
+            self.delete_model(request, token)
+
     def save_model(self, request: HttpRequest, obj: Token, form: Any, change: bool) -> None:
         """Makes the token and shows its secret, which is not kept."""
         chosen = form.cleaned_data
@@ -193,7 +251,26 @@ class TokenAdmin(admin.ModelAdmin):
         self.message_user(request, _("The token, shown this once: %(secret)s") % {"secret": secret}, messages.WARNING)
 
 
-class Removable(admin.ModelAdmin):
+@admin.register(AuditEntry)
+class AuditEntryAdmin(admin.ModelAdmin):
+    """The audit log, to look at; the page at ``/audit`` shows it better."""
+
+    list_display = ["at", "actor", "via", "action", "kind", "name", "reason"]
+    list_filter = ["via", "action", "kind"]
+    search_fields = ["actor", "name", "object_id"]
+    show_full_result_count = False
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
+        return False
+
+
+class Removable(Audited):
     """Rows that are looked at and removed here, and made by their owners alone: whoever made one could be them."""
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -227,10 +304,6 @@ class SocialAccountAdmin(Removable):
     list_display = ["user", "provider", "uid"]
     search_fields = ["user__username", "uid"]
     fields = ["user", "provider", "uid", "last_login", "date_joined"]
-
-
-def _is_superuser(request: HttpRequest) -> bool:
-    return isinstance(request.user, User) and request.user.is_superuser
 
 
 def asker(request: HttpRequest) -> User:

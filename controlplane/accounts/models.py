@@ -1,4 +1,4 @@
-"""Who may do what: users, projects, roles and the secrets that prove identity. Secrets are kept as digests only."""
+"""Who may do what: users, projects, roles, what proves identity (kept as digests only), and the secrets of projects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from django.contrib.auth.models import AbstractUser
 from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Func, Q, Value
+from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from controlplane.accounts import envelope
 
 slug = RegexValidator(
     r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
     _("Use 1 to 63 lower-case letters, digits and hyphens; begin and end with a letter or digit."),
+)
+
+variable = RegexValidator(
+    r"^[A-Za-z_][A-Za-z0-9_]{0,127}\Z",
+    _("Use 1 to 128 letters, digits and _; begin with no digit."),
 )
 
 
@@ -100,6 +108,66 @@ class SignInLink(models.Model):
     used_at = models.DateTimeField(null=True)
 
 
+class Sealed(models.Model):
+    """What is kept encrypted (see ``accounts.envelope``); ``context`` of a subclass is what the content is bound to."""
+
+    ciphertext = models.BinaryField()
+    wrapped_key = models.BinaryField()
+    key_id = models.CharField(max_length=200, db_index=True)
+
+    class Meta:
+        abstract = True
+
+    def context(self) -> str:
+        """What this row is; its content opens nowhere else."""
+        raise NotImplementedError
+
+    def put(self, content: bytes) -> None:
+        """Takes this content, encrypted; the row is not written. Raises ``KeyUnavailable``."""
+        self._hold(envelope.seal(content, self.context()))
+
+    def content(self) -> bytes:
+        """What it holds, in plain. Raises ``KeyUnavailable``."""
+        return envelope.unseal(self._envelope(), self.context())
+
+    def rewrap(self) -> None:
+        """Wraps the data key with the newest key; the row is not written. Raises ``KeyUnavailable``."""
+        self._hold(envelope.rewrap(self._envelope(), self.context()))
+
+    def _envelope(self) -> envelope.Envelope:
+        return envelope.Envelope(bytes(self.ciphertext), bytes(self.wrapped_key), self.key_id)
+
+    def _hold(self, held: envelope.Envelope) -> None:
+        self.ciphertext, self.wrapped_key, self.key_id = held.ciphertext, held.wrapped_key, held.key_id
+
+
+class Secret(Sealed):
+    """A named value of a project that nobody is shown again: stages get it by its name.
+
+    A new value raises ``version``; ``updated_at`` and ``updated_by`` are of the value that is there now.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="secrets")
+    name = models.CharField(max_length=128, validators=[variable])
+    version = models.PositiveIntegerField(default=1)
+    created_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+    updated_by = models.CharField(max_length=150)
+    updated_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["project", "name"], name="secret_name_once_per_project")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def context(self) -> str:
+        return f"secret {self.project_id} {self.name} {self.version}"
+
+
 class DeviceCode(models.Model):
     """A program that waits for a person to sign it in (RFC 8628): they type ``code`` on a page and confirm there.
 
@@ -156,3 +224,45 @@ class Tries(models.Model):
     failures = models.PositiveIntegerField(default=0)
     last_at = models.DateTimeField(db_index=True)
     until = models.DateTimeField(null=True)
+
+
+class AuditEntry(models.Model):
+    """Who changed what, how, and what it was before and after. Append-only: see the triggers in its migration.
+
+    Names and numbers are as they were then: the user and the object may be gone. ``credential`` tells which token or
+    session was used, never a secret of it.
+    """
+
+    class Via(models.TextChoices):
+        API = "api", _("API")
+        CLI = "cli", _("command line")
+        PAGE = "page", _("page")
+        ADMIN = "admin", _("administration")
+        SYSTEM = "system", _("server")
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField(db_default=Now(), db_index=True)
+    actor = models.CharField(max_length=150)
+    actor_id = models.BigIntegerField(null=True)
+    via = models.CharField(max_length=8, choices=Via.choices)
+    credential = models.CharField(max_length=120, blank=True)
+    action = models.CharField(max_length=60)
+    kind = models.CharField(max_length=40)
+    object_id = models.CharField(max_length=64, blank=True)
+    name = models.CharField(max_length=200, blank=True)
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    reason = models.CharField(max_length=500, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        verbose_name_plural = _("audit entries")
+        indexes = [
+            models.Index(fields=["actor", "-id"], name="audit_by_actor"),
+            models.Index(fields=["kind", "name", "-id"], name="audit_by_object"),
+            models.Index(fields=["action", "-id"], name="audit_by_action"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.action} {self.name}"

@@ -45,7 +45,9 @@ class Permit(StrEnum):
     CHANGE_PROFILES = "pools.change_profile"
     DELETE_PROFILES = "pools.delete_profile"
     SEE_PROJECTS = "access.view_project"
+    DELETE_SECRETS = "access.delete_secret"
     SEE_SIMULATIONS = "simulations.view_simulation"
+    SEE_AUDIT = "access.view_auditentry"
     CANCEL_SIMULATIONS = "simulations.change_simulation"
 
 
@@ -122,7 +124,7 @@ def sight(user: User) -> Callable[[int, UUID], bool]:
 
 def audience(user: User) -> list[str]:
     """What tells what a user sees: two users with the same audience see the same."""
-    sees = sorted(SEEING if user.is_superuser else SEEING & user.get_all_permissions())
+    sees = sorted(map(str, SEEING if user.is_superuser else SEEING & user.get_all_permissions()))
     if Permit.SEE_JOBS in sees:
         return sees
     projects = sorted(joined(user))

@@ -34,6 +34,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "jobs.change_attempt",
             *_of("simulations", "view change", "simulation"),
             "access.view_project",
+            "access.delete_secret",
         ]
     ),
     ACCOUNTANT: frozenset(
@@ -46,7 +47,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
     ),
     AUDITOR: frozenset(
         [
-            *_of("access", "view", "user", "project", "member", "token"),
+            *_of("access", "view", "user", "project", "member", "token", "auditentry"),
             "auth.view_group",
             "admin.view_logentry",
             *_of("fleet", "view", "node", "device", "jointoken", "maintenancewindow", "alarm"),

@@ -10,9 +10,11 @@ from datetime import timedelta
 
 from django.contrib.auth import SESSION_KEY
 from django.contrib.sessions.models import Session
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.accounts import audit
 from controlplane.accounts.models import DeviceCode, IdempotencyKey, SignInLink, Token, User
 from controlplane.accounts.permissions import runs_cluster
 
@@ -44,23 +46,37 @@ def make_token(
     if not wanted or not set(wanted) <= set(SCOPES):
         raise ValueError(f"scopes must be some of {', '.join(SCOPES)}, not {', '.join(wanted) or 'none'}")
     secret = PREFIX + secrets.token_urlsafe(32)
-    token = Token.objects.create(
-        user=user, name=name[:60], digest=digest(secret), scopes=wanted, expires_at=timezone.now() + life
-    )
+    with transaction.atomic():
+        token = Token.objects.create(
+            user=user, name=name[:60], digest=digest(secret), scopes=wanted, expires_at=timezone.now() + life
+        )
+        audit.record("token.make", token, after=told(token))
     return token, secret
 
 
 def revoke_token(user: User, token_id: uuid.UUID) -> bool:
     """Takes back a token of this user, from this moment on; False where they have none with this id."""
-    deleted, _ = Token.objects.filter(user=user, pk=token_id).delete()
-    return deleted > 0
+    with transaction.atomic():
+        token = Token.objects.filter(user=user, pk=token_id).first()
+        if token is None:
+            return False
+        audit.record("token.revoke", token, before=told(token))
+        token.delete()
+    return True
+
+
+def told(token: Token) -> dict[str, object]:
+    """What the audit log tells of a token."""
+    return {"user": token.user.get_username(), "scopes": token.scopes, "expires_at": token.expires_at}
 
 
 def end_sessions(user: User, *, but: str | None = None) -> int:
     """Signs the user out in every browser, but for the session with that key; returns in how many."""
     held = Session.objects.filter(expire_date__gt=timezone.now()).exclude(session_key=but)
     theirs = [each.pk for each in held.iterator() if each.get_decoded().get(SESSION_KEY) == str(user.pk)]
-    ended, _ = Session.objects.filter(pk__in=theirs).delete()
+    with transaction.atomic():
+        ended, _ = Session.objects.filter(pk__in=theirs).delete()
+        audit.record("user.end_sessions", user, after={"ended": ended})
     return ended
 
 
@@ -83,7 +99,9 @@ def touch(token: Token) -> None:
 def make_sign_in_link(user: User, *, life: timedelta = LINK_LIFE) -> str:
     """The path of a link that signs ``user`` in once."""
     secret = secrets.token_urlsafe(32)
-    SignInLink.objects.create(digest=digest(secret), user=user, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        SignInLink.objects.create(digest=digest(secret), user=user, expires_at=timezone.now() + life)
+        audit.record("user.sign_in_link", user, after={"minutes": life.total_seconds() / 60})
     return f"/sign-in/{secret}"
 
 

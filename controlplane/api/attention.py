@@ -92,6 +92,12 @@ FORMS: Final[Mapping[str, Form]] = {
     "ShadowUnusable": Form("warning", _("Pool {pool} has no usable shadow profile"), "", _("Look at the profiles")),
     "StageSetAside": Form("critical", _("{stage} is set aside"), "", _("Look at the queue")),
     "CycleFails": Form("critical", _("The scheduler fails"), "", _("Look at the decisions")),
+    "DiskFull": Form(
+        "warning",
+        _("The control plane takes no uploads and no logs: its disk is nearly full"),
+        "",
+        _("Look at the overview"),
+    ),
     "DecisionsUnwritten": Form("warning", _("Decisions are not written down"), "", _("Look at the decisions")),
     "InvariantBroken": Form("critical", _("The record breaks invariant {id}"), "", _("Look at the decisions")),
     "DeviceUnhealthy": Form("critical", _("{kind} {index} of {node} is {health}"), "", _("Look at the device")),
@@ -138,6 +144,7 @@ FORMS: Final[Mapping[str, Form]] = {
 CURES: Final[Mapping[str, str]] = {
     "DependencyNeverSatisfied": _("cancel it, or submit it again with the stage that it needs"),
     "InvalidSpec": _("submit it again, corrected"),
+    "SecretMissing": _("set this secret of the project again, or submit it without"),
     "BundleUnavailable": _("upload its code again and submit it with that"),
     "ImageUnavailable": _("name an image that the nodes can fetch"),
     "NoMatchingDevice": _("ask for devices that the pool has, or add a node that has them"),
@@ -219,13 +226,14 @@ _ALARMS: Final[Mapping[str, tuple[str, str, str]]] = {
     alarms.CYCLE: ("CycleFails", "what", "/decisions"),
     alarms.RECORD: ("DecisionsUnwritten", "what", "/decisions"),
     alarms.INVARIANT: ("InvariantBroken", "id", "/decisions"),
+    alarms.DISK: ("DiskFull", "what", "/"),
 }
 
 
 def _of_alarms(user: User) -> _Signs:
     """What was set aside: of nodes and pools for everybody, the rest, which may name any job, needs a permission."""
-    kinds = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
-    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else kinds
+    everybodys: tuple[str, ...] = (*alarms.OF_NODES, alarms.POOL, alarms.PROFILE)
+    kinds = alarms.KINDS if permissions.may(user, Permit.SEE_ALARMS) else everybodys
     found = fleet.Alarm.objects.filter(kind__in=kinds)
     signs = []
     for alarm in found[:MOST_SIGNS]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
-from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 from django.conf import settings
+from django.core.files.storage import storages
+from django.db import transaction
+from django.db.models import Sum
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
@@ -19,10 +20,12 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import permissions
+from controlplane.accounts import audit, permissions
 from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, signed_in
+from controlplane.api.room import HasRoom
 from controlplane.jobs.models import Bundle as Row
+from controlplane.storage import Incoming
 
 PIECE = 2**20
 GZIP = b"\x1f\x8b"
@@ -53,61 +56,63 @@ class MaySubmit(BasePermission):
         raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
 
 
+class BelowShare(BasePermission):
+    """Refuses who has uploaded as many bytes of bundles as one person may have here."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        own = Row.objects.filter(user=signed_in(request)).aggregate(sum=Sum("size_bytes"))["sum"] or 0
+        if own < settings.BUNDLE_BYTES_PER_USER:
+            return True
+        detail = _("you have {own:,} bytes of bundles here and may have {most:,}; unused ones go after {days} days")
+        most, days = settings.BUNDLE_BYTES_PER_USER, settings.RETENTION_DAYS["bundles"]
+        raise Refused(507, "too_many_bundles", detail.format(own=own, most=most, days=days))
+
+
 class Bundles(Resource):
     """Where bundles come in."""
 
     parser_classes = [Bytes]
-    permission_classes = [*Resource.permission_classes, MaySubmit]
+    permission_classes = [*Resource.permission_classes, MaySubmit, HasRoom, BelowShare]
 
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem},
+        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem, 507: Problem},
     )
     def post(self, request: Request) -> Response:
         """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""
-        path, sha256, size = _receive(request.data, settings.BUNDLE_MAX_BYTES)
+        incoming = Incoming()
         try:
-            # The same content gives the same name, so a file that is there already is replaced by its like.
-            place(sha256).parent.mkdir(exist_ok=True, mode=0o700)
-            path.replace(place(sha256))
+            sha256, size = _receive(request.data, incoming, settings.BUNDLE_MAX_BYTES)
+            name = Row.place(sha256)
+            if not (Row.objects.filter(sha256=sha256).exists() and storages["bundles"].exists(name)):
+                storages["bundles"].save(name, incoming)
+        finally:
+            incoming.remove()
+        Row.use([sha256])
+        with transaction.atomic():
             _row, new = Row.objects.get_or_create(
                 sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
             )
-        finally:
-            path.unlink(missing_ok=True)
+            if new:
+                audit.record("bundle.upload", ("bundle", sha256, sha256[:12]), after={"size_bytes": size})
         return Response(Bundle(sha256, size), status=201 if new else 200)
 
 
-def place(sha256: str) -> Path:
-    """Where the bundle with this digest lies."""
-    return settings.BLOBS / sha256[:2] / sha256
-
-
-def _receive(stream: IO[bytes] | Any, largest: int) -> tuple[Path, str, int]:
-    """Writes the body to a file of its own beside the others; raises Refused where it is no bundle."""
-    settings.BLOBS.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(prefix=".incoming-", dir=settings.BLOBS)
-    path, digest, size, first = Path(name), hashlib.sha256(), 0, b""
-    try:
-        with os.fdopen(handle, "wb") as file:
-            while piece := stream.read(PIECE) if hasattr(stream, "read") else b"":
-                first, size = first or piece[:2], size + len(piece)
-                if size > largest:
-                    raise Refused(
-                        413, "too_large", _("a bundle may have at most {most} MiB").format(most=largest // 2**20)
-                    )
-                digest.update(piece)
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        if first != GZIP:
-            raise Refused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
-        path.chmod(0o600)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path, digest.hexdigest(), size
+def _receive(stream: IO[bytes] | Any, into: Incoming, largest: int) -> tuple[str, int]:
+    """Writes the body to a file; its digest and size. Raises Refused where it is no bundle."""
+    digest, size, first = hashlib.sha256(), 0, b""
+    while piece := stream.read(PIECE) if hasattr(stream, "read") else b"":
+        first, size = first or piece[:2], size + len(piece)
+        if size > largest:
+            raise Refused(413, "too_large", _("a bundle may have at most {most} MiB").format(most=largest // 2**20))
+        digest.update(piece)
+        into.write(piece)
+    into.flush()
+    os.fsync(into.fileno())
+    if first != GZIP:
+        raise Refused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
+    return digest.hexdigest(), size
 
 
 class OneBundle(Resource):
@@ -117,8 +122,9 @@ class OneBundle(Resource):
     def get(self, request: Request, sha256: str) -> Response:
         """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
         row = Row.objects.filter(sha256=sha256).first()
-        if row is None or not place(sha256).is_file():
+        if row is None or not storages["bundles"].exists(row.place(sha256)):
             raise not_found(_("bundle"))
+        Row.use([sha256])
         return Response(Bundle(row.sha256, row.size_bytes))
 
     @extend_schema(

@@ -20,6 +20,8 @@ from psycopg import errors as postgres
 from rest_framework import exceptions
 from rest_framework.response import Response
 
+from controlplane.accounts.keys import KeyUnavailable
+from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
@@ -148,6 +150,11 @@ def _refused(error: Exception) -> Refused:
             return Refused(429, "too_many_simulations", str(error))
         case NotAnswered():
             return Refused(error.status, error.code, str(error), retry_s=RETRY_AFTER_S)
+        case SecretRefused():
+            fields = [FieldError(f"/{error.field}", str(error), error.code)] if error.field else []
+            return Refused(error.status, error.code, str(error), errors=fields)
+        case KeyUnavailable():
+            return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():
             return Refused(409, "refused", str(error))
         case Unseen():

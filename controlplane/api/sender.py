@@ -14,6 +14,7 @@ from django.urls import Resolver404, resolve
 from rest_framework.exceptions import APIException
 
 from controlplane.api.problem import Refused
+from controlplane.simulations.service import TooMany
 
 Scope = dict[str, Any]
 _sessions: Final = import_module(settings.SESSION_ENGINE)
@@ -23,14 +24,16 @@ def of_api(scope: Scope) -> str:
     """Whom the view at this address lets in, by its own authenticators and permissions; empty where nobody."""
     request = _request(scope)
     try:
-        view = resolve(request.path_info).func.cls()
+        found: Any = resolve(request.path_info).func
+        view = found.cls(**found.initkwargs)
     except (Resolver404, AttributeError):
         return ""
+    view.action_map = getattr(found, "actions", None) or {}
     asked = view.initialize_request(request)
     try:
         view.perform_authentication(asked)
         view.check_permissions(asked)
-    except (APIException, Refused):
+    except (APIException, Refused, TooMany):
         return ""
     return f"user:{asked.user.pk}" if asked.user else ""
 

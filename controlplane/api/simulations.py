@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import extend_schema
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,10 +19,12 @@ from controlplane.api.body import LARGEST_BATCH
 from controlplane.api.idempotency import idempotent
 from controlplane.api.jobs import KEY
 from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, not_found
+from controlplane.api.problem import Problem, Refused, not_found
 from controlplane.api.resource import Resource, asked, parameters, permitted, signed_in, taken
+from controlplane.api.room import HasRoom
 from controlplane.simulations import models as rows
 from controlplane.simulations import service
+from controlplane.storage import BytesLost
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,9 +81,19 @@ class SimulationPage(msgspec.Struct, frozen=True):
     previous: str | None
 
 
+class Allowed(BasePermission):
+    """Refuses a new simulation where none may begin, before its trace is read."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method == "POST":
+            service.check_room(signed_in(request))
+        return True
+
+
 class Simulations(Resource):
     """The list of simulations."""
 
+    permission_classes = [*Resource.permission_classes, HasRoom, Allowed]
     largest_body = LARGEST_BATCH
 
     @extend_schema(
@@ -92,14 +105,14 @@ class Simulations(Resource):
         """Your simulations, newest first; staff see everybody's."""
         query = asked(request, PageQuery)
         service.settle_lost()
-        found = _visible(signed_in(request)).defer("result")
+        found = _visible(signed_in(request))
         page, links = page_of(found, request, "id", limit=query.limit, descending=True)
         return Response(SimulationPage([shown(row) for row in page], **links))
 
     @extend_schema(
         operation_id="simulations_submit",
         request=Scenario,
-        responses={201: Simulation, 422: Problem, 429: Problem},
+        responses={201: Simulation, 422: Problem, 429: Problem, 507: Problem},
         parameters=[KEY],
     )
     @idempotent
@@ -112,13 +125,17 @@ class Simulations(Resource):
 class OneSimulation(Resource):
     """One simulation."""
 
-    @extend_schema(operation_id="simulations_get", responses={200: SimulationDetail, 404: Problem})
+    @extend_schema(operation_id="simulations_get", responses={200: SimulationDetail, 404: Problem, 410: Problem})
     def get(self, request: Request, number: int) -> Response:
         """How far it is, and its figures, curves, projects and bars once it is done."""
         service.settle_lost()
         row = _row(request, number)
-        trace = {key: value for key, value in (row.scenario.get("trace") or {}).items() if key != "text"}
-        return Response(SimulationDetail(shown(row), {**row.scenario, "trace": trace}, row.result))
+        try:
+            return Response(SimulationDetail(shown(row), row.scenario, service.result_of(row)))
+        except BytesLost:
+            raise Refused(
+                410, "result_lost", _("the result of this simulation is not in the storage any more")
+            ) from None
 
 
 class SimulationCancel(Resource):

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 from controlplane.api import (
     adjustments,
     attempts,
+    audit,
     bundles,
     consolidation,
     counterfactuals,
@@ -32,6 +33,7 @@ from controlplane.api import (
     projects,
     quarantine,
     quotas,
+    secrets,
     simulations,
     survivors,
     timeline,
@@ -62,6 +64,7 @@ router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
 
 urlpatterns = [
+    path("audit", audit.AuditLog.as_view()),
     *router.urls,
     path("bundles", bundles.Bundles.as_view()),
     re_path(r"^bundles/(?P<sha256>[0-9a-f]{64})$", bundles.OneBundle.as_view()),
@@ -114,6 +117,8 @@ urlpatterns = [
     path("profiles/<str:name>/versions/<int:number>/preview", profiles.ProfilePreview.as_view()),
     path("profiles/<str:name>/activate", profiles.ProfileActivation.as_view()),
     path("profiles/<str:name>/delete", profiles.ProfileDeletion.as_view()),
+    path("projects/<str:name>/secrets", secrets.Secrets.as_view()),
+    path("projects/<str:name>/secrets/<str:secret>", secrets.OneSecret.as_view()),
     path("overview", overview.OverviewNow.as_view()),
     path("timeline", timeline.TimelineNow.as_view()),
     path("events", events.Facts.as_view()),

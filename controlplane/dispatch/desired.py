@@ -16,7 +16,7 @@ from django.db import connection
 from agents.protocol import Desired, DeviceClaim, GangMember, GangPeer, Input, PartSpec, Phase, Share, Timers, Wanted
 from controlplane.fleet import quarantine
 from controlplane.fleet.world import parsed
-from controlplane.jobs import inputs
+from controlplane.jobs import inputs, sealed
 from controlplane.jobs.adjust import weight
 from controlplane.jobs.record import is_uuid
 from scheduler.core.model.retry import GOES_ON
@@ -43,7 +43,8 @@ SELECT n.generation, n.conditions->'aside',
           AND (w.planned->>'start_at')::timestamptz < now() + make_interval(secs => %(ahead)s)),
        p.phase, p.id, p.attempt_id, p.epoch, p.rank, a.stop_why, (s.request->>'grace_s')::float8, p.spec_rev, p.share,
        CASE WHEN a.stop_why = '' AND p.phase < %(acked)s AND p.id <> ALL(%(known)s) THEN json_build_object(
-           'job', j.number, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name, 'number', r.number,
+           'job', j.number, 'job_id', j.id, 'job_name', j.name, 'bundle', j.bundle, 'project', r.name,
+           'project_id', r.id, 'number', r.number,
            'storage', o.storage_path, 'pool', o.name, 'stage_id', s.id, 'stage', s.name, 'stage_kind', s.kind,
            'request', s.request, 'attempt_number', a.number,
            'alternative', a.alternative, 'priority', j.priority, 'checkpoint_every_s', a.checkpoint_every_s,
@@ -126,6 +127,15 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
     request = told["request"]
     alternative = request["alternatives"][told["alternative"]]
     gang = _gang(told["gang"])
+    argv, env, files, hidden, refused = alternative["argv"], alternative.get("env") or {}, {}, [], None
+    if sealed.needs(request):
+        ids = uuid.UUID(told["job_id"]), uuid.UUID(told["project_id"])
+        try:
+            secrets = sealed.delivered(*ids, told["project"], request, told["alternative"])
+            env, files, hidden = {**env, **secrets.env}, secrets.files, sorted(secrets.env)
+        except sealed.Undeliverable as error:
+            # Without a command: an agent that knows no refusal must not run it either.
+            argv, refused = [], error.why
     resume_from, resume_step = told["resume"] or ("", None)
     storage = PurePosixPath(told["storage"]) / str(told["job"]) if told["storage"] else None
     return PartSpec(
@@ -137,13 +147,15 @@ def _spec(attempt: uuid.UUID, rank: int, told: dict[str, Any], reads: list[Input
         project_number=told["number"],
         pool=told["pool"],
         attempt_number=told["attempt_number"],
-        argv=alternative["argv"],
+        argv=argv,
         rank=rank,
         nodes=[member.name for member in gang],
         gang=gang if len(gang) > 1 else [],
         launcher=request.get("launcher", "per-node"),
-        env=alternative.get("env") or {},
-        secrets=request.get("secrets", []),
+        env=env,
+        secrets=sorted({*request.get("secrets", ()), *hidden}),
+        secret_files=files,
+        refused=refused,
         bundle=told["bundle"] or None,
         image=alternative.get("image", ""),
         devices=msgspec.convert(told["devices"], list[DeviceClaim]),

@@ -12,23 +12,25 @@ from typing import Any
 
 import msgspec
 from django.conf import settings
+from django.core.files.storage import storages
 from django.db import connection, transaction
-from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotFound, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from agents.protocol import AskSources, Enrol, Enrolled, LogBatch, LogChunk, LogCommit, LogReceipt, TelemetryBatch
-from controlplane import changes
+from controlplane import changes, storage
 from controlplane.dispatch.peer_sources import answer
 from controlplane.dispatch.report_decoder import UNREADABLE
 from controlplane.fleet import alarms, hosts, loads
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs import logs as log_files
-from controlplane.jobs.models import Job, Part
+from controlplane.jobs.models import Bundle, Job, Part, PartLog
 from controlplane.jobs.record import is_uuid
+from controlplane.storage import Download
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,9 @@ def logs(request: HttpRequest, node: Node) -> HttpResponse:
         return _refuse(400, f"this is no batch of logs: {error}")
     if _is_of_another(node, batch.incarnation):
         return _refuse(409, ANOTHER)
+    if storage.is_full():
+        # The agent keeps what was not taken, and sends it again.
+        return _refuse(507, "the disk of the control plane is full; logs are taken again when it has room")
     try:
         receipt = LogReceipt(streams=_append(node, batch.chunks))
     except OSError as error:
@@ -107,6 +112,7 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
         locked = list(Part.objects.select_for_update().filter(id__in=ids, node=node).order_by("id"))
         parts = {str(part.id): part for part in locked}
         committed: dict[tuple[uuid.UUID, str], int] = defaultdict(int, log_files.ends([part.id for part in locked]))
+        gone = set(PartLog.objects.filter(part__in=locked, gone_at__isnull=False).values_list("part", flat=True))
         pieces: list[log_files.Piece] = []
         for chunk in sorted(chunks, key=lambda c: (c.part, c.stream, c.offset)):
             part = parts.get(chunk.part)
@@ -114,10 +120,17 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
                 refused[chunk.part, chunk.stream] = "unknown"
             elif chunk.epoch != part.epoch:
                 refused[chunk.part, chunk.stream] = "stale_epoch"
+            elif part.id in gone or log_files.is_cut(sum(committed[part.id, stream] for stream in log_files.STREAMS)):
+                refused[chunk.part, chunk.stream] = "gone" if part.id in gone else "full"
             elif chunk.stream not in log_files.STREAMS or len(chunk.data) > CHUNK_LIMIT or chunk.offset < 0:
                 refused[chunk.part, chunk.stream] = "malformed"
             elif chunk.offset <= (end := committed[part.id, chunk.stream]) < chunk.offset + len(chunk.data):
                 fresh = chunk.data[end - chunk.offset :]
+                room = settings.LOG_MAX_BYTES - sum(committed[part.id, stream] for stream in log_files.STREAMS)
+                if len(fresh) > room:
+                    # From here on nothing of the part is taken: its streams may end otherwise than the agent's.
+                    fresh = fresh[: max(0, room)] + log_files.cut_here()
+                    refused[chunk.part, chunk.stream] = "full"
                 pieces.append(log_files.Piece(part.id, chunk.stream, end, fresh))
                 committed[part.id, chunk.stream] = end + len(fresh)
         if pieces:
@@ -228,7 +241,8 @@ def bundle(request: HttpRequest, node: Node, sha256: str) -> HttpResponseBase:
     needed = Part.objects.filter(node=node, ended_at=None, attempt__stage__job__bundle=sha256).exists()
     if len(sha256) != 64 or not sha256.isalnum() or not needed:
         return HttpResponseNotFound()
-    path = settings.BLOBS / sha256[:2] / sha256
-    if not path.is_file():
+    try:
+        file = storages["bundles"].open(Bundle.place(sha256))
+    except FileNotFoundError:
         return HttpResponseNotFound()
-    return FileResponse(path.open("rb"), content_type="application/gzip")
+    return Download(file, content_type="application/gzip")

@@ -12,6 +12,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.accounts.admin import Audited, asker
+from controlplane.accounts.permissions import Permit, may
 from controlplane.accounts.service import digest
 from controlplane.fleet import maintenance, service
 from controlplane.fleet.models import Device, JoinToken, MaintenanceWindow, Node
@@ -20,7 +22,7 @@ from scheduler.core.model.lifecycle import NodeState
 
 
 @admin.register(Node)
-class NodeAdmin(admin.ModelAdmin):
+class NodeAdmin(Audited):
     """Nodes: pool membership is editable, everything else comes from the agent."""
 
     list_display = ["name", "state", "reason", "simulated", "agent_version", "last_report_at"]
@@ -38,24 +40,27 @@ class NodeAdmin(admin.ModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return may(asker(request), Permit.OPERATE_NODES)
+
     def has_delete_permission(self, request: HttpRequest, obj: Node | None = None) -> bool:
         gone = obj is not None and obj.state in {NodeState.LOST, NodeState.DRAINED, NodeState.JOINING}
         return gone and super().has_delete_permission(request, obj)
 
-    @admin.action(description=_("Drain: let what runs finish, place nothing new"), permissions=["change"])
+    @admin.action(description=_("Drain: let what runs finish, place nothing new"), permissions=["operate"])
     def drain(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Drains the chosen nodes."""
         for node in chosen:
             self._do(request, node, lambda n=node: service.drain(n, str(request.user), "from the administration"))
 
-    @admin.action(description=_("Resume: give work again"), permissions=["change"])
+    @admin.action(description=_("Resume: give work again"), permissions=["operate"])
     def resume(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Resumes the chosen nodes."""
         for node in chosen:
             self._do(request, node, lambda n=node: service.resume(n, str(request.user)))
 
     @admin.action(
-        description=_("Make a join token for this node (one that was installed anew)"), permissions=["change"]
+        description=_("Make a join token for this node (one that was installed anew)"), permissions=["operate"]
     )
     def make_return_token(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Shows a secret with which the chosen node may join again, once."""
@@ -65,13 +70,13 @@ class NodeAdmin(admin.ModelAdmin):
             said = _("The join token of %(node)s, shown this once: %(secret)s")
             self.message_user(request, said % {"node": node.name, "secret": secret}, messages.WARNING)
 
-    @admin.action(description=_("Give its agent a new credential through its link"), permissions=["change"])
+    @admin.action(description=_("Give its agent a new credential through its link"), permissions=["operate"])
     def rotate(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Has the agents of the chosen nodes get new credentials."""
         for node in chosen:
             self._do(request, node, partial(service.rotate, node, request.user.get_username()))
 
-    @admin.action(description=_("Revoke the credential: refuse its agent from now on"), permissions=["change"])
+    @admin.action(description=_("Revoke the credential: refuse its agent from now on"), permissions=["operate"])
     def revoke(self, request: HttpRequest, chosen: QuerySet[Node]) -> None:
         """Takes the credentials of the chosen nodes away."""
         for node in chosen:
@@ -91,7 +96,7 @@ class NodeAdmin(admin.ModelAdmin):
 
 
 @admin.register(Device)
-class DeviceAdmin(admin.ModelAdmin):
+class DeviceAdmin(Audited):
     """Devices: the allocation mode is editable."""
 
     list_display = [
@@ -116,19 +121,22 @@ class DeviceAdmin(admin.ModelAdmin):
     readonly_fields = [str(name) for name in fields if name != "mode"]
     actions = ["cordon", "uncordon"]
 
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        return may(asker(request), Permit.OPERATE_DEVICES)
+
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Device | None = None) -> bool:
         return False
 
-    @admin.action(description=_("Cordon: place nothing new on it"), permissions=["change"])
+    @admin.action(description=_("Cordon: place nothing new on it"), permissions=["operate"])
     def cordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:
         """Takes the chosen devices out of service."""
         for device in chosen:
             self._do(request, device, lambda d=device: service.cordon(d, str(request.user), "from the administration"))
 
-    @admin.action(description=_("Uncordon: put it back in service"), permissions=["change"])
+    @admin.action(description=_("Uncordon: put it back in service"), permissions=["operate"])
     def uncordon(self, request: HttpRequest, chosen: QuerySet[Device]) -> None:
         """Puts the chosen devices back in service."""
         for device in chosen:
@@ -167,8 +175,10 @@ class MaintenanceForm(forms.ModelForm):
 
 
 @admin.register(MaintenanceWindow)
-class MaintenanceAdmin(admin.ModelAdmin):
+class MaintenanceAdmin(Audited):
     """Maintenance windows: planned here and called off, never deleted."""
+
+    saves_by_service = True
 
     form = MaintenanceForm
     list_display = ["of", "starts_at", "ends_at", "reason", "made_by", "cancelled_by"]
@@ -188,7 +198,7 @@ class MaintenanceAdmin(admin.ModelAdmin):
         planned = maintenance.plan(**form.cleaned_data, actor=request.user.get_username())
         obj.__dict__.update(planned.__dict__)
 
-    @admin.action(description=_("Cancel: what was planned, and what has begun"), permissions=["add"])
+    @admin.action(description=_("Cancel: what was planned, and what has begun"), permissions=["change"])
     def call_off(self, request: HttpRequest, chosen: QuerySet[MaintenanceWindow]) -> None:
         """Cancels the chosen windows."""
         for window in chosen:
@@ -212,9 +222,10 @@ class JoinTokenForm(forms.ModelForm):
 
 
 @admin.register(JoinToken)
-class JoinTokenAdmin(admin.ModelAdmin):
+class JoinTokenAdmin(Audited):
     """Join tokens: made here, shown once, withdrawn by deleting them."""
 
+    saves_by_service = True
     form = JoinTokenForm
     list_display = ["__str__", "pool", "node", "uses_left", "expires_at", "created_at"]
     list_select_related = ["pool", "node"]

@@ -34,9 +34,10 @@ SHADOW: Final = "shadow"
 CYCLE: Final = "cycle"
 RECORD: Final = "record"
 INVARIANT: Final = "invariant"
+DISK: Final = "disk"
 # What is about a node, by its name; everybody sees nodes.
 OF_NODES: Final = (INVENTORY, REPORT, MEASUREMENT, NODE, IDENTITY, MEMORY, RESTORED)
-KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT)
+KINDS: Final = (*OF_NODES, POOL, PROFILE, SHADOW, STAGE, FUSE, CYCLE, RECORD, INVARIANT, DISK)
 # Of one kind no more than this is kept: the first say enough.
 MOST: Final = 100
 

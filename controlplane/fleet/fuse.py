@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Heartbeat, Node
 from controlplane.fleet.service import NodeRefused
@@ -67,6 +68,8 @@ def release(actor: str, reason: str) -> None:
             raise NodeRefused(_("the mass-loss fuse is not blown; there is nothing to release"))
         Heartbeat.objects.update_or_create(name=RELEASED, defaults={"at": timezone.now()})
         alarms.raised(alarms.FUSE, {})
+        silent = list(_silent().order_by("sort_key").values_list("name", flat=True))
+        audit.record("fuse.release", ("fuse", None, "fuse"), before={"silent": silent}, reason=reason)
         transaction.on_commit(lambda: changes.announce("fleet"))
     log.warning("%s has released the mass-loss fuse: %s", actor, reason)
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.fleet.models import MaintenanceWindow, Node
 from controlplane.fleet.service import NodeRefused
 from controlplane.pools.models import Pool
@@ -60,6 +61,8 @@ def plan(
         return window
     with transaction.atomic():
         window.save()
+        told = audit.fields(window, "node", "pool", "starts_at", "ends_at")
+        audit.record("maintenance.plan", ("maintenance", window.pk, _name(window)), after=told, reason=window.reason)
         announce()
     return window
 
@@ -93,9 +96,14 @@ def cancel(window: MaintenanceWindow, actor: str) -> MaintenanceWindow:
             if window.node:
                 told = _("the maintenance of node {name} has ended or was cancelled before")
             raise NodeRefused(told.format(name=window.node or window.pool))
+        audit.record("maintenance.cancel", ("maintenance", window.pk, _name(window)), after={"cancelled_by": actor})
         announce()
     window.refresh_from_db()
     return window
+
+
+def _name(window: MaintenanceWindow) -> str:
+    return f"node {window.node.name}" if window.node else f"pool {window.pool.name if window.pool else ''}"
 
 
 def announce() -> None:

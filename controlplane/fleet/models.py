@@ -263,6 +263,21 @@ class Heartbeat(models.Model):
     at = models.DateTimeField()
 
 
+class TaskRecord(models.Model):
+    """How a Celery task fares, by its name: when it last ended well and how long that took, how often it failed, when
+    last, and with what. Written by :mod:`controlplane.workers.task_records`."""
+
+    name = models.CharField(max_length=60, primary_key=True)
+    done_at = models.DateTimeField(null=True)
+    took_s = models.FloatField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    failed_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=500, default="")
+
+    class Meta:
+        db_table = "fleet_task_record"
+
+
 class Alarm(models.Model):
     """Something that was left out because its stored or reported data are invalid; shown until that is mended.
 

@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import QUARANTINED, Conditions, Inventory, Kept, Report
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import slug
 from controlplane.accounts.service import digest
 from controlplane.fleet import alarms, hosts, links, quarantine
@@ -59,7 +60,11 @@ class NodeRefused(Exception):
 def make_join_token(pool: Pool, *, uses: int = 1, life: timedelta = timedelta(hours=1)) -> str:
     """Create a secret with which ``uses`` nodes may join ``pool``. It is returned once and stored as a digest."""
     secret = secrets.token_urlsafe(32)
-    JoinToken.objects.create(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        made = JoinToken(digest=digest(secret), pool=pool, uses_left=uses, expires_at=timezone.now() + life)
+        made.save()
+        told = audit.fields(made, "pool", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"pool {pool.name}"), after=told)
     return secret
 
 
@@ -67,7 +72,11 @@ def make_return_token(node: Node, *, life: timedelta = timedelta(hours=1)) -> st
     """A new secret with which ``node``, and nobody else, may join again once. The credential that it has serves until
     then."""
     secret = secrets.token_urlsafe(32)
-    JoinToken.objects.create(digest=digest(secret), node=node, expires_at=timezone.now() + life)
+    with transaction.atomic():
+        made = JoinToken(digest=digest(secret), node=node, expires_at=timezone.now() + life)
+        made.save()
+        told = audit.fields(made, "node", "uses_left", "expires_at")
+        audit.record("jointoken.make", ("jointoken", None, f"node {node.name}"), after=told)
     return secret
 
 
@@ -122,8 +131,10 @@ def enrol(token: str, name: str) -> tuple[Node, str]:
 def revoke(node: Node) -> None:
     """Takes the node's credential away: its agent is refused from now on and its open connection is closed. What runs
     there goes on until the node is lost; it joins again with a token made for it."""
-    Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
-    JoinToken.objects.filter(node=node).delete()
+    with transaction.atomic():
+        Node.objects.filter(id=node.id).update(credential_digest=f"revoked {uuid.uuid4()}", offered_digests=[])
+        JoinToken.objects.filter(node=node).delete()
+        audit.record("node.revoke", node)
     _credential_changed(node)
 
 
@@ -132,7 +143,9 @@ def rotate(node: Node, actor: str, reason: str = "") -> Node:
     Raises NodeRefused where it has none, for it was revoked."""
     if node.credential_digest.startswith("revoked "):
         raise NodeRefused(_("the credential of node {name} was revoked: let it join again").format(name=node.name))
-    Node.objects.filter(id=node.id).update(credential_at=None)
+    with transaction.atomic():
+        Node.objects.filter(id=node.id).update(credential_at=None)
+        audit.record("node.rotate", node, before=audit.fields(node, "credential_at"), reason=reason)
     _credential_changed(node)
     return node
 
@@ -365,7 +378,7 @@ def drain(node: Node, actor: str, reason: str) -> Node:
     """Drain a node: running stages finish, nothing new is placed. A reason is required."""
     if not reason.strip():
         raise NodeRefused(_("a drain needs a reason: others will ask"))
-    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})")
+    return _administer(node, NodeState.DRAINING, f"{reason} ({actor})", "node.drain", reason)
 
 
 def suspend(node: Node, says: str) -> None:
@@ -381,21 +394,21 @@ def suspend(node: Node, says: str) -> None:
 def resume(node: Node, actor: str, reason: str = "") -> Node:
     """Return a drained node to service; it is READY once it reports."""
     alarms.raised(alarms.IDENTITY, {}, about=node.name)
-    return _administer(node, None, "")
+    return _administer(node, None, "", "node.resume", reason)
 
 
 def cordon(device: Device, actor: str, reason: str) -> None:
     """Take a device out of service: what holds it goes on, nothing new gets it. A reason is required."""
     if not reason.strip():
         raise NodeRefused(_("a cordon needs a reason: others will ask"))
-    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})")
+    _set_health(device, Health.CORDONED, f"{reason.strip()} ({actor})", "device.cordon", reason)
 
 
 def uncordon(device: Device, actor: str, reason: str = "") -> None:
     """Return a cordoned device to service; its health comes with the next report."""
     if device.health != Health.CORDONED:
         raise NodeRefused(_("device {device} is {health}, not CORDONED").format(device=device, health=device.health))
-    _set_health(device, Health.OK, "")
+    _set_health(device, Health.OK, "", "device.uncordon", reason)
     # The agent is asked for its inventory anew: only that tells of a fault from before.
     Node.objects.filter(id=device.node_id).update(inventory_hash="")
 
@@ -412,12 +425,13 @@ def decide_aside(node: Node, part: str, do: str, actor: str, reason: str = "") -
             raise NodeRefused(_("node {node} has set no part {part} aside").format(node=node.name, part=part[:64]))
         entry["asked"] = {"do": do, "by": actor[:150], "why": reason.strip()[:200]}
         locked.save(update_fields=["conditions"])
+        audit.record("node.aside", node, before={"part": part}, after={"part": part, "do": do}, reason=reason)
         transaction.on_commit(lambda: changes.nudge([str(node.id)]))
         transaction.on_commit(lambda: changes.announce("fleet"))
     return locked
 
 
-def _set_health(device: Device, health: Health, reason: str) -> None:
+def _set_health(device: Device, health: Health, reason: str, action: str, why: str) -> None:
     with transaction.atomic():
         # In the order in which a report locks them.
         Node.objects.select_for_update().get(id=device.node_id)
@@ -425,11 +439,13 @@ def _set_health(device: Device, health: Health, reason: str) -> None:
         if health == Health.CORDONED and not locked.present:
             raise NodeRefused(_("device {device} is not there any more").format(device=locked))
         Device.objects.filter(id=device.id).update(health=health, health_reason=reason[:300])
+        before, after = audit.fields(locked, "health", "health_reason"), {"health": health, "health_reason": reason}
+        audit.record(action, ("device", device.uuid, str(locked)), before=before, after=after, reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
+def _administer(node: Node, state: NodeState | None, reason: str, action: str, why: str) -> Node:
     with transaction.atomic():
         locked = Node.objects.select_for_update().get(id=node.id)
         if state is None:
@@ -438,8 +454,10 @@ def _administer(node: Node, state: NodeState | None, reason: str) -> Node:
             raise NodeRefused(
                 _("node {name} is LOST; it is READY again once its agent reports").format(name=locked.name)
             )
+        before = audit.fields(locked, "state", "reason")
         _enter(locked, state, reason)
         locked.save(update_fields=["state", "state_at", "reason"])
+        audit.record(action, locked, before=before, after=audit.fields(locked, "state", "reason"), reason=why)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("fleet"))
     return locked

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from agents.protocol import Here, Phase, Wanted
+from controlplane.accounts import audit
 from controlplane.fleet.models import Device, Node
 from controlplane.fleet.service import NodeRefused
 
@@ -75,15 +76,15 @@ def stop(part: str, actor: str, reason: str) -> None:
     """Stop a survivor, with time to save. Raises NodeRefused."""
     if not reason.strip():
         raise NodeRefused(_("a stop of a survivor needs a reason: others will ask"))
-    _mark(part, "stopped_by", f"{reason} ({actor})", must_live=True)
+    _mark(part, "stopped_by", f"{reason} ({actor})", reason, must_live=True)
 
 
 def forget(part: str, actor: str, reason: str) -> None:
     """Remove an ended survivor and its folder with logs from its node. Raises NodeRefused."""
-    _mark(part, "forgotten_by", actor, must_live=False)
+    _mark(part, "forgotten_by", actor, reason, must_live=False)
 
 
-def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
+def _mark(part: str, field: str, says: str, why: str, *, must_live: bool) -> None:
     with transaction.atomic():
         node = Node.objects.select_for_update().filter(survivors__has_key=part).first()
         told = node.survivors[part] if node is not None else None
@@ -95,3 +96,5 @@ def _mark(part: str, field: str, says: str, *, must_live: bool) -> None:
             )
         told[field] = says[:200]
         Node.objects.filter(id=node.id).update(survivors=node.survivors)
+        action = "survivor.stop" if must_live else "survivor.forget"
+        audit.record(action, ("survivor", part, f"{part} on {node.name}"), after={field: told[field]}, reason=why)

@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import Phase, Share
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, joined, told
 from controlplane.jobs.models import Attempt, Part
@@ -88,6 +89,8 @@ def adjust(
         facts = [Note(job, "adjusted", told(*said), actor, stage.name, attempt.number, params)]
         follow([attempt], {attempt.id: live})
         service.settle([job], facts, timezone.now(), [stage])
+        named = ("attempt", attempt.id, f"#{job.number}/{stage.name} attempt {attempt.number}")
+        audit.record("attempt.adjust", named, after={**given, "parts": len(changed)}, reason=reason)
         transaction.on_commit(lambda: changes.announce("jobs", f"job:{job.number}"))
     return len(changed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -18,6 +18,7 @@ from controlplane.jobs.values import (
     Reader,
     Unacceptable,
     choice,
+    flag,
     listed,
     matching,
     nearest,
@@ -88,6 +89,7 @@ _NAME_OF_ENV: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _WORDS: Final = re.compile(r"[\w .()+/-]{1,120}")
 LONGEST_SCRIPT: Final = 256 * 1024
 LARGEST_ENV: Final = 128 * 1024
+MOST_SECRETS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,19 +194,67 @@ def environment(section: Section, marked: object = None) -> dict[str, str]:
     return env
 
 
-def secrets(section: Section, ways: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The variables of the environment whose values are shown nowhere; each must be set in some way to run."""
+def secrets(
+    section: Section, ways: Sequence[Mapping[str, Any]], project: str, held: Callable[[], Collection[str]]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """What the stage names as ``secrets``: variables of its environment whose values are shown nowhere, and secrets of
+    its project that it gets. ``held`` tells which secrets the project has.
+
+    A name that ``env`` sets marks that variable; any other must be a secret of the project.
+    """
     known = {name for way in ways for name in way["env"]}
-    names: list[str] = []
-    for index, each in enumerate(section.each("secrets", 64)):
-        if not isinstance(each, str) or each not in known:
-            detail = _("env sets no variable {name}; {others}").format(
-                name=shown(each), others=nearest(str(each), known)
-            )
-            section.refuse(f"/secrets/{index}", detail, "unknown_value")
-        elif each not in names:
-            names.append(each)
-    return names
+    marked: list[str] = []
+    named: dict[str, dict[str, Any]] = {}
+    for index, each in enumerate(section.each("secrets", MOST_SECRETS)):
+        at = f"/secrets/{index}"
+        if isinstance(each, str) and each in known:
+            if each not in marked:
+                marked.append(each)
+            continue
+        one = _named(section, at, each, project, held)
+        if one is None:
+            continue
+        if one["env"] in known:
+            detail = _("env sets the variable {name} already; give the secret another one by env")
+            section.refuse(at, detail.format(name=one["env"]), "duplicate")
+        elif named.setdefault(one["env"], one) != one:
+            section.refuse(at, _("two secrets are given to the variable {name}").format(name=one["env"]), "duplicate")
+    return marked, list(named.values())
+
+
+def _named(
+    section: Section, at: str, value: object, project: str, held: Callable[[], Collection[str]]
+) -> dict[str, Any] | None:
+    """One secret of the project, and the variable that tells it or the place of its file; None where it is refused."""
+    before = len(section.refusals)
+    if isinstance(value, str):
+        part = Section({"name": value}, section.at(at), section.refusals, ("name",))
+    else:
+        part = Section(value, section.at(at), section.refusals, ("name", "env", "file"))
+    name, is_file = part.read("name", text(128), ""), part.read("file", flag, False)
+    env = part.read("env", _variable, f"{name}_FILE" if is_file else name)
+    if len(section.refusals) > before:
+        return None
+    if name not in held():
+        detail = _("project {project} has no secret {name}, and env sets no such variable; {others}").format(
+            project=project, name=shown(name), others=nearest(name, held())
+        )
+        section.refuse(at, detail, "unknown_value")
+        return None
+    return {"name": name, "env": env, **({"file": True} if is_file else {})}
+
+
+def _variable(value: object) -> str:
+    """Reads the name of a variable that a job may set."""
+    name = text(128)(value)
+    if not _NAME_OF_ENV.fullmatch(name) or name.startswith("YARD_"):
+        raise Unacceptable(
+            _("must name a variable by letters, digits and _, not beginning with YARD_, not {value}").format(
+                value=shown(value)
+            ),
+            "invalid_name",
+        )
+    return name
 
 
 def command(section: Section) -> list[str] | None:

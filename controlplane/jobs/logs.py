@@ -8,17 +8,20 @@ what the rows say never came, and is written over.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models.functions import Now
 
-from controlplane.jobs.models import LogSpan, Part
+from controlplane.jobs.models import LogSpan, Part, PartLog
 
 STREAMS: Final = ("out", "err")
 # One look at spans reads no more of them; a reader goes on where it ends.
@@ -73,6 +76,20 @@ def ends(parts: Sequence[uuid.UUID]) -> dict[tuple[uuid.UUID, str], int]:
         return {(part, stream): int(end) for part, stream, end in cursor.fetchall()}
 
 
+# Written at most once an hour, so that the row stays where it is in its index.
+_LONGER = """
+UPDATE jobs_partlog l SET size_bytes = l.size_bytes + v.size,
+    written_at = CASE WHEN l.written_at < now() - interval '1 hour' THEN now() ELSE l.written_at END
+FROM unnest(%s::uuid[], %s::bigint[]) AS v(part, size) WHERE l.part_id = v.part RETURNING l.part_id
+"""
+_FIRST = """
+INSERT INTO jobs_partlog (part_id, project_id, size_bytes, written_at)
+SELECT p.id, j.project_id, v.size, now() FROM unnest(%s::uuid[], %s::bigint[]) AS v(part, size)
+JOIN jobs_part p ON p.id = v.part JOIN jobs_attempt a ON a.id = p.attempt_id
+JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_job j ON j.id = s.job_id
+"""
+
+
 def append(pieces: Iterable[Piece]) -> None:
     """Keep these bytes, each of which continues its stream. The parts are locked by the caller's transaction.
 
@@ -93,6 +110,14 @@ def append(pieces: Iterable[Piece]) -> None:
                     part_id=piece.part, stream=piece.stream, start=start, offset=piece.offset, size=size
                 ).pk
             last[piece.part] = (span, piece.stream, start + size)
+        added = Counter[uuid.UUID]()
+        for piece in pieces:
+            added[piece.part] += len(piece.content)
+        cursor.execute(_LONGER, [list(added), list(added.values())])
+        for (known,) in cursor.fetchall():
+            del added[known]
+        if added:
+            cursor.execute(_FIRST, [list(added), list(added.values())])
 
 
 def _write(pieces: Sequence[Piece]) -> None:
@@ -117,6 +142,16 @@ def _write(pieces: Sequence[Piece]) -> None:
             os.fdatasync(handle)
         finally:
             os.close(handle)
+
+
+def is_cut(size: int) -> bool:
+    """Whether the log of a part, both streams together, is longer than it may be: what came after that was dropped."""
+    return size > settings.LOG_MAX_BYTES
+
+
+def cut_here() -> bytes:
+    """What stands at the end of a log from which bytes were dropped."""
+    return f"\n[switchyard: this log reached {settings.LOG_MAX_BYTES:,} bytes; what came after is dropped]\n".encode()
 
 
 def size(part: Part, stream: str) -> int:
@@ -181,6 +216,20 @@ def last_lines(content: bytes, count: int) -> bytes:
     return content[end + 1 :]
 
 
+def remove(parts: Sequence[uuid.UUID]) -> None:
+    """Remove the bytes of these parts, which have ended; their rows in ``PartLog`` tell that they are gone."""
+    LogSpan.objects.filter(part_id__in=parts).delete()
+    PartLog.objects.filter(part_id__in=parts).update(gone_at=Now())
+    transaction.on_commit(lambda: [_unlink(folder(part)) for part in parts])
+
+
+def _unlink(place: Path) -> None:
+    for stream in STREAMS:
+        (place / stream).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        place.rmdir()
+
+
 def sweep(shard: int) -> int:
     """Remove the folders of parts that are no more, of one 256th of them; how many went."""
     base = settings.LOGS / f"{shard % 256:02x}"
@@ -190,9 +239,7 @@ def sweep(shard: int) -> int:
     kept = Part.objects.filter(id__in=list(there)).values_list("id", flat=True)
     gone = there.keys() - {str(part) for part in kept}
     for name in gone:
-        for stream in STREAMS:
-            (there[name] / stream).unlink(missing_ok=True)
-        there[name].rmdir()
+        _unlink(there[name])
     return len(gone)
 
 

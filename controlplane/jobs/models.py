@@ -7,6 +7,8 @@ stage, a changed final state, a claim beyond a device's capacity, and any change
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
+from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.postgres.fields import IntegerRangeField
@@ -17,7 +19,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from agents.protocol import Phase
-from controlplane.accounts.models import Project
+from controlplane.accounts.models import Project, Sealed
 from controlplane.fleet.models import Device, Node
 from controlplane.jobs.written import WrittenField
 from controlplane.pools.models import Pool
@@ -28,7 +30,8 @@ CAUSES = [(cause, cause) for cause in Cause]
 
 
 class Job(models.Model):
-    """What a user asked for. ``spec`` is the job file as given, in its order; ``number`` is unique in the cluster."""
+    """What a user asked for. ``spec`` is the job file as given, in its order, but for the values of secrets; ``number``
+    is unique in the cluster."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     number = models.BigIntegerField(unique=True, editable=False)
@@ -47,6 +50,9 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     event_seq = models.PositiveIntegerField(default=0)
+    events_gone = models.PositiveIntegerField(
+        db_default=0, help_text=_("How many of its first events went because they were old.")
+    )
     version = models.PositiveBigIntegerField(default=1)
 
     class Meta:
@@ -56,10 +62,30 @@ class Job(models.Model):
             models.Index(fields=["state", "-number"]),
             models.Index(fields=["project", "-number"]),
             models.Index(fields=["-submitted_at"]),
+            models.Index(fields=["project", "ended_at"], name="job_ended", condition=Q(ended_at__isnull=False)),
+            models.Index(
+                fields=["project", "ended_at"],
+                name="job_with_events",
+                condition=Q(ended_at__isnull=False, events_gone=0),
+            ),
+            models.Index(fields=["bundle"], name="job_of_bundle", condition=~Q(bundle="")),
         ]
 
     def __str__(self) -> str:
         return f"#{self.number} {self.name}"
+
+
+class JobSecrets(Sealed):
+    """The values of secret variables that a job file brought, encrypted: a list in JSON, to which the requests of the
+    job's stages point (see ``jobs.sealed``). They go with the job, or once nothing of it can start any more."""
+
+    job = models.OneToOneField(Job, primary_key=True, on_delete=models.CASCADE, related_name="secrets")
+
+    class Meta:
+        verbose_name_plural = "job secrets"
+
+    def context(self) -> str:
+        return f"job {self.job_id}"
 
 
 class Stage(models.Model):
@@ -370,6 +396,24 @@ class LogSpan(models.Model):
         ]
 
 
+class PartLog(models.Model):
+    """How long the log of a part is, both streams together, and when something was added last, to an hour.
+
+    ``gone_at`` is when its bytes were removed because they were old or its project had too many.
+    """
+
+    part = models.OneToOneField(Part, primary_key=True, on_delete=models.CASCADE, related_name="log")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, db_index=False, related_name="+")
+    size_bytes = models.BigIntegerField()
+    written_at = models.DateTimeField()
+    gone_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["project", "written_at"], name="log_of_project", condition=Q(gone_at__isnull=True))
+        ]
+
+
 class Decision(models.Model):
     """An append-only record of one scheduling cycle whose outcome was news: somebody started, was stopped or skipped,
     or somebody waits for another reason or until another time. Its inputs and its whole plan are in the decision log,
@@ -418,9 +462,23 @@ class Change(models.Model):
 
 
 class Bundle(models.Model):
-    """A stage's code and files, uploaded once and kept in the blob folder under its digest."""
+    """A stage's code and files, uploaded once and kept in the storage ``bundles`` under its digest."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     size_bytes = models.BigIntegerField()
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
+    used_at = models.DateTimeField(
+        db_default=Now(), help_text=_("When it was uploaded or asked for last, or a job began to need it, to an hour.")
+    )
+
+    @staticmethod
+    def place(sha256: str) -> str:
+        """The name in the storage of the bundle with this digest."""
+        return f"{sha256[:2]}/{sha256}"
+
+    @staticmethod
+    def use(digests: Collection[str]) -> bool:
+        """Notes that these are needed now; False where one of them is not here."""
+        Bundle.objects.filter(sha256__in=digests, used_at__lt=Now() - timedelta(hours=1)).update(used_at=Now())
+        return Bundle.objects.filter(sha256__in=digests).count() == len(digests)

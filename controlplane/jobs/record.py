@@ -22,6 +22,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import ENDS, Exit, Here, Phase, Progress, Refused, Report, Wanted
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.fleet import alarms, survivors
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, Verdict, admits
@@ -662,7 +663,12 @@ def give_up(node: Node, actor: str, reason: str) -> int:
         )
     log.warning("%s confirms that node %s is gone: %s", actor, node.name, reason)
     parts = Part.objects.filter(node=node, ended_at=None)
-    return _give_up(set(parts.values_list("attempt_id", flat=True)))
+    with transaction.atomic():
+        # All at once and in the order in which everybody locks them: they end together, and the log tells of it.
+        service.lock(parts.values_list("attempt__stage__job_id", flat=True))
+        ended = _give_up(set(parts.values_list("attempt_id", flat=True)))
+        audit.record("node.lost", node, before={"state": node.state}, after={"attempts_ended": ended}, reason=reason)
+    return ended
 
 
 def _give_up(doomed: Collection[uuid.UUID]) -> int:

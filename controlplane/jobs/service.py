@@ -18,15 +18,18 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from agents.protocol import Phase
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.fleet import divisions
-from controlplane.jobs import demand, possible, saves
+from controlplane.jobs import demand, possible, saves, sealed
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.clauses import Told, clause, told
-from controlplane.jobs.models import Attempt, Claim, Event, Job, Part, Stage
+from controlplane.jobs.models import Attempt, Bundle, Claim, Event, Job, JobSecrets, Part, Stage
+from controlplane.jobs.section import FieldError
 from scheduler.core.model import partitions
 from scheduler.core.model.lifecycle import (
     ACTIVE,
@@ -242,20 +245,28 @@ def submit(spec: dict[str, Any], user: User, *, actor: str = "") -> Job:
 
 
 def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job]:
-    """Accepts all of these jobs in one transaction, or none."""
+    """Accepts all of these jobs in one transaction, or none. Raises ``KeyUnavailable`` where it cannot encrypt a
+    secret."""
     resolved = jobfile.resolve_all(specs, user)
     possible.check(resolved)
+    # Equal files were resolved once.
+    parted = {
+        id(one): sealed.part(spec, [stage.request for stage in one.stages])
+        for spec, one in zip(specs, resolved, strict=True)
+    }
     at, actor = timezone.now(), actor or user.get_username()
     jobs: list[Job] = []
     stages: list[Stage] = []
     needs: list[Any] = []
+    kept: list[JobSecrets] = []
     through = Stage.needs.through
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SELECT nextval('jobs_job_number') FROM generate_series(1, %s)", [len(resolved)])
             numbers = [row[0] for row in cursor.fetchall()]
-        for spec, job_spec, number in zip(specs, resolved, numbers, strict=True):
+        for job_spec, number in zip(resolved, numbers, strict=True):
             state = State.HELD if job_spec.hold else State.PENDING
+            without = parted[id(job_spec)]
             job = Job(
                 number=number,
                 name=job_spec.name,
@@ -265,15 +276,17 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                 priority_class=job_spec.priority_class,
                 priority=job_spec.priority,
                 state=state,
-                spec=spec,
+                spec=without.spec,
                 labels=job_spec.labels,
                 bundle=job_spec.bundle,
                 submitted_at=at,
                 event_seq=1,
             )
             jobs.append(job)
+            if without.values:
+                kept.append(sealed.row(job, without.values))
             by_name = {}
-            for index, each in enumerate(job_spec.stages):
+            for index, (each, request) in enumerate(zip(job_spec.stages, without.requests, strict=True)):
                 stage = by_name[each.name] = Stage(
                     job=job,
                     index=index,
@@ -281,7 +294,7 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                     kind=each.kind,
                     state=state,
                     state_at=at,
-                    request=each.request,
+                    request=request,
                     max_attempts=each.max_attempts,
                     held_by=actor if job_spec.hold else "",
                     begin_at=each.begin_at,
@@ -293,15 +306,36 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
                     through(from_stage_id=by_name[each.name].id, to_stage_id=by_name[need].id) for need in each.needs
                 ]
         Job.objects.bulk_create(jobs, batch_size=1000)
+        if not Bundle.use({job.bundle for job in jobs if job.bundle}):
+            gone = _("no such bundle was uploaded; POST it to /api/v1/bundles first")
+            raise jobfile.InvalidSpec([FieldError("/bundle", gone, "unknown_bundle")])
+        JobSecrets.objects.bulk_create(kept, batch_size=1000)
         Stage.objects.bulk_create(stages, batch_size=1000)
         through.objects.bulk_create(needs, batch_size=1000)
         Event.objects.bulk_create(
             [_submitted(job, actor, at) for job in jobs],
             batch_size=1000,
         )
+        _audit_submitted(jobs)
         transaction.on_commit(changes.wake)
         transaction.on_commit(lambda: changes.announce("jobs"))
     return jobs
+
+
+def _audit_submitted(jobs: Sequence[Job]) -> None:
+    """One entry, also for many jobs: their numbers follow each other."""
+    first, last = jobs[0], jobs[-1]
+    told = {"project": first.project.name, "pool": first.pool.name, "priority": first.priority, "state": first.state}
+    if len(jobs) == 1:
+        audit.record("job.submit", ("job", first.number, f"#{first.number}"), after=told)
+    else:
+        told |= {"jobs": len(jobs), "projects": sorted({job.project.name for job in jobs})}
+        audit.record("job.submit", ("job", first.number, f"#{first.number} to #{last.number}"), after=told)
+
+
+def _audit_changed(action: str, before: str, job: Job, reason: str) -> None:
+    was, now = {"state": before}, {"state": job.state}
+    audit.record(action, ("job", job.number, f"#{job.number}"), before=was, after=now, reason=reason)
 
 
 def _submitted(job: Job, actor: str, at: datetime) -> Event:
@@ -328,9 +362,11 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
         notes: list[Note] = []
         if waiting or active:
             notes = [Note(locked, "cancel", _done("CancelledBy", locked, actor, reason), actor)]
+        before = locked.state
         move(waiting, What.CANCEL)
         notes += stop([locked], active, Cause.CANCELLED, at)
         settle([locked], notes, at)
+        _audit_changed("job.cancel", before, locked, why.text)
         _tell(locked)
     return locked
 
@@ -354,9 +390,11 @@ def _hold_or_release(job: Job, actor: str, reason: str, what: What) -> Job:
             raise IllegalTransition(State(locked.state), what)
         for stage in stages:
             stage.held_by = actor if what == What.HOLD else ""
+        before = locked.state
         move(stages, what)
         done = _done("HeldBy" if what == What.HOLD else "ReleasedBy", locked, actor, reason)
         settle([locked], [Note(locked, what, done, actor)], at)
+        _audit_changed(f"job.{what}", before, locked, reason)
         _tell(locked)
     return locked
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
@@ -106,6 +106,7 @@ class Rules:
     may_use_staff_classes: Callable[[Project], bool] = lambda project: False
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
+    secrets: Callable[[Project], Collection[str]] = lambda project: ()
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
 
@@ -184,6 +185,7 @@ def rules_for(user: User) -> Rules:
         may_use_staff_classes=lambda project: any_priority or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
+        secrets=cache(lambda project: frozenset(project.secrets.values_list("name", flat=True))),
         known=DeviceCatalogue(kinds.named() | {kind for kind, _model in devices}, models),
     )
 
@@ -228,7 +230,7 @@ def resolve(spec: object, rules: Rules) -> Resolved:
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
         job.refuse("bundle", _("no such bundle was uploaded; POST it to /api/v1/bundles first"), "unknown_bundle")
-    stages = _stages(job, rules, pool, preemptible)
+    stages = _stages(job, rules, project, pool, preemptible)
     first = stages[0].name if stages and job.has("stages") else "job"
     resolved_name = job.read("name", _JOB_NAME, first)
     labels = _labels(job)
@@ -331,9 +333,11 @@ def _labels(job: Section) -> dict[str, str]:
     return labels
 
 
-def _stages(job: Section, rules: Rules, pool: Pool | None, preemptible: bool) -> list[ResolvedStage]:
+def _stages(
+    job: Section, rules: Rules, project: Project | None, pool: Pool | None, preemptible: bool
+) -> list[ResolvedStage]:
     if not job.has("stages"):
-        return [_stage(job, "main", "generic", (), rules, pool, preemptible)]
+        return [_stage(job, "main", "generic", (), rules, project, pool, preemptible)]
     listed = job.each("stages", MAX_STAGES)
     if not listed and isinstance(job.values["stages"], list):
         detail = _("stages must be a list of 1 to {n} stages; leave it out for a job of one").format(n=MAX_STAGES)
@@ -353,7 +357,7 @@ def _stages(job: Section, rules: Rules, pool: Pool | None, preemptible: bool) ->
         if not stage.has("name"):
             stage.refuse("name", _("name is missing: other stages and the logs refer to it"), "missing")
         kind = stage.read("kind", choice(*AFFINITY), "generic")
-        resolved.append(_stage(stage, name, kind, _needs(stage), rules, pool, preemptible))
+        resolved.append(_stage(stage, name, kind, _needs(stage), rules, project, pool, preemptible))
     _check_graph(job, resolved)
     flow.check(job, resolved)
     return resolved
@@ -417,7 +421,14 @@ def _check_graph(job: Section, stages: Sequence[ResolvedStage]) -> None:
 
 
 def _stage(
-    section: Section, name: str, kind: str, needs: tuple[str, ...], rules: Rules, pool: Pool | None, preemptible: bool
+    section: Section,
+    name: str,
+    kind: str,
+    needs: tuple[str, ...],
+    rules: Rules,
+    project: Project | None,
+    pool: Pool | None,
+    preemptible: bool,
 ) -> ResolvedStage:
     host = Host(
         section.read("cpus", demand.cores, round(demand.DEFAULT_CPUS * 1000)),
@@ -433,7 +444,8 @@ def _stage(
     allowed, grace_s, to = _preemption(section)
     checkpoint = _checkpoint(section)
     reads, leaves = flow.inputs(section), flow.outputs(section)
-    secrets = demand.secrets(section, ways)
+    held = partial(rules.secrets, project) if project is not None else tuple
+    secrets, named = demand.secrets(section, ways, project.name if project else "", held)
     launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
     ceiling = float(pool.max_limit_s) if pool else YEAR_S
     bound = _("the limit of pool {pool}").format(pool=pool.name) if pool else ""
@@ -460,6 +472,7 @@ def _stage(
         **({} if section.has("devices") else {"names_devices": False}),
         **checkpoint,
         **({"secrets": secrets} if secrets else {}),
+        **({"named_secrets": named} if named else {}),
         **({"inputs": reads} if reads else {}),
         **({"outputs": leaves} if leaves else {}),
         **({"launcher": launcher} if launcher != "per-node" else {}),

@@ -11,12 +11,14 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
-from redis import Redis
+from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
+from controlplane.changes import CYCLE_TASK
 from controlplane.fleet import alarms
-from controlplane.fleet.models import Alarm, Heartbeat, Node
+from controlplane.fleet.models import Alarm, Heartbeat, Node, TaskRecord
 from controlplane.fleet.service import now_in_database
+from controlplane.workers import presence
 
 # The scheduler looks round every two seconds, the worker every minute.
 SCHEDULER_LATE_S: Final = 30.0
@@ -25,7 +27,7 @@ WORKER_LATE_S: Final = 300.0
 LONG_QUEUE: Final = 200
 LEAST_FREE_BYTES: Final = 2**30
 # What of the alarms says that the record or the scheduler is unwell.
-ALARMS: Final = (alarms.CYCLE, alarms.RECORD, alarms.INVARIANT, alarms.FUSE, alarms.STAGE, alarms.POOL)
+ALARMS: Final = (alarms.CYCLE, alarms.RECORD, alarms.INVARIANT, alarms.FUSE, alarms.STAGE, alarms.POOL, alarms.DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,56 +68,77 @@ def _tables() -> tuple[bool, str]:
     executor = MigrationExecutor(connection)
     missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if missing:
-        names = ", ".join(f"{one.app_label}.{one.name}" for one, _ in missing[:5])
-        return False, f"{len(missing)} migrations are not applied ({names}); run: python manage.py migrate"
-    return True, "all migrations are applied"
+        names = ", ".join(f"{one.app_label}.{one.name}" for one, _backwards in missing[:5])
+        problem = _("{n} migrations are not applied ({names}); run: python manage.py migrate")
+        return False, problem.format(n=len(missing), names=names)
+    return True, _("all migrations are applied")
 
 
 def _scheduler() -> tuple[bool, str]:
     late_s = _since("watch")
     if late_s is None:
-        return False, "the scheduler has never looked round; is its worker started?"
-    return late_s < SCHEDULER_LATE_S, f"the scheduler looked round {late_s:.0f} s ago"
+        return False, _("the scheduler has never looked round; is its worker started?")
+    last = TaskRecord.objects.filter(name=CYCLE_TASK, done_at__isnull=False).first()
+    says = _("the scheduler looked round {s:.0f} s ago").format(s=late_s)
+    if last is not None and last.done_at is not None:
+        ago_s = (now_in_database() - last.done_at).total_seconds()
+        says += "; " + _("its last cycle ended {s:.0f} s ago and took {ms:.0f} ms").format(
+            s=ago_s, ms=last.took_s * 1000
+        )
+    return late_s < SCHEDULER_LATE_S, says
 
 
 def _redis() -> tuple[bool, str]:
     cache.get("health")
-    return True, "it answers"
+    return True, _("it answers")
 
 
-def _worker() -> tuple[bool, str]:
+def _beat() -> tuple[bool, str]:
     late_s = _since("housekeeping")
     if late_s is None:
-        return False, "nobody has cleared up yet; are worker and beat started?"
-    return late_s < WORKER_LATE_S, f"the worker cleared up {late_s:.0f} s ago"
+        return False, _("nobody has cleared up yet; are worker and beat started?")
+    return late_s < WORKER_LATE_S, _("what beat sends every minute was last done {s:.0f} s ago").format(s=late_s)
 
 
 def _queues() -> tuple[bool, str]:
-    routed = {route["queue"] for route in settings.CELERY_TASK_ROUTES.values()}
-    names = sorted(routed | {settings.CELERY_TASK_DEFAULT_QUEUE})
-    with Redis.from_url(settings.REDIS_URL, socket_timeout=2, socket_connect_timeout=2) as client:
-        lengths = {name: int(client.llen(name)) for name in names}
-    return max(lengths.values()) < LONG_QUEUE, ", ".join(f"{name}: {count}" for name, count in lengths.items())
+    found = queues()
+    waiting = ", ".join(f"{one.name}: {one.waiting}" for one in found)
+    return all(one.waiting < LONG_QUEUE for one in found), waiting
+
+
+def _workers() -> tuple[bool, str]:
+    missing = [one.name for one in queues() if not one.workers]
+    if missing:
+        return False, _("no worker takes {queues}").format(queues=", ".join(missing))
+    return True, _("each queue has a worker")
+
+
+def _tasks() -> tuple[bool, str]:
+    bad = [one for one in TaskRecord.objects.order_by("name") if fails(one)]
+    if bad:
+        problem = _("{task} fails: {error}")
+        return False, "; ".join(problem.format(task=one.name, error=one.error[:150]) for one in bad[:5])
+    return True, _("the last of each kind ended well")
 
 
 def _alarms() -> tuple[bool, str]:
     found = list(Alarm.objects.filter(kind__in=ALARMS).order_by("kind", "subject")[:5])
-    return not found, "; ".join(f"{one.subject}: {one.says}" for one in found) or "none about the record"
+    return not found, "; ".join(f"{one.subject}: {one.says}" for one in found) or _("none about the record")
 
 
 def _storage() -> tuple[bool, str]:
     folders = {"blobs": settings.BLOBS, "decisions": settings.DECISIONS}
     free = {name: shutil.disk_usage(path).free for name, path in folders.items() if path.is_dir()}
     ok = all(left > LEAST_FREE_BYTES for left in free.values())
-    return ok, ", ".join(
-        f"{name}: {left / 2**30:,.1f} GiB free" for name, left in free.items()
-    ) or "nothing is kept yet"
+    told = _("{folder}: {gib:,.1f} GiB free")
+    said = ", ".join(told.format(folder=name, gib=left / 2**30) for name, left in free.items())
+    return ok, said or _("nothing is kept yet")
 
 
 def _nodes() -> tuple[bool, str]:
     states = list(Node.objects.values_list("state", flat=True))
     ready = states.count("READY")
-    return bool(ready) or not states, f"{ready} of {len(states)} are READY"
+    return bool(ready) or not states, _("{n} of {all} are READY").format(n=ready, all=len(states))
 
 
 _VITAL: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
@@ -125,8 +148,10 @@ _VITAL: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
 }
 _OTHERS: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
     "redis": _redis,
-    "worker": _worker,
+    "workers": _workers,
+    "beat": _beat,
     "queues": _queues,
+    "tasks": _tasks,
     "alarms": _alarms,
     "storage": _storage,
     "nodes": _nodes,
@@ -136,3 +161,38 @@ _OTHERS: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
 def _since(name: str) -> float | None:
     at = Heartbeat.objects.filter(name=name).values_list("at", flat=True).first()
     return None if at is None else (now_in_database() - at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """How many messages of a queue nobody has taken yet, who takes them, and who stands by to do so."""
+
+    name: str
+    waiting: int
+    workers: tuple[str, ...]
+    standing_by: tuple[str, ...]
+
+
+def queues() -> list[Queue]:
+    """All queues in the order of the settings. Raises ``RedisError`` where Redis does not answer."""
+    with presence.connect() as redis:
+        seen = presence.workers(redis)
+        return [
+            Queue(
+                name,
+                int(redis.llen(name)),
+                tuple(one.name for one in seen if name in one.queues and not one.stands_by),
+                tuple(one.name for one in seen if name in one.queues and one.stands_by),
+            )
+            for name in settings.QUEUES
+        ]
+
+
+def tasks() -> list[TaskRecord]:
+    """How each Celery task fares, by name."""
+    return list(TaskRecord.objects.order_by("name"))
+
+
+def fails(task: TaskRecord) -> bool:
+    """Whether a task has not ended well since it failed."""
+    return task.failed_at is not None and (task.done_at is None or task.done_at < task.failed_at)

@@ -15,12 +15,12 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.protocol import Timers
-from controlplane import changes
+from controlplane import changes, storage
 from controlplane.accounts import guard
 from controlplane.accounts import service as access
 from controlplane.fleet import alarms, fuse, service
 from controlplane.fleet.models import Heartbeat, JoinToken, Node
-from controlplane.jobs import logs, record, sessions
+from controlplane.jobs import logs, record, sealed, sessions
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
 
@@ -32,6 +32,7 @@ KEEP_SAMPLES_DAYS = 7
 # By more than this the database's clock and this process's do not drift apart between two looks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
+_watched_at = float("-inf")
 
 
 def claim(name: str, every_s: float) -> bool:
@@ -65,8 +66,15 @@ def _has_jumped() -> bool:
     return abs(ahead_s - before_s) > JUMP_S
 
 
+def last_watch_at() -> float:
+    """When this process last looked for silent nodes, by the monotonic clock."""
+    return _watched_at
+
+
 def watch() -> None:
     """Mark silent nodes and requeue certainly dead attempts. Skipped shortly after an outage of the control plane."""
+    global _watched_at
+    _watched_at = time.monotonic()
     timers = Timers(**settings.LINK_TIMERS)
     asleep_s = _since("watch")
     if not claim("watch", WATCH_S):
@@ -101,10 +109,19 @@ def housekeeping() -> None:
     recorder.forget_old()
     change_feed.forget_old()
     sessions.sweep()
+    sealed.forget_ended()
+    look_at_disk()
     logs.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
+
+
+def look_at_disk() -> None:
+    """Raises an alarm while the disk has too little room for uploads and logs."""
+    free = storage.free_bytes()
+    says = f"{free / 2**30:,.1f} GiB are free, below the floor of {settings.MIN_FREE_BYTES / 2**30:,.1f} GiB"
+    alarms.raised(alarms.DISK, {"control plane": says} if free < settings.MIN_FREE_BYTES else {})
 
 
 def check() -> None:

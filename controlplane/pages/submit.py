@@ -76,14 +76,20 @@ def _content(request: HttpRequest) -> bytes:
 @login_required
 @require_POST
 def parse(request: HttpRequest) -> JsonResponse:
-    """A job file's YAML as JSON, by the API's own reader; or where it cannot be read."""
+    """A job file's YAML as JSON, by the API's own reader; or where it cannot be read.
+
+    ``draft`` is what a browser may keep of a file with values of secrets; null where there are none.
+    """
     try:
         spec = from_yaml(_content(request))
     except Unreadable as error:
         return JsonResponse({"detail": str(error)}, status=400)
     if not isinstance(spec, dict):
         return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
-    return JsonResponse({"spec": spec})
+    draft = masked.shown(spec)
+    response = JsonResponse({"spec": spec, "draft": None if draft == spec else draft})
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @login_required

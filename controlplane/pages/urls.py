@@ -11,10 +11,12 @@ from django.views.generic import RedirectView
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
+    audit,
     consolidation,
     decisions,
     device,
     device_login,
+    health,
     job,
     jobs,
     node,
@@ -22,6 +24,7 @@ from controlplane.pages import (
     otherwise,
     overview,
     profiles,
+    secrets,
     sign_in,
     simulations,
     submit,
@@ -44,9 +47,14 @@ urlpatterns = [
     path("nodes/<slug:name>", node.show, name="node"),
     path("decisions", decisions.show, name="decisions"),
     path("decisions/<int:number>", decisions.one, name="decision"),
+    path("audit", audit.show, name="audit"),
+    path("health", health.show, name="health"),
     path("consolidation", consolidation.show, name="consolidation"),
     path("profiles", profiles.show, name="profiles"),
     path("profiles/<slug:name>", profiles.one, name="profile"),
+    path("secrets", secrets.show, name="secrets"),
+    path("secrets/set", secrets.put, name="secrets-set"),
+    path("secrets/delete", secrets.delete, name="secrets-delete"),
     path("simulations", simulations.show, name="simulations"),
     path("simulations/<int:number>", simulations.one, name="simulation"),
     # The names are those by which allauth finds its pages. What it offers beyond these is not here on purpose.

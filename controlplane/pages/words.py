@@ -208,6 +208,7 @@ ALARMED = (
         "node joined again; {n} parts run there that nobody knows here ({part}); they go on, and an administrator "
         "stops them one by one on the node's page"
     ),
+    _("{free} GiB are free, below the floor of {floor} GiB"),
     _("inventory refused: {fault}"),
     _("report refused: it could not be recorded: {fault}"),
     _("report refused: {fault}"),
@@ -232,7 +233,7 @@ RULES = (
     _("a stage has at most one live attempt, and has one exactly while it is active"),
     _("no device is claimed beyond what it has, and its sums are those of its open claims"),
     _("a final job has one final event, and only final stages"),
-    _("the chunks of a log stream follow each other without gap or overlap"),
+    _("the spans of a log, and of each of its streams, follow each other without gap or overlap"),
     _("an ended part holds nothing, an open claim belongs to a part that lives"),
     _("an attempt has ended exactly when all its parts have"),
     _("no claim ends before it begins, and no attempt either"),

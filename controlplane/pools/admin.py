@@ -10,6 +10,8 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from controlplane.accounts import audit
+from controlplane.accounts.admin import Audited
 from controlplane.pools import profiles
 from controlplane.pools.models import Pool, PriorityClass, Profile, ProfileVersion, Quota, profile_names
 from controlplane.sentences import in_language
@@ -48,7 +50,7 @@ class PoolForm(forms.ModelForm):
 
 
 @admin.register(Pool)
-class PoolAdmin(admin.ModelAdmin):
+class PoolAdmin(Audited):
     """Pools and their limits."""
 
     form = PoolForm
@@ -120,9 +122,10 @@ class ProfileForm(forms.ModelForm):
 
 
 @admin.register(Profile)
-class ProfileAdmin(admin.ModelAdmin):
+class ProfileAdmin(Audited):
     """Own profiles. Those that come along are in the list of profiles of the dashboard, and can be copied."""
 
+    saves_by_service = deletes_by_service = True
     form = ProfileForm
     list_display = ["name", "active", "description"]
     search_fields = ["name"]
@@ -141,7 +144,10 @@ class ProfileAdmin(admin.ModelAdmin):
             made = profiles.create(obj.name, given["spec"], by=by, description=obj.description, note=given["note"])
             obj.pk = made.pk
             return
-        Profile.objects.filter(pk=obj.pk).update(description=obj.description)
+        if "description" in form.changed_data:
+            Profile.objects.filter(pk=obj.pk).update(description=obj.description)
+            was, now = {"description": form.initial.get("description")}, {"description": obj.description}
+            audit.record("profile.describe", obj, before=was, after=now)
         if form.newest is None or given["spec"] != form.newest.spec:
             version = profiles.revise(obj, given["spec"], by=by, note=given["note"])
             self.message_user(request, _("Version %(n)d is written; it decides nowhere yet.") % {"n": version.number})
@@ -163,7 +169,7 @@ class ProfileAdmin(admin.ModelAdmin):
 
 
 @admin.register(Quota)
-class QuotaAdmin(admin.ModelAdmin):
+class QuotaAdmin(Audited):
     """What each project may hold of each kind and model of device."""
 
     list_display = ["project", "kind", "model", "normalised", "cohort", "nominal", "borrowing_limit", "lending_limit"]
@@ -173,7 +179,7 @@ class QuotaAdmin(admin.ModelAdmin):
 
 
 @admin.register(PriorityClass)
-class PriorityClassAdmin(admin.ModelAdmin):
+class PriorityClassAdmin(Audited):
     """Names for how urgent a job is."""
 
     list_display = ["name", "value", "preemptible", "staff_only"]

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.pools.models import MOST_NAMED, Pool, Profile, ProfileVersion, profile_names
 from scheduler import profiles
 from scheduler.core.model.profile import Profile as Decider
@@ -154,6 +155,7 @@ def create(name: str, spec: Any, *, by: str, description: str = "", note: str = 
     check(name, spec)
     row.save()
     _version(row, spec, by, note)
+    audit.record("profile.create", row, after={"spec": spec, "description": description}, reason=note)
     return row
 
 
@@ -162,7 +164,12 @@ def revise(profile: Profile, spec: Any, *, by: str, note: str = "") -> ProfileVe
     """A new version, which is not active yet."""
     check(profile.name, spec)
     Profile.objects.select_for_update().get(pk=profile.pk)
-    return _version(profile, spec, by, note)
+    before = profile.versions.first()
+    version = _version(profile, spec, by, note)
+    told = {"version": version.number, "spec": spec}
+    was = {"version": before.number, "spec": before.spec} if before else {}
+    audit.record("profile.revise", profile, before=was, after=told, reason=note)
+    return version
 
 
 def _version(profile: Profile, spec: Any, by: str, note: str) -> ProfileVersion:
@@ -188,7 +195,10 @@ def activate(version: ProfileVersion, *, by: str, unseen: bool = False) -> None:
         )
     _understood(version.profile.name, version.spec)
     ProfileVersion.objects.filter(pk=version.pk).update(activated_by=by[:150], activated_at=timezone.now())
+    was = version.profile.active.number if version.profile.active else None
     Profile.objects.filter(pk=version.profile_id).update(active=version)
+    after = {"active": version.number, "unseen": unseen}
+    audit.record("profile.activate", version.profile, before={"active": was}, after=after)
     _tell()
     transaction.on_commit(changes.wake)
 
@@ -202,18 +212,24 @@ def delete(profile: Profile) -> None:
             _("%(name)s is the profile of %(pools)s; give them another first")
             % {"name": profile.name, "pools": ", ".join(pools[:20])}
         )
+    newest = profile.versions.first()
+    told = {"description": profile.description, "spec": newest.spec if newest else None}
+    audit.record("profile.delete", profile, before=told)
     profile.delete()
     _tell()
 
 
+@transaction.atomic
 def assign(pool: Pool, *, profile: str | None = None, shadow: str | None = None) -> None:
     """Gives a pool another profile, or another one to think beside it (empty: none), from the next cycle on."""
     changed = {"profile": profile, "shadow_profile": shadow}
     wanted = {column: name for column, name in changed.items() if name is not None}
+    before = audit.fields(pool, *wanted)
     for column, name in wanted.items():
         setattr(pool, column, name)
     _clean(pool)
     pool.save(update_fields=list(wanted))
+    audit.record("pool.profile", pool, before=before, after=wanted)
     _tell()
     transaction.on_commit(changes.wake)
 

@@ -1,15 +1,16 @@
-"""The scheduling loop of the live cluster: one cycle at a time in the whole installation.
+"""The scheduling cycle of the live cluster: one at a time in the whole installation.
 
-The advisory lock is for thrift, not for truth: two cycles at once would be correct, only slower.
+What a process learned stays in it: the world as it was read, the planner's memory, and the thread's database connection
+with its prepared statements. The advisory lock is for thrift, not for truth: two cycles at once would be correct, only
+slower. Between two cycles a timer asks for the next by a message; it does no work itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from django.db import DatabaseError, OperationalError, connection
 
@@ -22,8 +23,6 @@ from scheduler.core.planning import aside
 from scheduler.core.planning.cycle import Cycle, run, tell_more
 from scheduler.core.planning.garbage import keep_all
 
-log = logging.getLogger(__name__)
-
 LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
@@ -32,9 +31,10 @@ _alarms = CycleAlarms()
 _mutex = threading.Lock()
 _last_at = 0.0
 _last_s = 0.0
-_timer: threading.Timer | None = None
+_began_at = float("-inf")
 _done: Cycle | None = None
-_teller: threading.Timer | None = None
+# What asks for the next cycle, and for the next look at those who wait.
+_timers: dict[Callable[[], None], threading.Timer] = {}
 # Nobody is told why it waits between the cycles before so long after one: what comes then has the core. Between two
 # looks at some of them passes so many times as long as the first of the two took.
 QUIET_S = 0.5
@@ -42,8 +42,15 @@ REST = 2.0
 
 
 def last_cycle_at() -> float:
-    """When this process last began a cycle; wall-clock seconds."""
-    return _last_at
+    """When this process last began a cycle, by the monotonic clock."""
+    return _began_at
+
+
+def forget() -> None:
+    """Makes the next cycle of this process read and plan everything anew, because the last was cut short."""
+    global _store, _planner, _done
+    with _mutex:
+        _store, _planner, _done = LiveStore(), aside.Planner(), None
 
 
 @contextlib.contextmanager
@@ -62,8 +69,8 @@ def _alone() -> Iterator[bool]:
 
 
 def cycle() -> None:
-    """Loads, plans and applies once, and arms a timer for the next moment that the plan names."""
-    global _last_at, _last_s, _done
+    """Loads, plans and applies once, and sets a timer for the next moment that the plan names."""
+    global _last_at, _last_s, _began_at, _done
     with _mutex:
         # Under a flood of wakes the cycle takes at most half of a core: the next one finds more to do at once.
         pause = _last_s - (clock() - _last_at - _last_s)
@@ -73,7 +80,7 @@ def cycle() -> None:
         with _alone() as mine:
             if not mine:
                 return
-            began, _last_at = time.perf_counter(), clock()
+            began, _last_at, _began_at = time.perf_counter(), clock(), time.monotonic()
             try:
                 done = run(_store, _store.profile, _last_at, _planner)
             except DatabaseError:
@@ -89,12 +96,12 @@ def cycle() -> None:
             _done = done
             _store.tell_set_aside(_planner.aside.waiting, _last_at)
             _alarms.of(done.snapshot, _store.aside, _planner.aside)
-        _arm(done.plan.wake_at, _last_at, again=bool(done.applied.skipped))
-        _arm_teller(QUIET_S)
+        _arm(_next_s(done, _last_at), changes.wake)
+        _arm(QUIET_S if _store.is_behind else None, changes.explain)
 
 
 def tell() -> None:
-    """Tells some of those who were left by the last cycle why they wait, and arms a timer where more are left."""
+    """Tells some of those who were left by the last cycle why they wait, and sets a timer where more are left."""
     with _mutex, _alone() as mine:
         if not mine or _done is None or not _store.is_behind:
             return
@@ -102,36 +109,21 @@ def tell() -> None:
         told = tell_more(_store, _planner, _done, now)
         took_s = time.perf_counter() - began
         recorder.note(told, took_s, now, is_between=True)
-        _arm_teller(REST * took_s)
+        _arm(REST * took_s if _store.is_behind else None, changes.explain)
 
 
-def _arm_teller(after_s: float) -> None:
-    """Goes on to tell those who wait, where some are left."""
-    global _teller
-    if _teller is not None:
-        _teller.cancel()
-    if _store.is_behind:
-        _teller = threading.Timer(after_s, _tell_beside)
-        _teller.daemon = True
-        _teller.start()
+def _next_s(done: Cycle, now: float) -> float | None:
+    """Seconds until the next cycle: soon where something was skipped, else when an entry falls due."""
+    if done.applied.skipped:
+        return 0.05
+    return None if done.plan.wake_at is None else max(0.01, min(done.plan.wake_at - now, 60.0))
 
 
-def _tell_beside() -> None:
-    try:
-        tell()
-    except Exception:
-        log.exception("some of those who wait could not be told why; the next cycle goes on")
-    finally:
-        connection.close()  # each pass is a thread of its own, and nobody else will close its connection
-
-
-def _arm(wake_at: float | None, now: float, *, again: bool) -> None:
-    """The next look: soon where something was skipped, else when an entry falls due."""
-    global _timer
-    if _timer is not None:
-        _timer.cancel()
-    delay = 0.05 if again else None if wake_at is None else max(0.01, min(wake_at - now, 60.0))
-    if delay is not None:
-        _timer = threading.Timer(delay, changes.wake)
-        _timer.daemon = True
-        _timer.start()
+def _arm(after_s: float | None, ask: Callable[[], None]) -> None:
+    """Asks by a message after so long, or not at all; what was to be asked before is not."""
+    if former := _timers.pop(ask, None):
+        former.cancel()
+    if after_s is not None:
+        timer = _timers[ask] = threading.Timer(after_s, ask)
+        timer.daemon = True
+        timer.start()

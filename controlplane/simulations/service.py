@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import subprocess
 import sys
-import threading
+import uuid
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Q
+from django.db import connection, transaction
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
-from controlplane import changes
+from controlplane import changes, storage
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import visible_jobs
 from controlplane.pools.models import Pool
@@ -30,16 +34,54 @@ from scheduler.scenario.scenario import Limits, ScenarioError, build
 log = logging.getLogger(__name__)
 
 LIMITS = Limits(arrivals=20_000, lines=50_000, devices=20_000, cells=24)
-MOST_AT_ONCE = 2
 LONGEST_S = 900.0
 GONE_S = 60.0
-KEPT = 50
+# Names the locks of PostgreSQL that are about simulations.
+LOCK = 0x51AB1A7E
+_processes: set[subprocess.Popen[bytes]] = set()
 
 
 class TooMany(Exception):
-    """Raised where as many simulations run as this installation lets run at once."""
+    """Raised where as many simulations run as this installation, or this person, may let run at once."""
 
 
+def check_room(user: User) -> None:
+    """Raises :class:`TooMany` where this user, or everybody together, runs as many as may run at once."""
+    running = Simulation.objects.filter(phase__in=OPEN)
+    if running.filter(user=user).count() >= settings.SIMULATIONS_PER_USER:
+        raise TooMany(
+            _("{n} simulations of yours run already; wait for one, or cancel one").format(
+                n=settings.SIMULATIONS_PER_USER
+            )
+        )
+    if running.count() >= settings.SIMULATIONS_AT_ONCE:
+        raise TooMany(
+            _("{n} simulations run already, as many as may at once; wait for one").format(
+                n=settings.SIMULATIONS_AT_ONCE
+            )
+        )
+
+
+def forget_beyond(user: User) -> None:
+    """Removes this user's oldest ended simulations beyond the number and the bytes that are kept."""
+    ended = Simulation.objects.filter(user=user).exclude(phase__in=OPEN)
+    kept_bytes, old = 0, []
+    for number, (pk, size) in enumerate(ended.values_list("pk", F("trace_bytes") + F("result_bytes"))):
+        kept_bytes += size
+        if number >= settings.SIMULATIONS_KEPT or kept_bytes > settings.SIMULATION_BYTES_PER_USER:
+            old.append(pk)
+    Simulation.objects.filter(pk__in=old).delete()
+
+
+def _try_lock(number: int) -> bool:
+    """Takes the lock of this number until the transaction ends; False where another has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [LOCK, number])
+        (taken,) = cursor.fetchone()
+    return bool(taken)
+
+
+@transaction.atomic
 def submit(body: dict[str, Any], user: User) -> Simulation:
     """Accepts a scenario and starts its process once the row is there.
 
@@ -47,18 +89,51 @@ def submit(body: dict[str, Any], user: User) -> Simulation:
     user may see, and the name of an own profile for the version that is active now. Raises ``ScenarioError`` for what
     cannot be and :class:`TooMany` where too many run.
     """
+    settle_lost()
+    # Reading a trace takes seconds: each user has one read at a time.
+    if not _try_lock(user.pk):
+        raise TooMany(_("another simulation of yours is just being accepted; send one after the other"))
+    check_room(user)
     scenario, source = _resolved(_with_own(body), user)
     checked = build(scenario, limits=LIMITS)
-    settle_lost()
-    if Simulation.objects.filter(phase__in=OPEN).count() >= MOST_AT_ONCE:
-        raise TooMany(_("{n} simulations run already; wait for one, or cancel one").format(n=MOST_AT_ONCE))
-    row = Simulation.objects.create(
-        user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now()
-    )
-    old = Simulation.objects.filter(user=user).exclude(phase__in=OPEN).values_list("pk", flat=True)[KEPT:]
-    Simulation.objects.filter(pk__in=list(old)).delete()
-    transaction.on_commit(lambda: ask_to_launch(row.pk))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s, 0)", [LOCK])
+    check_room(user)
+    row = Simulation(user=user, name=checked.name, scenario=scenario, source=source, seen_at=timezone.now())
+    text = scenario["trace"].get("text")
+    if isinstance(text, str):
+        content = text.encode()
+        row.trace, row.trace_bytes = _name("trace"), len(content)
+        row.trace_sha256 = storage.keep("simulations", row.trace, content)
+        row.scenario = {**scenario, "trace": {key: value for key, value in scenario["trace"].items() if key != "text"}}
+    row.save()
+    audit.record("simulation.begin", ("simulation", row.pk, row.name), after={"source": source})
+    forget_beyond(user)
+    transaction.on_commit(lambda: ask_to_run(row.pk))
     return row
+
+
+def _name(what: str) -> str:
+    """A name in the storage that nothing has, in a folder for each of 256."""
+    name = uuid.uuid4().hex
+    return f"{name[:2]}/{name}-{what}"
+
+
+def scenario_of(row: Simulation) -> dict[str, Any]:
+    """The scenario as it was submitted, with the text of its trace. Raises ``storage.BytesLost``."""
+    scenario: dict[str, Any] = row.scenario
+    if not row.trace:
+        return scenario
+    text = storage.bytes_of("simulations", row.trace, row.trace_sha256).decode()
+    return {**scenario, "trace": {**scenario["trace"], "text": text}}
+
+
+def result_of(row: Simulation) -> dict[str, Any] | None:
+    """What came of it, once it is done. Raises ``storage.BytesLost``."""
+    if not row.result:
+        return None
+    found: dict[str, Any] = json.loads(storage.bytes_of("simulations", row.result, row.result_sha256))
+    return found
 
 
 def _with_own(body: dict[str, Any]) -> dict[str, Any]:
@@ -98,18 +173,18 @@ def _resolved(body: dict[str, Any], user: User) -> tuple[dict[str, Any], str]:
     return {**body, "trace": {**rest, "text": text, "format": "history"}}, "history"
 
 
-def ask_to_launch(simulation_id: int) -> None:
-    """Has a worker start the process."""
+def ask_to_run(simulation_id: int) -> None:
+    """Has a worker run it."""
     from controlplane.simulations import tasks
 
     try:
-        tasks.launch.apply_async((simulation_id,), retry=False, expires=GONE_S)
+        tasks.run.apply_async((simulation_id,), retry=False, expires=GONE_S)
     except OperationalError:
         end(simulation_id, Phase.FAILED, "it could not be started: the message broker does not answer")
 
 
-def launch(simulation_id: int) -> None:
-    """Starts the process. It ends with this one, a worker, so that a stopped worker leaves nothing behind."""
+def run(simulation_id: int) -> None:
+    """Starts the process of a simulation, and returns when it has ended. It ends with this one, a worker."""
     command = [sys.executable, "-P", "-m", "controlplane.simulations.worker", str(simulation_id), str(os.getpid())]
     # No working folder is imported from, whoever may write there.
     environment = {**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)}
@@ -118,12 +193,37 @@ def launch(simulation_id: int) -> None:
     except OSError as error:
         end(simulation_id, Phase.FAILED, f"its process could not be started: {error}")
         return
-    threading.Thread(target=process.wait, name=f"simulation {simulation_id}", daemon=True).start()
+    if not connection.in_atomic_block:
+        connection.close()  # for the minutes that it takes
+    with process, _running(process):
+        try:
+            process.wait(LONGEST_S + 30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    # Where it could not say so itself.
+    end(simulation_id, Phase.FAILED, f"its process ended with status {process.returncode}")
 
 
+@contextlib.contextmanager
+def _running(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    _processes.add(process)
+    try:
+        yield
+    finally:
+        _processes.discard(process)
+
+
+def stop_all() -> None:
+    """Ends the processes of a worker that is stopped, which would wait for them."""
+    for process in list(_processes):
+        process.kill()
+
+
+@transaction.atomic
 def cancel(simulation: Simulation) -> None:
     """Asks the process to end; it does within a second. Doing it twice is the same as once."""
-    Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True)
+    if Simulation.objects.filter(pk=simulation.pk, phase__in=OPEN).update(stopping=True):
+        audit.record("simulation.cancel", ("simulation", simulation.pk, simulation.name))
     changes.announce("simulations")
 
 
@@ -131,8 +231,12 @@ def end(simulation_id: int, phase: Phase, fault: str = "", result: Any = None) -
     """Writes down how it ended, once; False where that was written before."""
     fields: dict[str, Any] = {"phase": phase, "fault": fault, "ended_at": timezone.now()}
     if phase == Phase.DONE:
-        fields |= {"result": result, "progress": 1.0}
+        content, name = json.dumps(result, separators=(",", ":")).encode(), _name("result")
+        digest = storage.keep("simulations", name, content)
+        fields |= {"result": name, "result_bytes": len(content), "result_sha256": digest, "progress": 1.0}
     changed = Simulation.objects.filter(pk=simulation_id, phase__in=OPEN).update(**fields)
+    if not changed:
+        storage.forget("simulations", fields.get("result", ""))
     changes.announce("simulations")
     return bool(changed)
 

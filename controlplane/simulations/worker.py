@@ -58,12 +58,12 @@ def run(simulation_id: int) -> None:
         changes.announce("simulations")
 
     try:
-        scenario = build(row.scenario, limits=service.LIMITS)
+        scenario = build(service.scenario_of(row), limits=service.LIMITS)
         result = report.live(scenario, progress)
+        service.end(row.pk, Phase.DONE, result=result)
     except Exception as error:  # whatever it is, its owner has to hear of it
         service.end(row.pk, Phase.FAILED, f"{type(error).__name__}: {error}")
         raise
-    service.end(row.pk, Phase.DONE, result=result)
 
 
 def _watch(simulation_id: int, parent: int) -> None:

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane import changes
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 from controlplane.jobs import service
 from controlplane.jobs.clauses import clause, of_engine, told
@@ -84,6 +85,9 @@ def follow(stage_id: str, user: User) -> tuple[Advice, Thought] | None:
                 [jobs[row.job_id]], [row], Cause.MOVE, at, stop_for=uuid.UUID(advice.stage), note=note
             )
         service.settle(jobs.values(), notes, at, rows)
+        moved = {"moved": [found.stages.get(move.victim, "?") for move in advice.moves], "price": advice.price}
+        named = ("stage", advice.stage, found.stages.get(advice.stage, "?"))
+        audit.record("consolidation.follow", named, after=moved)
         transaction.on_commit(changes.wake)
         keys = ["jobs", "fleet", "timeline", *(f"job:{job.number}" for job in jobs.values())]
         transaction.on_commit(lambda: changes.announce(*keys))

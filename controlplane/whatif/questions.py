@@ -37,6 +37,8 @@ LOOK_S: Final = 0.02
 # How many are thought about at once in the cluster and for one person, and how many a person may wait for.
 AT_ONCE: Final = 2
 AT_ONCE_EACH: Final = 1
+# A worker says so often that it is at a question. One that is gone holds up whoever asks for no longer than that.
+LEASE_S: Final = 6
 MOST_WAITING_EACH: Final = 8
 # Thinking about a world in which more wait would keep everybody else who asks waiting.
 MOST_STAGES_WAITING: Final = 5_000
@@ -93,7 +95,18 @@ def ask(question: Question[Answer], params: Mapping[str, Any], user: User, *, an
 def put(key: str, reply: Reply, fresh_s: int) -> None:
     """Leaves the reply for all who wait for it; one that says a fault is soon asked again."""
     cache.set(key, msgspec.json.encode(reply).decode(), 2 if reply.fault else fresh_s)
-    cache.delete(f"{key}:asked")
+    cache.delete(sent_mark(key))
+
+
+def sent_mark(key: str) -> str:
+    """Where it says that a question was sent to a worker, so that nobody sends it again."""
+    return f"{key}:asked"
+
+
+def renew(leases: list[str]) -> None:
+    """Says that a worker is at the question: its slots, and that it was sent, hold for :data:`LEASE_S` from now."""
+    with contextlib.suppress(RedisError):  # then nobody waits for the answer
+        cache.set_many(dict.fromkeys(leases, 1), LEASE_S)
 
 
 def release(slots: list[str]) -> None:
@@ -127,11 +140,11 @@ def _wait(question: Question[Any], params: Mapping[str, Any], user: User, langua
     while time.monotonic() < until:
         if (found := cache.get(key)) is not None:
             return str(found)
-        if cache.add(f"{key}:asked", 1, LONGEST_S + 10):
+        if cache.add(sent_mark(key), 1, round(WAIT_S) + LEASE_S):
             if slots := _slots(user):
                 _send(question, params, language, key, slots)
                 continue
-            cache.delete(f"{key}:asked")
+            cache.delete(sent_mark(key))
         time.sleep(LOOK_S)
     detail = _("the engine is busy with other questions, or with a large world; ask again in a moment")
     raise NotAnswered(503, "busy", detail)
@@ -141,7 +154,7 @@ def _slots(user: User) -> list[str]:
     """A place among the person's questions and one among all; empty where there is none now."""
     taken: list[str] = []
     for name, most in ((f"questions-of:{user.pk}", AT_ONCE_EACH), ("questions", AT_ONCE)):
-        key = next((one for n in range(most) if cache.add(one := f"{name}:{n}", 1, LONGEST_S + 10)), None)
+        key = next((one for n in range(most) if cache.add(one := f"{name}:{n}", 1, round(WAIT_S) + LEASE_S)), None)
         if key is None:
             release(taken)
             return []
@@ -156,5 +169,5 @@ def _send(question: Question[Any], params: Mapping[str, Any], language: str, key
         args = (question.name, dict(params), language, key, question.fresh_s, slots)
         answer.apply_async(args, retry=False, expires=WAIT_S)
     except Exception:
-        release([*slots, f"{key}:asked"])
+        release([*slots, sent_mark(key)])
         raise

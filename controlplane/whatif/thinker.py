@@ -10,13 +10,17 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.conf import settings
 
 from controlplane.whatif.messages import LARGEST_ANSWER_BYTES, LONGEST_S, Asked, Reply
+
+LOOK_S: Final = 2.0
 
 
 class NoAnswer(Exception):
@@ -31,22 +35,39 @@ class Thinker:
         self._process: subprocess.Popen[bytes] | None = None
         self._line: Connection | None = None
 
-    def think(self, name: str, params: dict[str, Any], language: str) -> Reply:
-        """The reply to a question. Raises :class:`NoAnswer` where the process ended or took too long."""
+    def think(
+        self, name: str, params: dict[str, Any], language: str, while_it_does: Callable[[], None] = lambda: None
+    ) -> Reply:
+        """The reply to a question; ``while_it_does`` is called every :data:`LOOK_S` until then.
+
+        Raises :class:`NoAnswer` where the process ended or took too long.
+        """
         question = msgspec.json.encode(Asked(name, params, language))
-        with self._lock:
+        while not self._lock.acquire(timeout=LOOK_S):
+            while_it_does()
+        try:
             try:
                 line = self._ready()
                 line.send_bytes(question)
-                if not line.poll(LONGEST_S):
-                    raise NoAnswer(f"it takes longer than {LONGEST_S} s")
+                until = time.monotonic() + LONGEST_S
+                while not line.poll(max(0.0, min(LOOK_S, until - time.monotonic()))):
+                    if time.monotonic() >= until:
+                        raise NoAnswer(f"it takes longer than {LONGEST_S} s")
+                    while_it_does()
                 return msgspec.json.decode(line.recv_bytes(LARGEST_ANSWER_BYTES + 1024), type=Reply)
             except (OSError, EOFError) as error:
                 self._end()
                 raise NoAnswer("the process that thought about it ended") from error
-            except NoAnswer:
-                self._end()
+            except BaseException:
+                self._end()  # its reply would be taken for that to the next question
                 raise
+        finally:
+            self._lock.release()
+
+    def stop(self) -> None:
+        """Kills the process, from another thread: whoever waits for its reply has none."""
+        if (process := self._process) is not None:
+            process.kill()
 
     def close(self) -> None:
         """Ends the process."""

@@ -15,6 +15,7 @@ Where root starts the stack, the parts run as another user (:mod:`deploy.local.i
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import secrets
@@ -53,6 +54,10 @@ class Home:
     @property
     def secret_key_file(self) -> Path:
         return self.secrets / "django.key"
+
+    @property
+    def secrets_keys_file(self) -> Path:
+        return self.secrets / "secrets.keys"
 
     @property
     def secrets(self) -> Path:
@@ -126,6 +131,8 @@ class Home:
                 folder.mkdir(mode=0o700, exist_ok=True)
             if not self.secret_key_file.exists():
                 write_private(self.secret_key_file, secrets.token_urlsafe(64) + "\n")
+            if not self.secrets_keys_file.exists():
+                write_private(self.secrets_keys_file, new_secrets_key())
             _own(self.sockets, {os.getuid(), uid})
             for folder in (*(self.path / name for name in SERVED), self.sockets):
                 give(folder, uid, gid)
@@ -194,6 +201,11 @@ def _try_socket(folder: Path) -> None:
             ) from error
         finally:
             path.unlink(missing_ok=True)
+
+
+def new_secrets_key() -> str:
+    """A line for the file of ``YARD_SECRETS_KEY_FILE``: 32 random bytes in base64."""
+    return base64.b64encode(secrets.token_bytes(32)).decode() + "\n"
 
 
 def write_private(path: Path, text: str, owner: tuple[int, int] | None = None) -> None:

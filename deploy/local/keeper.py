@@ -158,6 +158,7 @@ class Keeper:
         self.added_environment = {
             "YARD_HOME": str(self.home.path),
             "YARD_SECRET_KEY_FILE": str(self.home.secret_key_file),
+            "YARD_SECRETS_KEY_FILE": str(self.home.secrets_keys_file),
             "YARD_URL": self.url,
             "YARD_AGENTS_URL": self.agents_url,
             "YARD_ALLOWED_HOSTS": "127.0.0.1,localhost",

@@ -41,11 +41,12 @@ def _server(name: str, module: str, port: int, home: Home, user: User, environme
 
 
 def worker(home: Home, user: User, environment: Environment) -> Service:
-    """The one process that runs cycles and slow tasks, with the beat inside."""
+    """The one process that runs all tasks, with the beat inside."""
     command = [
         *python("-m", "celery", "--app", "controlplane", "--quiet", "worker"),
         *("--beat", "--schedule", str(home.run / "beat")),
-        *("--pool", "threads", "--concurrency", "5", "--queues", "cycle,slow,questions"),
+        *("--pool", "threads", "--concurrency", "6"),
+        *("--queues", "scheduling,fleet,questions,simulations,maintenance"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]
     return Service("worker", command, environment, home.logs / "worker.log", user=user)

@@ -40,7 +40,11 @@ VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "cordon": "take a device out of service",
         "uncordon": "put a cordoned device back in service",
         "maintenance": "plan when nodes do not serve",
+        "audit": "list who changed what, and how",
         "consolidate": "tell who could move so that a job fits",
+    },
+    "Projects": {
+        "secret": "set, list and delete secrets of a project",
     },
     "This command": {
         "login": "sign in at a control plane, and remember it",

@@ -86,7 +86,7 @@ def main() -> None:
 
 def _stores(state: Path) -> list[object]:
     """PostgreSQL and Valkey of their own, and an environment that names them."""
-    from deploy.local.home import write_private
+    from deploy.local.home import new_secrets_key, write_private
     from deploy.local.postgres import Cluster
     from deploy.local.valkey import Broker
 
@@ -94,11 +94,13 @@ def _stores(state: Path) -> list[object]:
     broker.make_password()
     (state / "static").mkdir()
     write_private(state / "django.key", "a key of sixty characters that signs nothing outside of pictures")
+    write_private(state / "secrets.keys", new_secrets_key())
     os.environ |= {
         "DATABASE_URL": cluster.url,
         **broker.environment,
         "YARD_HOME": str(state),
         "YARD_SECRET_KEY_FILE": str(state / "django.key"),
+        "YARD_SECRETS_KEY_FILE": str(state / "secrets.keys"),
         "YARD_CLUSTER": "yard-east",
         "DJANGO_SETTINGS_MODULE": "controlplane.settings",
         "PYTHONPATH": str(ROOT),

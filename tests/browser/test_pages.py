@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions", "/decisions/2",
-    "/user", "/simulations", "/simulations/1", "/profiles", "/profiles/night-shift", "/profiles/hybrid",
+    "/user", "/health", "/simulations", "/simulations/1", "/profiles", "/profiles/night-shift", "/profiles/hybrid",
 )  # fmt: skip
 
 

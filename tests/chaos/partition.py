@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 
 UP, DOWN = "up", "down"
 
 
 class Partition:
-    """A TCP proxy to a port of this host. What is held back arrives when the partition heals, as it does on a wire."""
+    """A TCP proxy to a port of this host, or to whichever of several listens, in turn.
 
-    def __init__(self, target: int) -> None:
-        self.target = target
+    What is held back arrives when the partition heals, as it does on a wire.
+    """
+
+    def __init__(self, *targets: int) -> None:
+        self.targets = deque(targets)
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._open = {UP: asyncio.Event(), DOWN: asyncio.Event()}
@@ -64,9 +68,14 @@ class Partition:
         self._loop.close()
 
     async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
+        for _ in range(len(self.targets)):
+            self.targets.rotate()
+            try:
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.targets[0])
+                break
+            except OSError:
+                continue
+        else:
             writer.close()
             return
         self._links |= {writer, far_writer}

@@ -120,11 +120,13 @@ def standing() -> Iterator[Up]:
         port = free.getsockname()[1]
         free.close()
         stack = Up(Path(folder) / "home", port)
-        yield stack
-        for launcher in stack.launchers:
-            launcher.terminate()
-            launcher.wait()
-            if launcher.stdout is not None:
-                launcher.stdout.close()
-        for process in stack.processes():
-            process.kill()
+        try:
+            yield stack
+        finally:
+            for launcher in stack.launchers:
+                launcher.terminate()
+                launcher.wait()
+                if launcher.stdout is not None:
+                    launcher.stdout.close()
+            for process in stack.processes():
+                process.kill()

@@ -11,7 +11,6 @@ import random
 import signal
 import sys
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from switchyard.client import Client
 from tests.chaos.oracle import BEATS, Run, doubled, runs
 from tests.chaos.partition import DOWN, UP, Partition
 from tests.chaos.stack import GATEWAY, eventually, standing
@@ -43,19 +41,15 @@ class Chaos:
     folder: Path
     dice: random.Random
     walls: dict[str, Partition] = field(default_factory=dict)
-    sides: list[Yard] = field(default_factory=list)
     healing: dict[str, tuple[float, Callable[[], None]]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     jobs: list[int] = field(default_factory=list)
 
     def bring_up(self) -> None:
-        token = tomllib.loads((self.yard.up.home / "client.toml").read_text())["token"]
         (local,) = [node["name"] for node in self.yard.client.nodes.list()]
         for name in NAMES:
             wall = self.walls[name] = Partition(int(self.yard.up.agents_url.rpartition(":")[2]))
-            side = Yard(self.yard.up, Client(wall.url, token), self.yard.agents)
-            self.sides.append(side)
-            side.agent(name)
+            self.yard.agent(name, wall.url)
         self.yard.client.nodes.drain(local, "the test uses agents of its own")
 
     def submit(self) -> None:
@@ -139,8 +133,6 @@ def chaos(tmp_path: Path) -> Iterator[Chaos]:
             made.bring_up()
             yield made
             made.heal()
-            for side in made.sides:
-                side.client.close()
         for wall in made.walls.values():
             wall.close()
 

@@ -69,8 +69,8 @@ class Yard:
         assert job.state == "COMPLETED", [(s["name"], s["state"], s["cause"], s["detail"]) for s in job.stages]
         return hashlib.sha256(Path(self.stage(job, "train")["values"]["model"]).read_bytes()).hexdigest()
 
-    def agent(self, name: str) -> subprocess.Popen[bytes]:
-        """Start one more agent on this host, as a machine of its own."""
+    def agent(self, name: str, url: str = "") -> subprocess.Popen[bytes]:
+        """Start one more agent on this host, as a machine of its own; it reaches the gateway at ``url``."""
         state = self.up.home / "agents" / name
         state.mkdir(parents=True)
         environment = {
@@ -80,7 +80,17 @@ class Yard:
         }
         token = state / "join"
         token.write_text(self.join_token())
-        command = [sys.executable, "-m", "agents", "--url", self.up.agents_url, "--state", str(state), "--name", name]
+        command = [
+            sys.executable,
+            "-m",
+            "agents",
+            "--url",
+            url or self.up.agents_url,
+            "--state",
+            str(state),
+            "--name",
+            name,
+        ]
         more = ["--join-token-file", str(token), "--run-as", str(os.geteuid())]
         self.agents.append(subprocess.Popen([*command, *more], cwd=ROOT, env=environment, start_new_session=True))
         assert eventually(lambda: any(n["name"] == name and n["state"] == "READY" for n in self.client.nodes.list()))

@@ -21,7 +21,6 @@ from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
 from controlplane.sentences import in_language
 from controlplane.simulations.models import Phase, Simulation
-from controlplane.simulations.service import MOST_AT_ONCE
 from controlplane.wellformed import LATEST, faults
 from scheduler.core.model.sentences import said
 from scheduler.profiles import load
@@ -280,7 +279,7 @@ def test_a_simulation_that_cannot_be(town: Town, more: dict[str, Any]) -> None:
 
 
 def test_too_many_simulations_and_one_that_failed(town: Town) -> None:
-    for _ in range(MOST_AT_ONCE):
+    for _ in range(2):
         test_simulations.posted(town)
     refused(Reader(town.owner).post("/simulations", test_simulations.SMALL), 429)
     Simulation.objects.update(phase=Phase.FAILED, fault="its process is gone")

@@ -73,7 +73,7 @@ def test_another_profile_is_compared_on_the_page(town: Town, decided: Decision) 
 
 
 def test_a_simulation_is_shown_as_table_and_plots(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_run", lambda _: None)
     asked = {
         "trace": {"generate": {"jobs": 15}},
         "world": {"nodes": "2x8"},

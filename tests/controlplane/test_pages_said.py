@@ -508,7 +508,7 @@ def test_what_a_reader_of_traces_notes_is_told_in_the_readers_language(form: str
 
 
 def test_a_simulation_of_many_nodes_says_that_it_draws_the_first(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulations, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(simulations, "ask_to_run", lambda _: None)
     asked = {
         "trace": {"generate": {"jobs": 5, "per_hour": 60, "median_s": 300}, "first": 3},
         "world": {"nodes": "41x8"},

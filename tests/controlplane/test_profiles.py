@@ -34,7 +34,7 @@ LIFO: dict[str, Any] = {"policies": {"fifo": {"strict": False}, "gang": {}, "spr
 
 @pytest.fixture(autouse=True)
 def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_run", lambda _: None)
 
 
 def made(town: Town, name: str = "mine", **body: Any) -> Any:
@@ -199,7 +199,7 @@ def test_people_simulate_own_profiles_by_name(town: Town) -> None:
     answer = town.owner.post("/simulations", asked)
     assert answer.status_code == 201, answer.content
     assert sorted(json.loads(answer.content)["profiles"]) == ["fifo", "mine@1"]
-    answer = town.owner.post("/simulations", {**asked, "profiles": ["mine"]})
+    answer = town.mate.post("/simulations", {**asked, "profiles": ["mine"]})
     assert answer.status_code == 422, "no version of it decides"
 
 

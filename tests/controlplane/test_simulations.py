@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +18,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.jobs.models import Stage
 from controlplane.simulations import service, tasks, worker
-from controlplane.simulations.models import Simulation
+from controlplane.simulations.models import Phase, Simulation
 from tests.controlplane.people import Town
 
 SMALL: dict[str, Any] = {
@@ -31,7 +33,7 @@ SMALL: dict[str, Any] = {
 def no_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Most tests do the work of the process themselves."""
     if "transactional_db" not in request.fixturenames:
-        monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+        monkeypatch.setattr(service, "ask_to_run", lambda _: None)
 
 
 def posted(town: Town, **more: Any) -> Any:
@@ -81,9 +83,13 @@ def test_what_cannot_be_is_refused_with_its_place(town: Town, more: dict[str, An
 
 
 def test_only_so_many_run_at_once(town: Town) -> None:
-    for _ in range(service.MOST_AT_ONCE):
-        assert posted(town)[0] == 201
+    for person in (town.owner, town.mate):
+        for status in (201, 201, 429):
+            assert person.post("/simulations", SMALL).status_code == status
+    assert town.lead.post("/simulations", SMALL).status_code == 429
+    service.end(Simulation.objects.filter(user=town.mate.user)[0].pk, Phase.CANCELLED)
     assert posted(town)[0] == 429
+    assert town.lead.post("/simulations", SMALL).status_code == 201
 
 
 def test_one_whose_process_is_gone_is_given_up(town: Town) -> None:
@@ -124,7 +130,17 @@ def test_a_real_process_is_seen_and_stops_when_it_is_told(
     place = urlsplit(os.environ["DATABASE_URL"])
     own = place._replace(path=f"/{connection.settings_dict['NAME']}")
     monkeypatch.setenv("DATABASE_URL", own.geturl())
-    monkeypatch.setattr(tasks.launch, "apply_async", lambda args, **_: tasks.launch.apply(args, throw=True))
+    running: list[threading.Thread] = []
+
+    def run(simulation_id: int) -> None:
+        service.run(simulation_id)
+        connection.close()
+
+    def begin(args: tuple[int], **_: object) -> None:
+        running.append(threading.Thread(target=run, args=args))
+        running[0].start()
+
+    monkeypatch.setattr(tasks.run, "apply_async", begin)
     user = User.objects.create(username="owner")
     endless = {**SMALL, "trace": {"generate": {"jobs": 20_000, "per_hour": 4000}}, "world": {"nodes": "40x8"}}
     row = service.submit(endless, user)
@@ -136,4 +152,29 @@ def test_a_real_process_is_seen_and_stops_when_it_is_told(
     while Simulation.objects.get(pk=row.pk).phase == "RUNNING":
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    running[0].join()
     assert Simulation.objects.get(pk=row.pk).phase == "CANCELLED"
+
+
+def test_a_worker_that_is_stopped_ends_what_it_runs_and_that_is_said(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    endless = tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 600\n")
+    endless.chmod(0o755)
+    monkeypatch.setattr(service.sys, "executable", str(endless))
+    monkeypatch.setattr(tasks.run, "apply_async", lambda *_, **__: None)
+    row = service.submit(SMALL, User.objects.create(username="owner"))
+
+    def run() -> None:
+        service.run(row.pk)
+        connection.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not service._processes:
+        time.sleep(0.01)
+    service.stop_all()
+    thread.join()
+    row.refresh_from_db()
+    assert (row.phase, row.fault) == ("FAILED", "its process ended with status -9")

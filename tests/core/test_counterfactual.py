@@ -128,6 +128,7 @@ CASES = (
     ),
     Case("BundleUnavailable", lambda: world(stage(1, bundle_missing="it was deleted")), "bundle"),
     Case("ImageUnavailable", lambda: world(stage(1, image_missing="manifest unknown")), "image"),
+    Case("SecretMissing", lambda: world(stage(1, secret_missing="HF_TOKEN")), "secret"),
     Case("ImageUnavailable", lambda: Snapshot((bare("a"),), (stage(1, alternatives=(in_image(),)),)), "no-image"),
     Case("NoMatchingDevice", lambda: world(stage(1, alternatives=(alternative(1, model="B200"),))), "model"),
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
@@ -233,6 +234,8 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
             fields = {"bundle_missing": ""}
         case "image":
             fields = {"image_missing": ""}
+        case "secret":
+            fields = {"secret_missing": ""}
         case "site":
             fields = {"site": ""}
         case "avoid":

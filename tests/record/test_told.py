@@ -7,6 +7,7 @@ import os
 import pytest
 from django.conf import settings
 
+from controlplane import changes
 from controlplane.jobs import service
 from controlplane.pools import profiles
 from controlplane.scheduling import loop, waiting_reasons
@@ -71,8 +72,9 @@ def test_the_loop_goes_on_to_tell_until_all_are_told(crowded: Yard, monkeypatch:
     monkeypatch.setattr(loop, "_store", LiveStore())
     monkeypatch.setattr(loop, "_planner", aside.Planner())
     monkeypatch.setattr(loop.recorder, "note", lambda *_, **__: None)
-    monkeypatch.setattr(loop, "_arm", lambda *_, **__: None)
-    monkeypatch.setattr(loop.threading, "Timer", lambda after_s, _act: armed.append(after_s) or Unarmed())
+    monkeypatch.setattr(
+        loop, "_arm", lambda after_s, ask: armed.append(after_s) if after_s and ask is changes.explain else None
+    )
     jobs = [crowded.submit(cpus=2) for _ in range(6)]
     loop.cycle()
     for _ in range(10):
@@ -82,16 +84,6 @@ def test_the_loop_goes_on_to_tell_until_all_are_told(crowded: Yard, monkeypatch:
         loop.tell()
     assert all(stage(job).reasons for job in jobs[1:])
     assert not armed
-
-
-class Unarmed:
-    """A timer that never fires."""
-
-    def start(self) -> None:
-        pass
-
-    def cancel(self) -> None:
-        pass
 
 
 def test_a_decision_counts_those_too_who_were_told_before(crowded: Yard) -> None:

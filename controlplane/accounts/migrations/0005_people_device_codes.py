@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("access", "0004_roles"),
+        ("access", "0005_roles"),
     ]
 
     operations = [

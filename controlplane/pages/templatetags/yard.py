@@ -345,6 +345,7 @@ def plural(count: int, what: str) -> str:
         "stage": ngettext("%d stage", "%d stages", count),
         "attempt": ngettext("%d attempt", "%d attempts", count),
         "decision": ngettext("%d decision", "%d decisions", count),
+        "change": ngettext("%d change", "%d changes", count),
     }[what] % count
 
 

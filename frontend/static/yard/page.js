@@ -167,6 +167,12 @@ const views = () => {
 };
 onRefresh(views);
 
+// ---- drafts: they are whose browser it is, and go when that person goes ----
+document.addEventListener("submit", event => {
+  if (event.target.getAttribute("action") !== "/sign-out") return;
+  for (const place of ["yard.draft", "yard.masked-draft"]) localStorage.removeItem(place);
+});
+
 // ---- theme ----
 function theme() {
   const root = document.documentElement;

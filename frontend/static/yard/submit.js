@@ -7,7 +7,8 @@ import { flow, yaml } from "./yaml.js";
 const known = JSON.parse(document.getElementById("submit-known").textContent);
 const page = document.querySelector("[data-submit-page]"), form = page.querySelector("[data-form]"), text = page.querySelector("[data-yaml]");
 const find = name => page.querySelector(`[data-${name}]`);
-const PLACE = "yard.draft";
+// What is kept for a reload never holds the value of a secret: the server says what of the file may be kept.
+const PLACE = "yard.masked-draft";
 let spec = known.spec, at = 0, key = crypto.randomUUID(), asked = null, wait = 0;
 
 // ---- form <-> object ----
@@ -103,7 +104,7 @@ find("drop-stage").addEventListener("click", () => {
 function write() {
   text.value = yaml(spec);
   fill();
-  keep();
+  readSoon();
   soon();
 }
 
@@ -111,11 +112,10 @@ function write() {
 let reading = 0;
 text.addEventListener("input", () => {
   form.inert = true;
-  keep();
   soon();
-  clearTimeout(reading);
-  reading = setTimeout(follow, 300);
+  readSoon();
 });
+function readSoon() { clearTimeout(reading); reading = setTimeout(follow, 300); }
 
 /** Reads the text and shows it in the form, or says why it cannot be read. */
 async function follow() {
@@ -131,11 +131,20 @@ async function follow() {
   find("unread").hidden = !fault;
   text.setAttribute("aria-invalid", Boolean(fault));
   form.inert = Boolean(fault);
-  if (answer) { spec = answer.spec; fill(); }
+  if (!answer) return;
+  if (yaml(answer.spec) !== yaml(spec)) { spec = answer.spec; fill(); }
+  keep(answer.draft);
 }
 find("copy-yaml").addEventListener("click", () => navigator.clipboard?.writeText(text.value).then(() => toast(t("Copied"))));
 
-function keep() { try { localStorage.setItem(PLACE, JSON.stringify({ yaml: text.value })); } catch { /* a draft that cannot be kept is no loss of work that was submitted */ } }
+/** Keeps what may be kept: the text as it is, or without comments and values where a secret stands in it. */
+function keep(masked) {
+  const kept = masked || TELLING.test(comments(text.value)) ? yaml(masked || spec) : text.value;
+  try { localStorage.setItem(PLACE, JSON.stringify({ yaml: kept })); } catch { /* a draft that cannot be kept is no loss of work that was submitted */ }
+}
+// A line that was commented out may hold what it held before.
+const TELLING = /secret|token|passw|passphrase|credential|key/i;
+const comments = content => content.split("\n").map(line => line.match(/(?:^|\s)#(.*)/)?.[1] || "").join("\n");
 
 // ---- preview ----
 function soon() {
@@ -255,6 +264,7 @@ async function submit() {
 document.querySelector("[data-submit]").addEventListener("click", submit);
 document.addEventListener("keydown", event => (event.ctrlKey || event.metaKey) && event.key === "Enter" && (event.preventDefault(), submit()));
 
+localStorage.removeItem("yard.draft"); // of an earlier release, as it was typed
 const draft = known.source ? null : JSON.parse(localStorage.getItem(PLACE) || "null");
 text.value = draft?.yaml || yaml(spec);
 text.readOnly = false; // what is typed before this line would be written over

@@ -33,6 +33,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "drop-need": ("without needing stage {stage}", "user"),
     "begin": ("without its earliest start", "user"),
     "bundle": ("with its code uploaded again", "user"),
+    "secret": ("with secret {secret} set again", "user"),
     "image": ("with an image that can be fetched", "user"),
     "no-image": ("without an image", "user"),
     "limit": ("with a time limit of {limit}", "user"),
@@ -193,6 +194,8 @@ def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[Change, Callable[[Sn
         yield Change("bundle"), on_stage(bundle_missing="")
     if stage.image_missing:
         yield Change("image"), on_stage(image_missing="")
+    if stage.secret_missing:
+        yield Change("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
     if any(pool.name == stage.pool and pool.stopped_by for pool in world.pools):
         pools = tuple(replace(pool, stopped_by="") if pool.name == stage.pool else pool for pool in world.pools)
         yield Change("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)

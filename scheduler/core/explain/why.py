@@ -84,7 +84,13 @@ def _apart(view: View, queue: Queue, standing: Standing) -> dict[int, Outcome]:
 
 def _may_come(view: View, stage: Stage) -> bool:
     """Whether it is known when what gates the stage itself will be over."""
-    if stage.state is State.HELD or stage.blocked_by or stage.bundle_missing or stage.image_missing:
+    if (
+        stage.state is State.HELD
+        or stage.blocked_by
+        or stage.bundle_missing
+        or stage.image_missing
+        or stage.secret_missing
+    ):
         return False
     return all(view.finish.get(need) is not None for need in stage.unmet)
 

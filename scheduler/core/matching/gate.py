@@ -39,6 +39,8 @@ def fault(view: View, stage: Stage) -> Reason | None:
         return Reason("BundleUnavailable", {"detail": stage.bundle_missing})
     if stage.image_missing:
         return Reason("ImageUnavailable", {"detail": stage.image_missing})
+    if stage.secret_missing:
+        return Reason("SecretMissing", {"secret": stage.secret_missing, "project": stage.project})
     return None
 
 

@@ -30,6 +30,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("SetAside", "it cannot be planned as the record has it, and is set aside; administrators see why", "admin"),
     Entry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
     Entry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
+    Entry("SecretMissing", "needs secret {secret}, which project {project} does not have", "user"),
     Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
     Entry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
     Entry("DataResidency", "its data may not leave {site}", "user or admin"),

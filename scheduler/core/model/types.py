@@ -191,7 +191,8 @@ class Stage:
     by name or by a label (``rack=r2``). ``retry_at`` is the end of a backoff. ``usage`` of fair share lives on the
     project.
 
-    ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known.
+    ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known;
+    ``secret_missing`` names the secrets that its project does not have.
     ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
     where its data must stay. ``within`` is the sort of domain
     (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
@@ -239,6 +240,7 @@ class Stage:
     within_required: bool = False
     bundle_missing: str = ""
     image_missing: str = ""
+    secret_missing: str = ""
     attained_device_s: float = 0.0
     received_s: tuple[tuple[str, float], ...] = ()
     truth_s: float | None = None

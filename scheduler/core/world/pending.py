@@ -24,7 +24,7 @@ def _is_blocked(stage: Stage) -> bool:
 
 def _is_gated(stage: Stage) -> bool:
     waits = stage.begin_at is not None or stage.retry_at is not None
-    return waits or _is_blocked(stage) or bool(stage.bundle_missing or stage.image_missing)
+    return waits or _is_blocked(stage) or bool(stage.bundle_missing or stage.image_missing or stage.secret_missing)
 
 
 # What the columns take from a stage itself.

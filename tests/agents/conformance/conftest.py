@@ -104,6 +104,11 @@ class Stand:
         except FileNotFoundError:
             return ""
 
+    def with_word(self, intent: Intent, word: str) -> set[str]:
+        """The names of the files of its run folder that hold a word."""
+        files = [path for path in Path(intent.folder).rglob("*") if path.is_file()]
+        return {path.name for path in files if word.encode() in path.read_bytes()}
+
     def talk(self, intent: Intent) -> str:
         try:
             return Path(f"{intent.folder}/engine.log").read_text()[-2000:]

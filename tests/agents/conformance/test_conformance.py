@@ -18,7 +18,7 @@ from agents.protocol import OpenSession, Phase
 from agents.resources import adjust
 from agents.resources.adjust import Setting
 from agents.runtimes import Unlaunchable
-from agents.supervisor import procfs, session
+from agents.supervisor import procfs, secret_file, session
 from agents.tasks.journal import Intent, Journal
 from agents.tasks.node import Node
 from tests.agents.conformance.conftest import Stand, environment_of, mounted, unmount
@@ -130,6 +130,34 @@ async def test_what_a_job_marks_as_secret_is_in_no_log(stand: Stand) -> None:
     intent = stand.shell('echo "pin $PIN"; echo "$PIN" >&2', env={"PIN": "4711-4712"}, secrets=["PIN"])
     assert (await stand.end(intent)).code == 0
     assert (stand.said(intent), stand.said(intent, "err")) == ("pin ***\n", "***\n")
+
+
+async def test_secrets_are_given_to_the_command_and_lie_in_no_file_but_its_own(stand: Stand) -> None:
+    """A variable, one of several lines, and a file; once it has ended no file has any of them."""
+    env, files = {"API_TOKEN": "canary-4711", "A_SECRET": "canary-4712\ncanary-4713"}, {"KEY_FILE": "canary-4714\n"}
+    script = 'stat -c "%a %U" "$KEY_FILE"; echo "$API_TOKEN $A_SECRET"; cat "$KEY_FILE"; echo ready; sleep 300'
+    intent = stand.shell(script, env=env, secret_files=files)
+    await stand.saying(intent, "ready")
+    assert stand.said(intent).split("\n", 1)[1] == "*** ***\n***\nready\n"
+    assert stand.said(intent).startswith("400 ")
+
+    assert stand.with_word(intent, "canary") == {"KEY_FILE"}
+    stand.executor.stop(intent, 0.0, "CANCELLED")
+    await stand.end(intent)
+    assert stand.with_word(intent, "canary") == set()
+    assert not os.listdir(secret_file.folder(str(stand.folder)))
+
+
+async def test_a_part_whose_secrets_are_gone_is_not_started(stand: Stand) -> None:
+    """The host lost its memory, or somebody removed them, before the supervisor took them."""
+    wanted = order(uuid.uuid4().hex, "sh", "-c", "echo ran", env={"API_TOKEN": "canary-4711"}, image=stand.image)
+    intent = stand.intent(wanted)
+    stand.executor.prepare(wanted, intent)
+    secret_file.remove(f"{secret_file.folder(str(stand.folder))}/{wanted.part}.json")
+    stand.executor.launch(intent)
+    end = await stand.end(intent)
+    assert (end.cause, end.detail) == ("LAUNCH_FAILED", "the values of its secrets are not there any more")
+    assert stand.said(intent) == ""
 
 
 async def test_odd_variables_arrive_as_they_are(stand: Stand) -> None:

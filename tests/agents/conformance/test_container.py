@@ -11,6 +11,7 @@ import pytest
 from agents.protocol import Phase
 from agents.runtimes import Unlaunchable, container
 from agents.runtimes.container import ContainerExecutor
+from agents.supervisor import secret_file
 from tests.agents.conformance.conftest import Stand
 from tests.agents.yard import order
 
@@ -63,7 +64,8 @@ async def test_a_secret_stands_on_no_command_line(stand: Stand) -> None:
     assert (await stand.end(intent)).code == 0
     assert stand.said(intent) == "*** canary-4712\nsecond line\n"  # of a TOKEN the log shows nothing either
     assert "canary" not in json.dumps(asked(stand))
-    assert os.stat(f"{intent.folder}/env.list").st_mode & 0o77 == 0
+    assert stand.with_word(intent, "canary") == {"0.out"}
+    assert not os.listdir(secret_file.folder(str(stand.folder)))
 
 
 async def test_an_end_is_told_when_the_container_is_gone_and_not_before(stand: Stand) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.accounts import service
+from controlplane.accounts import audit, service
 from controlplane.accounts.models import User
 
 
@@ -25,5 +25,6 @@ class Command(BaseCommand):
         user = User.objects.filter(username=options["user"], is_active=True).first()
         if user is None:
             raise CommandError(f"there is no active user {options['user']}; users are made in the administration")
-        path = service.make_sign_in_link(user, life=timedelta(minutes=options["minutes"]))
+        with audit.command("sign_in_link"):
+            path = service.make_sign_in_link(user, life=timedelta(minutes=options["minutes"]))
         self.stdout.write(path if options["path"] else settings.PUBLIC_URL.rstrip("/") + path)

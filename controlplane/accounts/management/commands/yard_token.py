@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from controlplane.accounts import service
+from controlplane.accounts import audit, service
 from controlplane.accounts.models import User
 
 
@@ -26,5 +26,6 @@ class Command(BaseCommand):
         if user is None:
             raise CommandError(f"there is no active user {options['user']}; users are made in the administration")
         scopes = options["scope"] or ["read", "submit"]
-        _, secret = service.make_token(user, options["name"], scopes=scopes, life=timedelta(days=options["days"]))
+        with audit.command("yard_token"):
+            _, secret = service.make_token(user, options["name"], scopes=scopes, life=timedelta(days=options["days"]))
         self.stdout.write(secret)

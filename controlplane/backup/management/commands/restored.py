@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.accounts import audit
 from controlplane.backup import lineage
 
 MOST = 10**9
@@ -27,7 +28,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if not 1 <= options["skip"] <= MOST:
             raise CommandError(f"--skip must be from 1 to {MOST}")
-        skipped = lineage.skip(options["skip"])
+        with audit.command("restored"):
+            skipped = lineage.skip(options["skip"])
+            audit.record("server.restored", ("server", None, "database"), after={"skip": options["skip"]})
         self.stdout.write(
             f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes take "
             "orders again"

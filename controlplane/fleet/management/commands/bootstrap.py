@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.db import transaction
 
+from controlplane.accounts import audit
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Member, Project, User
 from controlplane.fleet import service as fleet
@@ -32,7 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--nodes", type=int, default=64, help="how many nodes each join token lets in")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        with transaction.atomic():
+        with audit.command("bootstrap"):
             user, pools = self._rows(options["storage"], keep=options["keep_storage"])
             found = {} if options["no_tokens"] else self._secrets(user, pools, options["nodes"])
         if options["json"]:
@@ -50,6 +50,7 @@ class Command(BaseCommand):
             user.set_unusable_password()
             user.default_project = project
             user.save()
+            audit.record("user.add", user, after={"username": "admin", "is_superuser": True})
         pools = {}
         for name in ("default", "simulated"):
             pool, _ = Pool.objects.get_or_create(name=name, defaults={"storage_path": storage})
@@ -64,7 +65,8 @@ class Command(BaseCommand):
     def _secrets(self, user: User, pools: dict[str, Pool], uses: int) -> dict[str, str]:
         life = timedelta(hours=1)
         # Whoever starts anew holds the new one; the former is of no use to anybody who may have it.
-        user.tokens.filter(name=TOKEN_NAME).delete()
+        for former in user.tokens.filter(name=TOKEN_NAME):
+            access.revoke_token(user, former.pk)
         _, token = access.make_token(user, TOKEN_NAME, scopes=access.SCOPES, life=timedelta(days=365))
         return {
             "sign_in_path": access.make_sign_in_link(user, life=timedelta(hours=12)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.accounts import audit
 from controlplane.fleet import service
 from controlplane.fleet.models import Node
 from controlplane.pools.models import Pool
@@ -33,10 +34,14 @@ class Command(BaseCommand):
             node = Node.objects.filter(name=options["node"]).first()
             if node is None:
                 raise CommandError(f"there is no node {options['node']}; a new name joins with a token of its pool")
-            self.stdout.write(service.make_return_token(node, life=life))
+            with audit.command("join_token"):
+                secret = service.make_return_token(node, life=life)
+            self.stdout.write(secret)
             return
         pool = Pool.objects.filter(name=options["pool"]).first()
         if pool is None:
             names = ", ".join(Pool.objects.values_list("name", flat=True)) or "none"
             raise CommandError(f"there is no pool {options['pool']}; there are {names}")
-        self.stdout.write(service.make_join_token(pool, uses=options["uses"], life=life))
+        with audit.command("join_token"):
+            secret = service.make_join_token(pool, uses=options["uses"], life=life)
+        self.stdout.write(secret)

@@ -34,7 +34,7 @@ def remove(apps: Any, schema_editor: Any) -> None:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("access", "0003_project_number"),
+        ("access", "0004_roles_audit"),
         ("admin", "0003_logentry_add_action_flag_choices"),
         ("auth", "0012_alter_user_first_name_max_length"),
         ("fleet", "0016_roles_permissions"),

@@ -1,0 +1,106 @@
+"""What of a part's order must not lie on a disk: a file in memory, which whoever starts the part takes and removes.
+
+The agent leaves it, the shim takes it once; between the two are milliseconds, unless the agent ends just then. It lies
+in a folder of the agent's own on a file system in memory (tmpfs), which stages of other users cannot enter. Standard
+library only: the shim imports it.
+"""
+
+import errno
+import os
+import stat
+from zlib import crc32
+
+from agents.isolation.beneath import FOLDER
+from agents.isolation.beneath import remove as remove_all
+from agents.supervisor.record import read_whole, write_all, write_whole
+
+# Where in its run folder a part has the secrets that it gets as files.
+GIVEN = "secrets"
+IN_MEMORY = ("tmpfs", "ramfs")
+_TRIES = 8
+
+
+def base() -> str:
+    """The folder in memory that a process of this user may write in; empty where this host has none."""
+    for path in ("/dev/shm", os.environ.get("XDG_RUNTIME_DIR", "")):
+        if path and os.access(path, os.W_OK | os.X_OK) and is_in_memory(path):
+            return path
+    return ""
+
+
+def is_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
+    """Whether what is written there is kept in memory alone."""
+    try:
+        with open(mounts, encoding="utf-8", errors="surrogateescape") as file:
+            found = [line.split(" ")[1:3] for line in file]
+    except OSError:
+        return False
+    where = os.path.realpath(path)
+    over = [(place, kind) for place, kind in found if (where + "/").startswith(place.rstrip("/") + "/")]
+    # The longest, and of those at one place the last, is what is seen there.
+    return bool(over) and max(reversed(over), key=lambda one: len(one[0]))[1] in IN_MEMORY
+
+
+def folder(state: str) -> str:
+    """Have the folder of the agent with this state folder. Without memory to keep it in it lies in the state folder.
+
+    Another user of the host may have taken the name, which nobody can hold against them: then it has another.
+    """
+    top, name = base() or state, f"switchyard-{os.geteuid()}-{crc32(os.fsencode(os.path.abspath(state))):08x}"
+    for number in range(_TRIES):
+        path = f"{top}/{name}{f'-{number}' if number else ''}"
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        there = os.lstat(path)
+        if stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid():
+            os.chmod(path, 0o700)
+            return path
+    raise OSError(errno.EEXIST, "others have taken every name for it", path)
+
+
+def leave(state: str, name: str, told: "dict | str") -> str:  # type: ignore[type-arg]
+    """Write an object, or a text, for who starts a part; answers where it lies. Raises OSError."""
+    while True:
+        path = f"{folder(state)}/{name}"
+        try:
+            if isinstance(told, str):
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+                try:
+                    write_all(descriptor, told.encode())
+                finally:
+                    os.close(descriptor)
+            else:
+                write_whole(path, told)
+            return path
+        except FileNotFoundError:
+            continue  # the last file was taken just now, and the folder with it
+
+
+def take(path: str) -> dict | None:  # type: ignore[type-arg]
+    """Read what was left there, and remove it; None where it is not there any more."""
+    told = read_whole(path)
+    remove(path)
+    return told
+
+
+def remove(path: str) -> None:
+    """Remove a file that was left, and the folder once nothing is in it."""
+    for step, what in ((os.unlink, path), (os.rmdir, os.path.dirname(path))):
+        try:
+            step(what)
+        except OSError:
+            continue
+
+
+def forget(folder: str) -> None:
+    """Remove the files of secrets that a part got, once it has ended: its logs and its end stay until they are told."""
+    try:
+        top = os.open(folder, FOLDER)
+    except OSError:
+        return
+    try:
+        remove_all(top, GIVEN)
+    finally:
+        os.close(top)

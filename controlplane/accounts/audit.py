@@ -1,0 +1,207 @@
+"""The audit log: a row for each change that a person makes, written by :func:`record` in the change's transaction.
+
+Who asks, and by which way, is known from the request or the command in which the change is made. What the control plane
+does by itself is no entry: events and decisions tell of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import hashlib
+import json
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+from asgiref.sync import iscoroutinefunction
+from django.db import models, transaction
+from django.http import HttpRequest
+from django.utils.decorators import sync_and_async_middleware
+
+from controlplane.accounts.models import AuditEntry, Token, User
+
+Via = AuditEntry.Via
+
+# How much of a value, and of one side of a change, is kept.
+LONGEST_TEXT: Final = 500
+MOST_VALUES: Final = 50
+LARGEST_SIDE: Final = 8_000
+MASK: Final = "***"
+_SECRET = re.compile(r"password|secret|token|digest|credential|private|passphrase|(?:^|_)key(?:$|_)", re.IGNORECASE)
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who makes a change, and how."""
+
+    actor: str
+    via: Via
+    actor_id: int | None = None
+    credential: str = ""
+    request_id: str = ""
+
+
+# A request rather than its origin: who asks is only known after the middleware has gone.
+_current: ContextVar[HttpRequest | Origin | None] = ContextVar("audit_origin", default=None)
+
+
+def record(
+    action: str,
+    row: models.Model | tuple[str, object, str],
+    *,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    reason: str = "",
+) -> AuditEntry | None:
+    """Writes that ``action`` was done to a row, or to what its kind, id and name say; nothing where nobody asked.
+
+    Must be called in the transaction of the change. Values of secrets are masked, and long ones are cut.
+    """
+    origin = current()
+    if origin is None:
+        return None
+    if isinstance(row, models.Model):
+        row = (row._meta.model_name or "", row.pk, str(row))
+    kind, object_id, name = row
+    return AuditEntry.objects.create(
+        actor=origin.actor[:150],
+        actor_id=origin.actor_id,
+        via=origin.via,
+        credential=origin.credential[:120],
+        action=action[:60],
+        kind=kind[:40],
+        object_id=str("" if object_id is None else object_id)[:64],
+        name=_plain(name)[:200],
+        before=side(before or {}),
+        after=side(after or {}),
+        reason=_plain(reason)[:500],
+        request_id=origin.request_id[:64],
+    )
+
+
+@contextlib.contextmanager
+def command(name: str) -> Iterator[None]:
+    """Within it changes are made by a command on the server, in the name of the user of the host who runs it."""
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no entry for its user
+        who = "?"
+    token = _current.set(Origin(f"{who}@server", Via.SYSTEM, credential=f"manage.py {name}"))
+    try:
+        with transaction.atomic():
+            yield
+    finally:
+        _current.reset(token)
+
+
+@contextlib.contextmanager
+def acting(origin: Origin) -> Iterator[None]:
+    """Within it changes are of this origin: for what comes in by other ways than a request, such as a socket."""
+    token = _current.set(origin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> Origin | None:
+    """Who makes changes here; ``None`` where nobody was asked for."""
+    found = _current.get()
+    return of_request(found) if isinstance(found, HttpRequest) else found
+
+
+def of_request(request: HttpRequest) -> Origin | None:
+    """Who asks by this request; ``None`` for somebody who is not signed in."""
+    user = getattr(request, "user", None)
+    if not isinstance(user, User):
+        return None
+    token = getattr(request, "auth", None)
+    request_id = getattr(request, "request_id", "")
+    if isinstance(token, Token):
+        # What a client says that it is, which serves to tell a person's scripts from their commands.
+        agent = request.META.get("HTTP_USER_AGENT", "")
+        via = Via.CLI if agent.startswith("yard/") else Via.API
+        return Origin(user.get_username(), via, user.pk, of_token(token), request_id)
+    via = Via.ADMIN if request.path.startswith("/admin/") else Via.PAGE
+    session = getattr(getattr(request, "session", None), "session_key", None)
+    told = f"session {hashlib.sha256(session.encode()).hexdigest()[:12]}" if session else ""
+    return Origin(user.get_username(), via, user.pk, told, request_id)
+
+
+def of_token(token: Token) -> str:
+    """How a token is named in the log."""
+    return f"token {str(token.pk)[:8]} {token.name}"
+
+
+@sync_and_async_middleware
+def middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[[HttpRequest], Any]:
+    """Gives each request an id, its own or that of a proxy before it, and makes it known to :func:`record`."""
+
+    def begin(request: HttpRequest) -> None:
+        given = request.headers.get("X-Request-ID", "")
+        request.request_id = given if _REQUEST_ID.match(given) else uuid.uuid4().hex  # type: ignore[attr-defined]
+
+    if iscoroutinefunction(get_response):
+
+        async def asynchronous(request: HttpRequest) -> Any:
+            begin(request)
+            token = _current.set(request)
+            try:
+                answer: Awaitable[Any] = get_response(request)
+                response = await answer
+            finally:
+                _current.reset(token)
+            response["X-Request-ID"] = request.request_id  # type: ignore[attr-defined]
+            return response
+
+        return asynchronous
+
+    def synchronous(request: HttpRequest) -> Any:
+        begin(request)
+        token = _current.set(request)
+        try:
+            response = get_response(request)
+        finally:
+            _current.reset(token)
+        response["X-Request-ID"] = request.request_id  # type: ignore[attr-defined]
+        return response
+
+    return synchronous
+
+
+def side(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One side of a change as it is kept: bounded, and with no secret in it."""
+    found = {str(name)[:63]: _bounded(str(name), value) for name, value in list(values.items())[:MOST_VALUES]}
+    size = len(json.dumps(found))
+    return found if size <= LARGEST_SIDE else {"cut": size, "fields": sorted(found)}
+
+
+def fields(row: models.Model, *names: str) -> dict[str, Any]:
+    """These fields of a row, for one side of a change."""
+    return {name: getattr(row, name) for name in names}
+
+
+def _bounded(name: str, value: Any) -> Any:
+    if _SECRET.search(name) and value not in (None, "", False):
+        return MASK
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case models.Model():
+            return str(value)[:LONGEST_TEXT]
+        case dict():
+            return {str(key)[:63]: _bounded(str(key), one) for key, one in list(value.items())[:MOST_VALUES]}
+        case list() | tuple() | set() | frozenset() | models.QuerySet():
+            return [_bounded("", one) for one in list(value)[:MOST_VALUES]]
+    text = _plain(str(value))
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
+
+
+def _plain(text: str) -> str:
+    """The text without what PostgreSQL cannot keep."""
+    return text.replace("\x00", "")

@@ -1,0 +1,22 @@
+"""Refuses uploads while the disk of the control plane has no room for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext as _
+from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.request import Request
+
+from controlplane import storage
+from controlplane.api.problem import Refused
+
+
+class HasRoom(BasePermission):
+    """Refuses with 507 what would be kept; what only reads goes on."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method in SAFE_METHODS or not storage.is_full():
+            return True
+        detail = _("the disk of the control plane is nearly full: nothing can be uploaded until it has room")
+        raise Refused(507, "storage_full", detail, retry_s=60)

@@ -1,0 +1,83 @@
+"""The audit log: who changed what, how, and what it was before and after."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+
+from controlplane.accounts.models import AuditEntry
+from controlplane.pages.reading import cursor_of, read
+from controlplane.pages.shell import page
+
+FILTERS = ("actor", "via", "action", "kind", "object", "since", "until", "cursor")
+PER_PAGE = 50
+# Pages of what the log names; a job is found by its number.
+_PAGES = {
+    "node": "/nodes/{name}",
+    "profile": "/profiles/{name}",
+    "job": "/jobs/{id}",
+    "simulation": "/simulations/{id}",
+}
+
+
+def _row(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry as a line of the list: one line for each value that changed, and where the object is looked at."""
+    before, after = entry["before"], entry["after"]
+    changes = [
+        {"name": name, "before": _text(before, name), "after": _text(after, name)}
+        for name in dict.fromkeys([*before, *after])
+    ]
+    href = _PAGES.get(entry["kind"], "").format(name=quote(entry["name"]), id=quote(entry["object_id"]))
+    return {**entry, "changes": changes, "href": href, "way": AuditEntry.Via(entry["via"]).label}
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    """A value in a line; empty where this side has none."""
+    if name not in values or values[name] in (None, "", [], {}):
+        return ""
+    value = values[name]
+    return value if isinstance(value, str) else ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _asked(request: HttpRequest) -> dict[str, str]:
+    """The filters of the address. A field for a local time sends none with a zone: it is taken as UTC."""
+    asked = {key: request.GET[key].strip() for key in FILTERS if request.GET.get(key, "").strip()}
+    for key in ("since", "until"):
+        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", asked.get(key, "")):
+            asked[key] += "Z"
+        try:
+            datetime.fromisoformat(asked.get(key, "2000-01-01T00:00Z"))
+        except ValueError:
+            del asked[key]
+    if asked.get("via", "api") not in AuditEntry.Via.values:
+        del asked["via"]
+    return asked
+
+
+@login_required
+def show(request: HttpRequest) -> HttpResponse:
+    asked = _asked(request)
+    answer = read(request, "/audit?" + urlencode({**asked, "limit": PER_PAGE}))
+    return page(
+        request,
+        "audit.html",
+        {
+            "entries": [_row(one) for one in answer.body["results"]],
+            "asked": asked,
+            "filters": {key: value for key, value in asked.items() if key != "cursor"},
+            "ways": AuditEntry.Via.choices,
+            "next": cursor_of(answer.body.get("next")),
+            "previous": cursor_of(answer.body.get("previous")),
+        },
+        place="audit",
+        topics=[answer],
+        every_s=4,
+        crumbs=[(_("Audit log"), "")],
+    )

@@ -1,0 +1,38 @@
+"""What a Celery worker is made ready with before it takes its first message."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from celery import Celery
+from celery.signals import worker_process_init, worker_shutdown
+from redis.exceptions import RedisError
+
+from controlplane.workers import task_records as task_records  # connects itself
+from controlplane.workers.leader import QUEUE, Leader
+from controlplane.workers.presence import Presence, Worker, connect, write
+
+log = logging.getLogger(__name__)
+
+
+def prepare(app: Celery, name: str, options: Mapping[str, Any]) -> None:
+    """Has the worker be seen. One that takes the scheduler's queue stands by until no other does."""
+    asked = options.get("queues") or sorted(app.amqp.queues)
+    Presence.queues = tuple(asked.split(",") if isinstance(asked, str) else asked)
+    app.steps["consumer"].add(Presence)
+    if QUEUE not in Presence.queues:
+        return
+    leader = Presence.leader = Leader()
+    worker_process_init.connect(lambda **_: leader.leave_to_parent(), weak=False)
+    worker_shutdown.connect(lambda **_: leader.close(), weak=False)
+    redis = connect()
+
+    def stand_by() -> None:
+        with contextlib.suppress(RedisError):
+            write(Worker(name, Presence.queues, stands_by=True), redis)
+
+    leader.wait(stand_by)
+    log.info("%s takes the queue %s", name, QUEUE)

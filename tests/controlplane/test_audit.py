@@ -1,0 +1,559 @@
+"""The audit log: each change that a person makes is an entry, by whatever way, and nobody changes or removes one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission
+from django.core.management import call_command
+from django.db import IntegrityError, transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from agents.protocol import Conditions, SetAside
+from controlplane.accounts import audit, roles, service
+from controlplane.accounts.admin import Audited
+from controlplane.accounts.models import AuditEntry, Member, Project, Token, User
+from controlplane.fleet import fuse
+from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node
+from controlplane.jobs.models import Attempt, Job
+from controlplane.pools.models import Pool, PriorityClass, Profile, Quota
+from controlplane.whatif import consolidation
+from tests.controlplane.people import Town
+from tests.controlplane.test_roles import routes, somebody
+
+Deed = Callable[[], HttpResponse]
+PART = "5f1c0f0e-5a4e-4d7e-9a53-0c2f5d1b8c11"
+TOLD = {"attempt": PART, "epoch": 1, "phase": 50, "pid": 7, "devices": [], "since": "2026-01-01T00:00:00+00:00",
+        "stopped_by": "", "forgotten_by": ""}  # fmt: skip
+WHY = {"reason": "the fan is loud"}
+
+
+def last() -> AuditEntry:
+    return AuditEntry.objects.latest("id")
+
+
+# -- every route of the API that changes something
+
+
+def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], tuple[Deed, str]]:
+    """A request to each route that changes something, and the action that the log has of it; in this order."""
+    agent = town.machine()
+    town.running(agent)
+    attempt = Attempt.objects.get()
+    staff, owner = town.staff, town.owner
+
+    def quarantine() -> HttpResponse:
+        agent.report(conditions=Conditions(aside=[SetAside("p1", "/state/parts/p1", "Undecodable: torn")]))
+        return staff.post("/nodes/n1/quarantine", {"part": "p1", "do": "release"})
+
+    def survivor(phase: int) -> None:
+        Node.objects.filter(name="n1").update(survivors={PART: {**TOLD, "phase": phase}})
+
+    def stop() -> HttpResponse:
+        survivor(50)
+        return staff.post(f"/survivors/{PART}/stop", WHY)
+
+    def forget() -> HttpResponse:
+        survivor(100)
+        return staff.post(f"/survivors/{PART}/forget", WHY)
+
+    def release() -> HttpResponse:
+        Heartbeat.objects.create(name=fuse.BLOWN, at=timezone.now())
+        return staff.post("/fuse/release", WHY)
+
+    def lost() -> HttpResponse:
+        Node.objects.filter(name="n1").update(state="LOST")
+        return staff.post("/nodes/n1/lost", WHY)
+
+    def hold(verb: str) -> HttpResponse:
+        return owner.post(f"/jobs/{Job.objects.latest('number').number}/{verb}", WHY)
+
+    def follow() -> HttpResponse:
+        advice = _Advice(str(attempt.stage_id))
+        monkeypatch.setattr(consolidation, "ask", lambda *a, **k: _Thought((advice,), {advice.stage: "#1/train"}))
+        return staff.post("/consolidation", {"stage": advice.stage})
+
+    def window() -> int:
+        return MaintenanceWindow.objects.latest("id").pk
+
+    starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
+    tar = gzip.compress(b"x" * 100)
+    small = {"trace": {"generate": {"jobs": 5}}, "world": {"nodes": "1x1", "cores": 4}}
+    monkeypatch.setattr("controlplane.simulations.service.ask_to_launch", lambda pk: None)
+
+    def simulate() -> HttpResponse:
+        return owner.post("/simulations", small)
+
+    def preview() -> HttpResponse:
+        from controlplane.simulations import preview as previews
+
+        def begun(version: Any, user: User, **given: Any) -> Any:
+            from controlplane.simulations import service as simulations
+
+            return simulations.submit(small, user)
+
+        monkeypatch.setattr(previews, "begin", begun)
+        return staff.post("/profiles/mine/versions/1/preview", {"pool": "default", "days": 1})
+
+    found: dict[tuple[str, str], tuple[Deed, str]] = {
+        ("POST", "bundles"): (
+            lambda: owner.client.post("/api/v1/bundles", tar, content_type="application/gzip"),
+            "bundle.upload",
+        ),
+        ("POST", "jobs"): (lambda: owner.post("/jobs", {"run": "x"}), "job.submit"),
+        ("POST", "jobs/{name}/hold"): (lambda: hold("hold"), "job.hold"),
+        ("POST", "jobs/{name}/release"): (lambda: hold("release"), "job.release"),
+        ("POST", "jobs/{name}/cancel"): (lambda: hold("cancel"), "job.cancel"),
+        ("POST", "jobs/batch"): (lambda: owner.post("/jobs/batch", {"jobs": [{"run": "x"}] * 3}), "job.submit"),
+        ("POST", "attempts/{name}/adjust"): (
+            lambda: owner.post(f"/attempts/{attempt.pk}/adjust", {"cpu_weight": 5, **WHY}),
+            "attempt.adjust",
+        ),
+        ("POST", "nodes/{name}/quarantine"): (quarantine, "node.aside"),
+        ("POST", "nodes/{name}/drain"): (lambda: staff.post("/nodes/n1/drain", WHY), "node.drain"),
+        ("POST", "nodes/{name}/resume"): (lambda: staff.post("/nodes/n1/resume"), "node.resume"),
+        ("POST", "nodes/{name}/rotate"): (lambda: staff.post("/nodes/n1/rotate"), "node.rotate"),
+        ("POST", "devices/{name}/cordon"): (lambda: staff.post("/devices/GPU-n1-0/cordon", WHY), "device.cordon"),
+        ("POST", "devices/{name}/uncordon"): (lambda: staff.post("/devices/GPU-n1-0/uncordon"), "device.uncordon"),
+        ("POST", "maintenance-windows"): (
+            lambda: staff.post("/maintenance-windows", {"node": "n1", "starts_at": starts, "ends_at": ends, **WHY}),
+            "maintenance.plan",
+        ),
+        ("POST", "maintenance-windows/{number}/cancel"): (
+            lambda: staff.post(f"/maintenance-windows/{window()}/cancel"),
+            "maintenance.cancel",
+        ),
+        ("POST", "profiles"): (
+            lambda: staff.post("/profiles", {"name": "mine", "copy_of": "fifo"}),
+            "profile.create",
+        ),
+        ("POST", "profiles/{name}/versions"): (
+            lambda: staff.post("/profiles/mine/versions", {"spec": staff.read("/profiles/mine")["spec"]}),
+            "profile.revise",
+        ),
+        ("POST", "profiles/{name}/versions/{number}/preview"): (preview, "simulation.begin"),
+        ("POST", "profiles/{name}/activate"): (
+            lambda: staff.post("/profiles/mine/activate", {"version": 1, "unseen": True}),
+            "profile.activate",
+        ),
+        ("POST", "pools/{name}/profile"): (
+            lambda: staff.post("/pools/default/profile", {"profile": "fifo"}),
+            "pool.profile",
+        ),
+        ("POST", "profiles/{name}/delete"): (lambda: staff.post("/profiles/mine/delete"), "profile.delete"),
+        ("POST", "simulations"): (simulate, "simulation.begin"),
+        ("POST", "simulations/{number}/cancel"): (
+            lambda: owner.post(f"/simulations/{last().object_id}/cancel"),
+            "simulation.cancel",
+        ),
+        ("POST", "survivors/{name}/stop"): (stop, "survivor.stop"),
+        ("POST", "survivors/{name}/forget"): (forget, "survivor.forget"),
+        ("POST", "consolidation"): (follow, "consolidation.follow"),
+        ("POST", "fuse/release"): (release, "fuse.release"),
+        ("POST", "nodes/{name}/lost"): (lost, "node.lost"),
+    }
+    return found
+
+
+class _Advice:
+    """An advice that moves nobody."""
+
+    moves: tuple[Any, ...] = ()
+    price = gain = wait_s = 0.0
+    is_worth = True
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self.placement = type("Placement", (), {"nodes": ()})()
+
+
+class _Thought:
+    nodes: dict[str, str] = {}
+    where: dict[str, tuple[str, ...]] = {}
+    at, too_large = 0.0, False
+
+    def __init__(self, advice: tuple[Any, ...], stages: dict[str, str]) -> None:
+        self.advice, self.stages = advice, stages
+
+
+def test_every_route_that_changes_something_writes_an_entry(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = deeds(town, monkeypatch)
+    assert {route for route in routes() if route[0] != "GET"} == set(found)
+    for route, (deed, action) in found.items():
+        before = last().pk
+        answer = deed()
+        assert answer.status_code < 300, (route, answer.content)
+        written = AuditEntry.objects.filter(pk__gt=before)
+        assert [one.action for one in written] == [action], route
+        entry = written.get()
+        assert (entry.via, entry.request_id) == ("api", answer["X-Request-ID"])
+        assert entry.actor in {"owner", "ada"}
+        assert entry.credential.endswith(" test")
+        assert entry.actor_id == User.objects.get(username=entry.actor).pk
+
+
+def test_what_is_refused_or_only_tried_leaves_none(town: Town) -> None:
+    town.machine()
+    count = AuditEntry.objects.count()
+    assert town.owner.post("/nodes/n1/drain", WHY).status_code == 403
+    assert town.staff.post("/nodes/n1/drain", {}).status_code == 409
+    assert town.owner.post("/jobs?dry_run=validate", {"run": "x"}).status_code == 200
+    assert town.owner.post("/jobs", {"rin": "x"}).status_code == 422
+    starts, ends = ((timezone.now() + timedelta(hours=n)).isoformat() for n in (1, 2))
+    body = {"node": "n1", "starts_at": starts, "ends_at": ends, **WHY}
+    assert town.staff.post("/maintenance-windows?dry_run=true", body).status_code == 200
+    assert AuditEntry.objects.count() == count
+
+
+def test_a_repeated_request_is_one_change_and_one_entry(town: Town) -> None:
+    count = AuditEntry.objects.count()
+    for _ in range(2):
+        assert town.owner.post("/jobs", {"run": "x"}, **{"Idempotency-Key": "k"}).status_code == 201
+    assert AuditEntry.objects.count() == count + 1
+
+
+def test_before_and_after_tell_what_changed_and_how_it_was_asked(town: Town) -> None:
+    town.machine()
+    town.staff.post("/nodes/n1/drain", WHY, **{"User-Agent": "yard/1.2", "X-Request-ID": "proxy-7"})
+    entry = last()
+    assert (entry.kind, entry.name, entry.reason) == ("node", "n1", "the fan is loud")
+    assert (entry.before["state"], entry.after["state"]) == ("READY", "DRAINING")
+    assert (entry.via, entry.request_id) == ("cli", "proxy-7")
+    browser = Client(headers={"X-Request-ID": "evil id"})
+    browser.force_login(town.user)
+    sent = browser.post("/api/v1/nodes/n1/resume", "{}", content_type="application/json")
+    entry = last()
+    assert (entry.action, entry.via, entry.request_id) == ("node.resume", "page", sent["X-Request-ID"])
+    assert entry.credential.startswith("session ")
+    assert (browser.session.session_key or "-") not in entry.credential
+
+
+def test_the_control_planes_own_deeds_are_no_entries(town: Town) -> None:
+    count = AuditEntry.objects.count()
+    town.running(town.machine())
+    assert AuditEntry.objects.count() == count + 1, "the submission, and nothing of enrolling, placing and running"
+    assert audit.record("node.drain", ("node", 1, "n1")) is None
+
+
+# -- every form of the administration
+
+
+def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResponse, str]]:
+    """What a person does in the administration of a model, and the action that the log has of it."""
+
+    def at(page: str, *args: object) -> str:
+        label = model._meta.label_lower.replace(".", "_")  # type: ignore[attr-defined]
+        return reverse(f"admin:{label}_{page}", args=args)
+
+    def add(action: str, **form: Any) -> tuple[HttpResponse, str]:
+        return browser.post(at("add"), form), action
+
+    def change(row: Any, action: str, **form: Any) -> tuple[HttpResponse, str]:
+        return browser.post(at("change", row.pk), form), action
+
+    def delete(row: Any, action: str) -> tuple[HttpResponse, str]:
+        return browser.post(at("delete", row.pk), {"post": "yes"}), action
+
+    def do(row: Any, deed: str, action: str) -> tuple[HttpResponse, str]:
+        return browser.post(at("changelist"), {"action": deed, "_selected_action": [row.pk]}), action
+
+    def remove(row: Any, action: str) -> tuple[HttpResponse, str]:
+        form = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+        return browser.post(at("changelist"), form), action
+
+    none = {"member_set-TOTAL_FORMS": 0, "member_set-INITIAL_FORMS": 0}
+    joined = {"date_joined_0": "2026-01-01", "date_joined_1": "00:00:00", "theme": ""}
+    pool = {"name": "default", "profile": "fifo", "storage_path": "/s", "default_limit_s": 60, "max_limit_s": 90}
+    pool |= {"on_node_lost": "requeue", "isolation": "private", "min_runtime_s": 0}
+    match model.__name__:
+        case "User":
+            mate = User.objects.get(username="mate")
+            new = {"password1": "a-very-long-secret-1", "password2": "a-very-long-secret-1", "usable_password": "true"}
+            gone = User.objects.create(username="gone")
+            return [
+                change(mate, "user.change", username="mate", is_active="on", first_name="M", **joined),
+                (browser.post(at("change", mate.pk).replace("change/", "password/"), new), "user.change"),
+                do(mate, "make_sign_in_link", "user.sign_in_link"),
+                add("user.add", username="new", **new),
+                remove(gone, "user.delete"),
+            ]
+        case "Group":
+            return [add("group.add", name="g"), delete(Group.objects.get(name="g"), "group.delete")]
+        case "Project":
+            row = {"member_set-TOTAL_FORMS": 1, "member_set-INITIAL_FORMS": 0, "member_set-0-role": "lead"}
+            row |= {"member_set-0-user": User.objects.get(username="mate").pk}
+            vision = {"name": "vision", "weight": 1, "description": ""}
+            return [
+                add("project.add", **vision, **none),
+                change(Project.objects.get(name="vision"), "member.add", **vision, **row),
+                delete(Project.objects.get(name="vision"), "project.delete"),
+            ]
+        case "Token":
+            made = add("token.make", user=town.user.pk, name="x", scopes=["read"], days=1)
+            return [made, delete(Token.objects.get(name="x"), "token.revoke")]
+        case "Pool":
+            return [
+                change(town.pool, "pool.change", **pool, user_limit=3),
+                add("pool.add", **{**pool, "name": "p2"}),
+                delete(Pool.objects.get(name="p2"), "pool.delete"),
+            ]
+        case "Profile":
+            form = {"name": "own", "description": "", "copy_of": "fifo"}
+            return [
+                add("profile.create", **form),
+                change(
+                    Profile.objects.get(), "profile.describe", name="own", description="d", spec=json.dumps(_spec())
+                ),
+                delete(Profile.objects.get(), "profile.delete"),
+            ]
+        case "Quota":
+            made = add("quota.add", project=town.project.pk, kind="gpu", nominal=4)
+            quota = Quota.objects.get()
+            form = {"form-TOTAL_FORMS": 1, "form-INITIAL_FORMS": 1, "form-0-id": quota.pk, "form-0-nominal": 6}
+            return [made, (browser.post(at("changelist"), {**form, "_save": "Save"}), "quota.change")]
+        case "PriorityClass":
+            made = add("priorityclass.add", name="p", value=5)
+            return [made, change(PriorityClass.objects.get(name="p"), "priorityclass.change", name="p", value=6)]
+        case "Node":
+            node = Node.objects.get(name="n1")
+            return [
+                change(node, "node.change", pools=[town.pool.pk], labels='{"a": "b"}'),
+                do(node, "drain", "node.drain"),
+                do(node, "resume", "node.resume"),
+                do(node, "make_return_token", "jointoken.make"),
+                do(node, "rotate", "node.rotate"),
+                do(node, "revoke", "node.revoke"),
+            ]
+        case "Device":
+            device = Device.objects.get(uuid="GPU-n1-0")
+            return [
+                do(device, "cordon", "device.cordon"),
+                do(device, "uncordon", "device.uncordon"),
+                change(device, "device.change", mode="shared"),
+            ]
+        case "MaintenanceWindow":
+            form = {"node": Node.objects.get().pk, "reason": "fans", "starts_at_0": "2030-01-01"}
+            form |= {"ends_at_0": "2030-01-02"}
+            made = add("maintenance.plan", **form, starts_at_1="00:00:00", ends_at_1="00:00:00")
+            return [made, do(MaintenanceWindow.objects.get(), "call_off", "maintenance.cancel")]
+        case "JoinToken":
+            made = add("jointoken.make", pool=town.pool.pk, uses_left=1, hours=1)
+            return [made, delete(JoinToken.objects.latest("created_at"), "jointoken.delete")]
+        case "Authenticator":
+            factor = Authenticator.objects.create(user=User.objects.get(username="mate"), type="totp", data={})
+            return [delete(factor, "authenticator.delete")]
+        case "SocialAccount":
+            account = SocialAccount.objects.create(user=User.objects.get(username="mate"), provider="p", uid="u")
+            return [remove(account, "socialaccount.delete")]
+        case "Job":
+            return [do(Job.objects.get(), "cancel", "job.cancel")]
+    return []
+
+
+def _spec() -> Any:
+    from controlplane.pools import profiles
+
+    return dict(profiles.spec_of("fifo"))
+
+
+def changes_something(model_admin: Any) -> bool:
+    """Whether a superuser may add, change or delete here, or has a deed of their own."""
+    request = Client().get("/healthz").wsgi_request
+    request.user = User(username="root", is_superuser=True, is_active=True)
+    may = (model_admin.has_add_permission, model_admin.has_change_permission, model_admin.has_delete_permission)
+    return any(each(request) for each in may) or bool(set(model_admin.actions or ()))
+
+
+EDITED = [model for model, one in admin.site._registry.items() if isinstance(one, Audited) or one.actions]
+
+
+def test_every_form_of_the_administration_is_audited(db: None) -> None:
+    edited = {model for model, one in admin.site._registry.items() if changes_something(one)}
+    assert edited == set(EDITED)
+
+
+@pytest.mark.parametrize("model", EDITED, ids=lambda model: model.__name__)
+def test_every_change_in_the_administration_writes_an_entry(town: Town, model: type) -> None:
+    agent = town.machine()
+    town.running(agent) if model is Job else None
+    User.objects.filter(pk=town.user.pk).update(is_superuser=True)
+    browser = Client()
+    browser.force_login(User.objects.get(pk=town.user.pk))
+    # What a form of the node's row needs is there before: entries of making it are not counted.
+    first = last().pk if AuditEntry.objects.exists() else 0
+    done = drive_admin(town, browser, model)
+    assert done, f"say what is done with {model.__name__}"
+    for answer, action in done:
+        assert answer.status_code == 302, (action, answer.content.decode()[-3000:])
+    written = AuditEntry.objects.filter(pk__gt=first).order_by("id")
+    assert [one.action for one in written] == [action for _answer, action in done]
+    for entry in written:
+        assert (entry.actor, entry.via) == ("ada", "admin")
+        assert "a-very-long-secret-1" not in json.dumps([entry.before, entry.after])
+
+
+def test_a_role_in_a_project_is_told_with_before_and_after(town: Town) -> None:
+    User.objects.filter(pk=town.user.pk).update(is_superuser=True)
+    browser = Client()
+    browser.force_login(User.objects.get(pk=town.user.pk))
+    project = Project.objects.create(name="vision")
+    member = Member.objects.create(project=project, user=User.objects.get(username="mate"), role="viewer")
+    form = {"name": "vision", "weight": 1, "description": "", "member_set-TOTAL_FORMS": 1}
+    form |= {"member_set-INITIAL_FORMS": 1, "member_set-0-id": member.pk, "member_set-0-project": project.pk}
+    form |= {"member_set-0-user": member.user_id, "member_set-0-role": "lead"}
+    assert browser.post(reverse("admin:access_project_change", args=[project.pk]), form).status_code == 302
+    entry = last()
+    assert (entry.action, entry.name) == ("member.change", "mate in vision")
+    assert (entry.before, entry.after) == ({"role": "viewer"}, {"role": "lead"})
+
+
+# -- pages and commands
+
+
+def test_what_people_do_on_their_page_is_told_and_no_secret_of_it(town: Town) -> None:
+    browser, owner = Client(), User.objects.get(username="owner")
+    browser.force_login(owner)
+    made = browser.post("/user/tokens", {"name": "ci", "scopes": ["read"], "days": "3"})
+    assert (made.status_code, last().action, last().via, last().name) == (201, "token.make", "page", "ci")
+    assert last().after["user"] == "owner"
+    browser.post(f"/user/tokens/{Token.objects.get(name='ci').pk}/revoke")
+    assert last().action == "token.revoke"
+    browser.post("/user/sign-out-everywhere")
+    assert (last().action, last().name) == ("user.end_sessions", "owner")
+
+
+def test_commands_on_the_server_are_told_with_who_ran_them(town: Town, capsys: pytest.CaptureFixture[str]) -> None:
+    town.machine()
+    for command, *args, action in (
+        ("yard_token", "owner", "token.make"),
+        ("sign_in_link", "owner", "user.sign_in_link"),
+        ("join_token", "jointoken.make"),
+        ("join_token", "--node", "n1", "jointoken.make"),
+        ("restored", "server.restored"),
+        ("bootstrap", "jointoken.make"),
+    ):
+        call_command(command, *args)
+        entry = last()
+        assert (entry.action, entry.via, entry.credential) == (action, "system", f"manage.py {command}")
+        assert entry.actor.endswith("@server")
+        for word in capsys.readouterr().out.split():
+            assert word.rpartition("/")[2] not in json.dumps([entry.before, entry.after]) or len(word) < 20
+
+
+# -- what an entry may be
+
+
+def test_nobody_changes_an_entry_or_removes_a_young_one(town: Town) -> None:
+    town.owner.post("/jobs", {"run": "x"})
+    for deed in (lambda: AuditEntry.objects.update(actor="x"), lambda: AuditEntry.objects.all().delete()):
+        with pytest.raises(IntegrityError, match="append-only"), transaction.atomic():
+            deed()
+    at = timezone.now() - timedelta(days=31)
+    old = AuditEntry.objects.create(at=at, actor="x", via="api", action="a.b", kind="a")
+    assert AuditEntry.objects.filter(pk=old.pk).delete()[0] == 1, "retention may"
+
+
+def test_what_is_kept_is_bounded_and_masked() -> None:
+    deep = {"env": {"HF_TOKEN": "hf_x", "MODE": "a"}, "list": list(range(500)), "text": "x" * 9000, "nul": "a\0b"}
+    kept = audit.side({"password": "p", "digest": "d", "api_key": "k", "monkey": "m", "empty_token": "", **deep})
+    assert (kept["password"], kept["digest"], kept["api_key"], kept["empty_token"]) == ("***", "***", "***", "")
+    assert (kept["monkey"], kept["env"], kept["nul"]) == ("m", {"HF_TOKEN": "***", "MODE": "a"}, "ab")
+    assert (len(kept["list"]), len(kept["text"])) == (50, 501)
+    assert set(audit.side({f"f{n}": "x" * 500 for n in range(40)})) == {"cut", "fields"}
+
+
+# -- who reads it
+
+
+@pytest.fixture
+def auditor(town: Town) -> Any:
+    roles.install(Group, Permission)
+    return somebody("auditor")
+
+
+def test_auditors_and_superusers_read_it_and_nobody_else(town: Town, auditor: Any) -> None:
+    town.machine()
+    town.staff.post("/nodes/n1/drain", WHY)
+    for person, status in (
+        (town.anonymous, 401),
+        (town.owner, 403),
+        (town.lead, 403),
+        (town.staff, 403),
+        (auditor, 200),
+        (somebody(username="root", is_superuser=True), 200),
+    ):
+        assert person.get("/audit").status_code == status
+    assert town.staff.get("/audit").json()["detail"] == "only the role auditor may read the audit log"
+    assert auditor.read("/audit")["results"][0]["action"] in {"node.drain", "token.make"}
+
+
+def test_it_is_narrowed_and_paged(town: Town, auditor: Any) -> None:
+    town.machine()
+    for _ in range(3):
+        town.staff.post("/nodes/n1/drain", WHY)
+        town.owner.post("/jobs", {"run": "x"})
+
+    def read(**query: Any) -> list[tuple[str, str]]:
+        address = "/audit?" + "&".join(f"{key}={value}" for key, value in query.items())
+        return [(one["actor"], one["action"]) for one in auditor.read(address)["results"]]
+
+    assert read(action="node.drain") == [("ada", "node.drain")] * 3
+    assert read(action="node.", actor="owner") == []
+    assert read(actor="owner", action="job.submit") == [("owner", "job.submit")] * 3
+    assert read(object="n1") == read(kind="node") == [("ada", "node.drain")] * 3
+    assert read(object=f"%23{Job.objects.latest('number').number}") == [("owner", "job.submit")]
+    assert read(via="admin") == read(until="2020-01-01T00:00:00Z") == []
+    assert len(read(since="2020-01-01T00:00:00Z", limit=500)) == AuditEntry.objects.count()
+    for wrong in ("since=yesterday", "since=2020-01-01T00:00:00", "until=2020-13-01T00:00:00Z", "who=x"):
+        assert auditor.get(f"/audit?{wrong}").status_code == 400, wrong
+    first = auditor.read("/audit?kind=node&limit=2")
+    assert len(first["results"]) == 2
+    second = auditor.read(first["next"].removeprefix("/api/v1"))
+    assert [one["id"] for one in first["results"] + second["results"]] == sorted(
+        AuditEntry.objects.filter(kind="node").values_list("pk", flat=True), reverse=True
+    )
+
+
+def test_the_page_shows_it_to_auditors_and_escapes_what_people_wrote(town: Town, auditor: Any) -> None:
+    town.machine()
+    town.staff.post("/nodes/n1/drain", {"reason": "<script>alert(1)</script>"})
+    browser = Client()
+    browser.force_login(User.objects.get(username="owner"))
+    assert browser.get("/audit").status_code == 403
+    assert "/audit" not in browser.get("/").content.decode()
+    browser.force_login(auditor.user)
+    page = browser.get("/audit").content.decode()
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>alert(1)" not in page
+    assert 'href="/nodes/n1"' in page
+    assert '<a href="/audit" aria-current="page">' in page
+    for query in ("since=2020-01-01T00:00", "since=nonsense&via=nonsense", "actor=ada&object=n1&action=node.drain"):
+        assert browser.get(f"/audit?{query}").status_code == 200
+    assert "No change matches these filters" in browser.get("/audit?actor=nobody").content.decode()
+    browser.cookies["django_language"] = "zh-hans"
+    assert "审计日志" in browser.get("/audit", headers={"accept-language": "zh-hans"}).content.decode()
+
+
+def test_an_entry_is_written_with_the_change_or_not_at_all(town: Town) -> None:
+    town.machine()
+    count = AuditEntry.objects.count()
+
+    def fail() -> None:
+        with audit.command("test"):
+            service.make_token(town.user, "x")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (AuditEntry.objects.count(), Token.objects.filter(name="x").count()) == (count, 0)
