@@ -24,7 +24,8 @@ from controlplane.accounts.providers import Directory
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 5
-ATTRIBUTES: Final = {"first_name": "givenName", "last_name": "sn", "email": "mail"}
+# The field of a user, the attribute of an entry that it is filled from, and how much of that it takes.
+ATTRIBUTES: Final = (("first_name", "givenName", 150), ("last_name", "sn", 150), ("email", "mail", 254))
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,62}")
 
 
@@ -78,8 +79,7 @@ class DirectoryBackend(LDAPBackend):
             log.warning("the entry %s is called like a user who does not sign in by the directory", ldap_user.dn)
             raise ldap_user.AuthenticationFailed
         found = user or User(username=name, is_from_directory=True)
-        for field, attribute in ATTRIBUTES.items():
-            longest = User._meta.get_field(field).max_length
+        for field, attribute, longest in ATTRIBUTES:
             setattr(found, field, _first(ldap_user.attrs, attribute)[:longest])
         return found, user is None
 
