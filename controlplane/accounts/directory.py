@@ -24,14 +24,15 @@ from controlplane.accounts.providers import Directory
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 5
-# The field of a user, the attribute of an entry that it is filled from, and how much of that it takes.
-ATTRIBUTES: Final = (("first_name", "givenName", 150), ("last_name", "sn", 150), ("email", "mail", 254))
+ATTRIBUTES: Final = {"first_name": "givenName", "last_name": "sn", "email": "mail"}
+_LONGEST: Final = {"first_name": 150, "last_name": 150, "email": 254}  # as Django's user has them
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,62}")
 
 
 def sign_in(request: HttpRequest | None, name: str, password: str) -> User | None:
     """The active user whom the directory knows by this name and password, with the roles that their groups give."""
     directory = settings.DIRECTORY
+    assert directory is not None  # without one this backend is not installed
     user = DirectoryBackend(directory).authenticate(request, username=name, password=password)
     if user is None or not user.is_active:
         return None
@@ -79,7 +80,8 @@ class DirectoryBackend(LDAPBackend):
             log.warning("the entry %s is called like a user who does not sign in by the directory", ldap_user.dn)
             raise ldap_user.AuthenticationFailed
         found = user or User(username=name, is_from_directory=True)
-        for field, attribute, longest in ATTRIBUTES:
+        for field, attribute in ATTRIBUTES.items():
+            longest = _LONGEST[field]
             setattr(found, field, _first(ldap_user.attrs, attribute)[:longest])
         return found, user is None
 
