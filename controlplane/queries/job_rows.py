@@ -1,0 +1,389 @@
+"""Jobs and stages as the API shows them, read from the rows in a fixed number of queries however many there are."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db.models import QuerySet
+
+from controlplane.fleet.models import Device
+from controlplane.jobs import demand
+from controlplane.jobs import models as rows
+from controlplane.jobs.clauses import told
+from controlplane.natural import natural_key
+from controlplane.queries.clauses import Clause, clauses
+from scheduler.core.model.lifecycle import ACTIVE, WAITING, State
+
+
+class Priority(msgspec.Struct, frozen=True):
+    """A job's class and its number; bigger is more urgent."""
+
+    class_: str = msgspec.field(name="class")
+    value: int
+
+
+class ClaimedDevice(msgspec.Struct, frozen=True):
+    """A share of a device that an attempt holds or held, or a ``partition`` of it from its first ``slot`` on."""
+
+    uuid: str
+    kind: str
+    vendor: str
+    model: str
+    index: int
+    milli: int
+    memory_bytes: int
+    simulated: bool
+    partition: str | None
+    slot: int | None
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """One rank of an attempt: its node and the devices there."""
+
+    node: str
+    rank: int
+    devices: list[ClaimedDevice]
+
+
+class PlannedDevice(msgspec.Struct, frozen=True):
+    """A device that the timetable keeps for a stage."""
+
+    uuid: str
+    node: str
+    kind: str
+    model: str
+    index: int
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """The timetable's entry of a waiting stage."""
+
+    start_at: str
+    end_at: str
+    devices: list[PlannedDevice]
+
+
+class ExpectedStart(msgspec.Struct, frozen=True):
+    """When a stage will probably start, and what that rests on. ``held`` of the ``seen`` ranges of its pool before it
+    came true."""
+
+    low_at: str
+    high_at: str
+    basis: str
+    held: int = 0
+    seen: int = 0
+
+
+class RunTime(msgspec.Struct, frozen=True):
+    """How long a stage will probably run where it would run: half of such stages end by ``p50`` seconds, nine of ten by
+    ``p90``. Both are null where it is unknown; ``basis`` says what it rests on, or why. ``held`` of the ``seen`` stages
+    of its pool before it ended by their ``p90``."""
+
+    p50: float | None
+    p90: float | None
+    basis: str
+    held: int = 0
+    seen: int = 0
+
+
+class WaitReason(msgspec.Struct, frozen=True):
+    """Why a stage waits, and who can do something about it. Where a value in ``params`` is in words, ``<name>_said``
+    there has it in clauses."""
+
+    code: str
+    text: str
+    acts: str
+    params: dict[str, Any]
+
+
+class StageProgress(msgspec.Struct, frozen=True):
+    """How far a stage says it has come."""
+
+    step: int | None
+    total: int | None
+    phase: str
+
+
+class NewestCheckpoint(msgspec.Struct, frozen=True):
+    """The newest resumable point of a stage."""
+
+    step: int
+    path: str
+    at: datetime
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """The unit that is scheduled. ``placed`` and ``why_here`` are of the newest attempt. ``detail_said`` and
+    ``why_here_said`` are the same in clauses; empty for words of somebody's own.
+
+    It has been in its ``state`` since ``state_at``. ``nodes`` is on how many nodes it runs or ran, the least while it
+    waits; an elastic stage may have ``least_nodes`` to ``most_nodes``. ``checkpoint_every_s`` is how often its newest
+    attempt was told to save, in seconds, and ``checkpoint_every_why`` why so often; null and empty without an attempt.
+    """
+
+    id: uuid.UUID
+    name: str
+    kind: str
+    index: int
+    needs: list[str]
+    state: State
+    state_at: datetime | None
+    substate: str
+    cause: str
+    detail: str
+    detail_said: list[Clause]
+    exit_code: int | None
+    asks: str
+    nodes: int
+    least_nodes: int
+    most_nodes: int
+    attempts: int
+    max_attempts: int
+    preemptions: int
+    time_limit_s: float | None
+    preemptible: bool
+    placed: list[Placed]
+    why_here: str
+    why_here_said: list[Clause]
+    progress: StageProgress | None
+    values: dict[str, Any]
+    reason: WaitReason | None
+    reasons: list[WaitReason]
+    funnel: list[tuple[str, int]]
+    expected_start: ExpectedStart | None
+    expected_s: RunTime | None
+    planned: Planned | None
+    evaluated_at: datetime | None
+    begin_at: datetime | None
+    retry_at: datetime | None
+    eligible_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    checkpoint: NewestCheckpoint | None
+    checkpoint_every_s: float | None
+    checkpoint_every_why: str
+    checkpoint_every_why_said: list[Clause]
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What a user asked for, and what became of it."""
+
+    id: uuid.UUID
+    number: int
+    name: str
+    project: str
+    user: str
+    pool: str
+    priority: Priority
+    state: State
+    cause: str
+    simulated: bool
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    progress: float | None
+    reason: WaitReason | None
+    labels: dict[str, str]
+    bundle: str
+    stages: list[Stage]
+
+
+@dataclass(slots=True)
+class _Around:
+    """What lies around the stages, keyed by stage id."""
+
+    needs: dict[uuid.UUID, list[uuid.UUID]] = field(default_factory=lambda: defaultdict(list))
+    attempts: dict[uuid.UUID, rows.Attempt] = field(default_factory=dict)
+    claims: dict[uuid.UUID, list[rows.Claim]] = field(default_factory=lambda: defaultdict(list))
+    checkpoints: dict[uuid.UUID, rows.Checkpoint] = field(default_factory=dict)
+    devices: dict[str, PlannedDevice] = field(default_factory=dict)
+
+
+def whole(jobs: QuerySet[rows.Job]) -> QuerySet[rows.Job]:
+    """The query with what every shown job needs."""
+    return jobs.select_related("project", "user", "pool").defer("spec")
+
+
+def shown(jobs: Iterable[rows.Job]) -> list[Job]:
+    """These jobs with all their stages, in the same order."""
+    jobs = list(jobs)
+    stages: dict[uuid.UUID, list[rows.Stage]] = defaultdict(list)
+    for stage in rows.Stage.objects.filter(job__in=[job.id for job in jobs]).order_by("index"):
+        stages[stage.job_id].append(stage)
+    around = _around([stage for each in stages.values() for stage in each])
+    return [_job(job, [_stage(stage, stages[job.id], around) for stage in stages[job.id]]) for job in jobs]
+
+
+def _around(stages: list[rows.Stage]) -> _Around:
+    """What lies around these stages, in five queries at most."""
+    found, ids = _Around(), [stage.id for stage in stages]
+    through = rows.Stage.needs.through.objects.filter(from_stage__in=ids)
+    for needing, needed in through.values_list("from_stage_id", "to_stage_id"):
+        found.needs[needing].append(needed)
+    tried = [stage.id for stage in stages if stage.attempt_count]
+    if tried:
+        newest = rows.Attempt.objects.filter(stage__in=tried).order_by("stage_id", "-number").distinct("stage_id")
+        found.attempts = {attempt.stage_id: attempt for attempt in newest}
+        claims = rows.Claim.objects.filter(part__attempt__in=[attempt.id for attempt in found.attempts.values()])
+        for claim in claims.select_related("part__node", "device").order_by(
+            "part__rank", "device__kind", "device__index"
+        ):
+            found.claims[claim.part.attempt_id].append(claim)
+        points = rows.Checkpoint.objects.filter(stage__in=tried).order_by("stage_id", "-step", "-at")
+        found.checkpoints = {point.stage_id: point for point in points.distinct("stage_id")}
+    planned = {device for stage in stages for device in (stage.planned or {}).get("devices", ())}
+    found.devices = planned_devices(planned) if planned else {}
+    return found
+
+
+def planned_devices(ids: Iterable[str]) -> dict[str, PlannedDevice]:
+    """The devices with these row ids, as the timetable shows them."""
+    chosen = Device.objects.filter(id__in=list(ids)).values_list("id", "uuid", "node__name", "kind", "model", "index")
+    return {str(row[0]): PlannedDevice(*row[1:]) for row in chosen}
+
+
+def _job(job: rows.Job, stages: list[Stage]) -> Job:
+    return Job(
+        id=job.id,
+        number=job.number,
+        name=job.name,
+        project=job.project.name,
+        user=job.user.get_username(),
+        pool=job.pool.name,
+        priority=Priority(class_=job.priority_class, value=job.priority),
+        state=State(job.state),
+        cause=job.cause,
+        simulated=any(device.simulated for stage in stages for rank in stage.placed for device in rank.devices),
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        progress=_progress_of(stages),
+        reason=next((stage.reason for stage in stages if stage.state in WAITING and stage.reason), None),
+        labels=job.labels,
+        bundle=job.bundle,
+        stages=stages,
+    )
+
+
+def _progress_of(stages: list[Stage]) -> float | None:
+    """The share of the job's work that is done, each stage counting the same; None where nobody can tell."""
+    shares = [1.0 if stage.state == State.COMPLETED else _share(stage.progress) for stage in stages]
+    known = [share for share in shares if share is not None]
+    return round(sum(known) / len(shares), 4) if known else None
+
+
+def _share(progress: StageProgress | None) -> float | None:
+    if progress is None or not progress.total or progress.step is None:
+        return None
+    return min(1.0, max(0.0, progress.step / progress.total))
+
+
+def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> Stage:
+    names = {each.id: each.name for each in siblings}
+    attempt = around.attempts.get(stage.id)
+    claims = around.claims.get(attempt.id, []) if attempt else []
+    state, waits = State(stage.state), State(stage.state) in WAITING
+    reasons = [_reason(each) for each in stage.reasons] if waits else []
+    point = around.checkpoints.get(stage.id)
+    places = placed(claims)
+    often = attempt.said.get("saves", []) if attempt else []
+    return Stage(
+        id=stage.id,
+        name=stage.name,
+        kind=stage.kind,
+        index=stage.index,
+        needs=sorted((names[need] for need in around.needs.get(stage.id, ()) if need in names), key=natural_key),
+        state=state,
+        state_at=stage.state_at,
+        substate=next((claim.part.substate for claim in claims), "") if state in ACTIVE else "",
+        cause=stage.cause,
+        detail=stage.detail,
+        detail_said=clauses(stage.said),
+        exit_code=stage.exit_code,
+        asks=demand.spoken(stage.request),
+        nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
+        least_nodes=demand.least_nodes(stage.request),
+        most_nodes=stage.request["nodes"],
+        attempts=stage.attempt_count,
+        max_attempts=stage.max_attempts,
+        preemptions=stage.preemptions,
+        time_limit_s=stage.request["time_limit_s"],
+        preemptible=stage.request["preemptible"],
+        placed=places,
+        why_here=attempt.why_here if attempt else "",
+        why_here_said=clauses(attempt.said.get("why_here")) if attempt else [],
+        progress=_progress(stage.progress),
+        values=stage.values,
+        reason=reasons[0] if reasons else None,
+        reasons=reasons,
+        funnel=[(step[0], step[1]) for step in stage.funnel] if waits else [],
+        expected_start=expected(stage.expected) if waits else None,
+        expected_s=msgspec.convert(stage.lasts, RunTime) if waits and stage.lasts else None,
+        planned=_planned(stage.planned, around.devices) if waits else None,
+        evaluated_at=stage.evaluated_at,
+        begin_at=stage.begin_at,
+        retry_at=stage.retry_at,
+        eligible_at=stage.eligible_at,
+        started_at=stage.started_at,
+        ended_at=stage.ended_at,
+        checkpoint=NewestCheckpoint(point.step, point.path, point.at) if point else None,
+        checkpoint_every_s=attempt.checkpoint_every_s if attempt else None,
+        checkpoint_every_why=told(*often).text,
+        checkpoint_every_why_said=clauses(often),
+    )
+
+
+def placed(claims: Iterable[rows.Claim]) -> list[Placed]:
+    """Claims of one attempt, by rank. Their parts, nodes and devices must be loaded."""
+    ranks: dict[int, Placed] = {}
+    for claim in claims:
+        device = claim.device
+        place = ranks.setdefault(claim.part.rank, Placed(claim.part.node.name, claim.part.rank, []))
+        place.devices.append(
+            ClaimedDevice(
+                uuid=device.uuid,
+                kind=device.kind,
+                vendor=device.vendor,
+                model=device.model,
+                index=device.index,
+                milli=claim.milli,
+                memory_bytes=claim.memory_bytes,
+                simulated=device.simulated,
+                partition=claim.partition or None,
+                slot=claim.slots.lower if claim.slots else None,
+            )
+        )
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def _reason(stored: Mapping[str, Any]) -> WaitReason:
+    return WaitReason(
+        code=stored["code"],
+        text=stored.get("text", ""),
+        acts=stored.get("acts", ""),
+        params=stored.get("params", {}),
+    )
+
+
+def _progress(stored: Mapping[str, Any] | None) -> StageProgress | None:
+    if not stored:
+        return None
+    return StageProgress(stored.get("step"), stored.get("total"), stored.get("phase") or "")
+
+
+def expected(stored: Mapping[str, Any] | None) -> ExpectedStart | None:
+    """The expected start as it is stored of a stage."""
+    return msgspec.convert(stored, ExpectedStart) if stored else None
+
+
+def _planned(stored: Mapping[str, Any] | None, devices: Mapping[str, PlannedDevice]) -> Planned | None:
+    if not stored:
+        return None
+    chosen = [devices[each] for each in stored.get("devices", ()) if each in devices]
+    return Planned(stored["start_at"], stored["end_at"], chosen)

@@ -1,0 +1,122 @@
+"""What a job's devices and processes used over time, thinned out to what a chart can show."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.db import connection
+from django.utils import timezone
+
+from controlplane.jobs.models import Claim, Job
+
+MOST_POINTS = 300
+MOST_SERIES = 128
+LONGEST_S = 14 * 86_400
+
+
+class DeviceSeries(msgspec.Struct, frozen=True):
+    """Means of one device over each step; null where nothing was measured. ``at`` of the answer gives the times."""
+
+    uuid: str
+    node: str
+    kind: str
+    model: str
+    index: int
+    memory_bytes: int
+    simulated: bool
+    utilisation: list[float | None]
+    memory_used_bytes: list[float | None]
+    power_w: list[float | None]
+    temperature_c: list[float | None]
+
+
+class PartSeries(msgspec.Struct, frozen=True):
+    """Means of the processes of one rank of an attempt over each step: cores and resident bytes."""
+
+    stage: str
+    attempt: int
+    rank: int
+    node: str
+    cpu: list[float | None]
+    rss_bytes: list[float | None]
+
+
+class JobSeries(msgspec.Struct, frozen=True):
+    """What a job used. All series have one value per time in ``at``. ``truncated`` tells that there are more series."""
+
+    from_at: datetime
+    to_at: datetime
+    step_s: float
+    at: list[datetime]
+    devices: list[DeviceSeries]
+    parts: list[PartSeries]
+    truncated: bool
+
+
+_DEVICES = """
+SELECT s.device_id, floor(extract(epoch FROM s.at - %(begin)s) / %(step)s)::int AS slot, avg(s.utilisation),
+       avg(s.memory_used_bytes)::float8, avg(s.power_w), avg(s.temperature_c)
+FROM jobs_claim c JOIN jobs_part p ON p.id = c.part_id JOIN jobs_attempt a ON a.id = p.attempt_id
+     JOIN jobs_stage g ON g.id = a.stage_id
+     JOIN fleet_device_sample s ON s.device_id = c.device_id AND s.at >= greatest(c.opened_at, %(begin)s)
+         AND s.at < least(coalesce(c.closed_at, 'infinity'), %(end)s)
+WHERE g.job_id = %(job)s AND c.device_id = ANY(%(ids)s) GROUP BY 1, 2
+"""
+_PARTS = """
+SELECT part_id, floor(extract(epoch FROM at - %(begin)s) / %(step)s)::int AS slot, avg(cpu), avg(rss_bytes)::float8
+FROM fleet_part_sample WHERE part_id = ANY(%(ids)s) AND at >= %(begin)s AND at < %(end)s GROUP BY 1, 2
+"""
+
+
+def series(job: Job, since_s: float) -> JobSeries:
+    """The series of this job over the span that ends now, or where the job ended."""
+    step_s = max(1.0, float(-(-since_s // MOST_POINTS)))
+    last = timezone.now() if job.ended_at is None else job.ended_at + timedelta(seconds=1)
+    # Steps begin at whole multiples, so that a chart that is asked again moves by whole steps and does not shiver.
+    end = datetime.fromtimestamp((last.timestamp() // step_s + 1) * step_s, tz=last.tzinfo)
+    count = min(MOST_POINTS, round(since_s / step_s) or 1)
+    begin = end - timedelta(seconds=count * step_s)
+    held = list(
+        Claim.objects.filter(part__attempt__stage__job=job)
+        .select_related("device__node", "part__node", "part__attempt__stage")
+        .order_by("-part__attempt__created_at", "part__rank", "device__kind", "device__index")[: 4 * MOST_SERIES]
+    )
+    devices = {claim.device_id: claim.device for claim in held}
+    parts = {claim.part_id: claim.part for claim in held}
+    chosen_devices, chosen_parts = list(devices)[:MOST_SERIES], list(parts)[:MOST_SERIES]
+    span: dict[str, Any] = {"begin": begin, "end": end, "step": step_s, "job": job.id}
+    by_device = _slots(_DEVICES, {**span, "ids": chosen_devices}, 4, count)
+    by_part = _slots(_PARTS, {**span, "ids": chosen_parts}, 2, count)
+    return JobSeries(
+        from_at=begin,
+        to_at=end,
+        step_s=step_s,
+        at=[begin + timedelta(seconds=i * step_s) for i in range(count)],
+        devices=[
+            DeviceSeries(d.uuid, d.node.name, d.kind, d.model, d.index, d.memory_bytes, d.simulated, *by_device[d.id])
+            for d in (devices[each] for each in chosen_devices)
+            if d.id in by_device
+        ],
+        parts=[
+            PartSeries(p.attempt.stage.name, p.attempt.number, p.rank, p.node.name, *by_part[p.id])
+            for p in (parts[each] for each in chosen_parts)
+            if p.id in by_part
+        ],
+        truncated=len(devices) > MOST_SERIES or len(parts) > MOST_SERIES,
+    )
+
+
+def _slots(sql: str, values: dict[str, Any], width: int, count: int) -> dict[uuid.UUID, list[list[float | None]]]:
+    """Per id, ``width`` lists of ``count`` values."""
+    found: dict[uuid.UUID, list[list[float | None]]] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(sql, values)
+        for each, slot, *means in cursor.fetchall():
+            lists = found.setdefault(each, [[None] * count for _ in range(width)])
+            if 0 <= slot < count:
+                for one, mean in zip(lists, means, strict=True):
+                    one[slot] = None if mean is None else round(mean, 4)
+    return found
