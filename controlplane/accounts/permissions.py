@@ -40,6 +40,7 @@ class Permit(StrEnum):
     RELEASE_FUSE = "fleet.release_fuse"
     PLAN_MAINTENANCE = "fleet.add_maintenancewindow"
     CANCEL_MAINTENANCE = "fleet.change_maintenancewindow"
+    SEE_POOLS = "pools.view_pool"
     CHANGE_POOLS = "pools.change_pool"
     ADD_PROFILES = "pools.add_profile"
     CHANGE_PROFILES = "pools.change_profile"

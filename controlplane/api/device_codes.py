@@ -11,7 +11,7 @@ from rest_framework.permissions import AllowAny, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import device_codes, guard
+from controlplane.accounts import device_codes, guard, service
 from controlplane.accounts.models import Token
 from controlplane.api.problem import Problem, Refused
 from controlplane.api.serializers import StrictSerializer
@@ -96,6 +96,7 @@ class DeviceCodeViewSet(SingleViewSet):
         request=DeviceSecretSerializer,
         responses={200: IssuedTokenSerializer},
         auth=[],
+        examples=[OpenApiExample("A code", {"device_code": "yard_dc_0000"}, request_only=True)],
     )
     @action(detail=False, methods=["post"])
     def token(self, request: Request) -> Response:
@@ -131,5 +132,5 @@ class OwnTokenViewSet(SingleViewSet):
         """Takes back the token that this request carries. It is refused from now on."""
         if not isinstance(request.auth, Token):
             raise Refused(409, "no_token", _("this request carries no access token that could be taken back"))
-        request.auth.delete()
+        service.revoke_token(request.auth.user, request.auth.pk)
         return Response(status=204)

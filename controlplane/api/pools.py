@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from django.contrib.auth.models import Group
+from django.db import transaction
 from django.utils.translation import gettext_noop
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
+from controlplane.api.mixins import unless_changed
 from controlplane.api.pagination import WholeList
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
+from controlplane.pools import access as pool_access
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
 from controlplane.queries import pools
+
+MOST_USERS: Final = 1_000
 
 
 class PoolSerializer(ReadModelSerializer):
@@ -32,6 +41,21 @@ class ProfileChoiceSerializer(StrictSerializer):
     shadow_profile = serializers.CharField(default=None, allow_blank=True, allow_null=True)
 
 
+class PoolUsersSerializer(StrictSerializer):
+    """Who may use a pool, by name; everybody where both are empty."""
+
+    projects = serializers.ListField(
+        child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
+        max_length=MOST_USERS,
+        default=list,
+    )
+    groups = serializers.ListField(
+        child=serializers.SlugRelatedField(slug_field="name", queryset=Group.objects.all()),
+        max_length=MOST_USERS,
+        default=list,
+    )
+
+
 @extend_schema_view(
     list=extend_schema(description="All pools of the cluster."),
     retrieve=extend_schema(description="A pool by its name."),
@@ -40,7 +64,11 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     """Named sets of nodes."""
 
     scope = "admin"
-    permits = {"profile": (Permit.CHANGE_POOLS, gettext_noop("change the profile of a pool"))}
+    permits = {
+        "profile": (Permit.CHANGE_POOLS, gettext_noop("change the profile of a pool")),
+        "access": (Permit.SEE_POOLS, gettext_noop("see who may use a pool")),
+        "allow": (Permit.CHANGE_POOLS, gettext_noop("set who may use a pool")),
+    }
     noun = gettext_noop("pool {name}")
     examples = {"name": "default"}
     queryset = rows.Pool.objects.all()
@@ -57,3 +85,27 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         body, pool = self.body(ProfileChoiceSerializer), self.get_object()
         profiles.assign(pool, profile=body["profile"], shadow=body["shadow_profile"])
         return self.shown(pool)
+
+    @extend_schema(responses=PoolUsersSerializer)
+    @action(detail=True, methods=["get"])
+    def access(self, request: Request, name: str) -> Response:
+        """The projects and groups that may use the pool; everybody where both are empty."""
+        return Response(pool_access.told(self.get_object()))
+
+    @extend_schema(
+        request=PoolUsersSerializer,
+        responses=PoolUsersSerializer,
+        parameters=[OpenApiParameter("If-Match", str, "header", description="The ETag of what was read.")],
+        examples=[OpenApiExample("One project", {"projects": ["default"]}, request_only=True)],
+    )
+    @access.mapping.put
+    def allow(self, request: Request, name: str) -> Response:
+        """Lets these projects and groups use the pool and nobody else; everybody where both are empty.
+
+        With ``If-Match`` only where it is still as it was read."""
+        body = self.body(PoolUsersSerializer)
+        with transaction.atomic():
+            pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)
+            unless_changed(request, pool_access.told(pool))
+            pool_access.allow(pool, body["projects"], body["groups"])
+        return Response(pool_access.told(pool))

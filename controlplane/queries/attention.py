@@ -152,6 +152,7 @@ CURES: Final[Mapping[str, str]] = {
     "DataResidency": _("let its data leave the site, or add nodes there"),
     "NodesAvoided": _("let it run on more nodes, or ask for fewer"),
     "ExceedsQuotaMax": _("ask for less, or have the hard limit of the project raised"),
+    "PoolRefused": _("ask an operator to allow the pool to the project, or submit it to another one"),
     "PoolStopped": _("start the pool again, or submit it to another one"),
 }
 _LEVELS: Final = ("critical", "warning", "note")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from django.db.models import Count, Q
 
 from controlplane.accounts.models import User
 from controlplane.natural import natural_key
+from controlplane.pools import access
 from controlplane.pools import models as rows
 from controlplane.queries.reading import Answer, seen
 from controlplane.scheduling import promise_rate, shadow
@@ -44,7 +46,8 @@ class Pool(msgspec.Struct, frozen=True):
     Nodes that keep projects less apart than ``isolation`` says (none, user, private, full) run nothing of it.
     ``on_node_lost`` holds for stages whose job file does not say it. ``decides`` is the version that the profile's name
     stands for now. ``shadow_profile`` thinks beside it and decides nothing; empty where none does, and ``shadow`` sums
-    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced."""
+    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced. A
+    ``restricted`` pool is for some projects and groups only; ``usable`` tells whether you may submit to it."""
 
     name: str
     profile: str
@@ -61,6 +64,8 @@ class Pool(msgspec.Struct, frozen=True):
     repartition: bool
     isolation: str
     nodes: int
+    restricted: bool
+    usable: bool
 
 
 def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
@@ -73,6 +78,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     nodes = dict(counted.values_list("name", "count"))
     owned = rows.Profile.objects.exclude(active=None).filter(name__in={pool.profile for pool in pools})
     active = dict(owned.values_list("name", "active__number"))
+    restricted, usable = _restricted(), access.usable_to(user)
     return [
         Pool(
             name=pool.name,
@@ -90,6 +96,8 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             repartition=pool.repartition,
             isolation=pool.isolation,
             nodes=nodes[pool.name],
+            restricted=pool.pk in restricted,
+            usable=usable(pool),
         )
         for pool in pools
     ]
@@ -99,9 +107,20 @@ def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
 
 
+def _restricted() -> set[Any]:
+    """The pools that only some may use."""
+    return set(rows.Pool.objects.exclude(allowed_projects=None, allowed_groups=None).values_list("pk", flat=True))
+
+
 def names() -> list[str]:
     """The names of all pools, in the order in which people expect them."""
     return sorted(rows.Pool.objects.values_list("name", flat=True), key=natural_key)
+
+
+def usable_names(user: User) -> list[str]:
+    """The names of the pools that this user may submit to."""
+    usable = access.usable_to(user)
+    return sorted((pool.name for pool in rows.Pool.objects.all() if usable(pool)), key=natural_key)
 
 
 def whole(user: User) -> Answer:
