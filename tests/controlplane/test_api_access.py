@@ -33,7 +33,7 @@ READS = [
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
-    "projects", "projects/default", "quotas",
+    "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
     "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
     "projects/default/retention",
