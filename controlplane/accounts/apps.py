@@ -8,3 +8,9 @@ class AccountsConfig(AppConfig):
 
     name = "controlplane.accounts"
     label = "access"
+
+    def ready(self) -> None:
+        """Listens to what is told of passwords, second factors and sign-ins."""
+        from controlplane.accounts import sign_in_entries
+
+        sign_in_entries.connect()

@@ -14,7 +14,7 @@ from typing import Final
 from django.db import connection, transaction
 from django.utils import timezone
 
-from controlplane.accounts import service
+from controlplane.accounts import audit, service
 from controlplane.accounts.models import DeviceCode, Token, User
 
 # Letters that are not taken for each other, and make no words: 20 to the power of 8 codes.
@@ -86,7 +86,12 @@ def answer(code: DeviceCode, user: User, *, confirmed: bool) -> bool:
     """Notes the answer of a person; False where there is one already, or it is too late."""
     open_ = DeviceCode.objects.filter(pk=code.pk, answer="", expires_at__gt=timezone.now())
     said = DeviceCode.Answer.CONFIRMED if confirmed else DeviceCode.Answer.REFUSED
-    return open_.update(answer=said, user=user) > 0
+    with transaction.atomic():
+        if not open_.update(answer=said, user=user):
+            return False
+        action = "device_code.confirm" if confirmed else "device_code.refuse"
+        audit.record(action, ("device_code", None, code.name), after={"scopes": code.scopes, "address": code.address})
+    return True
 
 
 def collect(secret: str) -> Outcome:
@@ -102,7 +107,10 @@ def collect(secret: str) -> Outcome:
             scopes = scopes_for(row, user) if user is not None and user.is_active else []
             if row.answer != DeviceCode.Answer.CONFIRMED or user is None or not scopes:
                 return Outcome("access_denied")
-            token, told = service.make_token(user, row.name, scopes=scopes, life=timedelta(days=row.days))
+            # Nobody signs the request in: whoever confirmed the code makes the token.
+            origin = audit.Origin(user.get_username(), audit.Via.CLI, user.pk, f"device code of {row.address}")
+            with audit.acting(origin):
+                token, told = service.make_token(user, row.name, scopes=scopes, life=timedelta(days=row.days))
             return Outcome(token=token, secret=told)
         early = row.asked_at is not None and now - row.asked_at < timedelta(seconds=row.interval_s - 1)
         row.interval_s = min(LONGEST_INTERVAL_S, row.interval_s + 5) if early else row.interval_s

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.accounts import permissions
+from controlplane.accounts import audit, permissions
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.models import Project, Secret, User, variable
 from controlplane.accounts.permissions import Permit
@@ -68,6 +68,7 @@ def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bo
         row.updated_by, row.updated_at = who, now
         row.put(value.encode())
         row.save()
+        audit.record("secret.set", _named(row), after={"version": row.version})
     return row, is_new
 
 
@@ -77,7 +78,16 @@ def delete(user: User, project: Project, name: str) -> None:
     if not may_delete(user, project):
         detail = _("only leads of project {project} and operators may delete its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
-    Secret.objects.filter(project=project, name=name).delete()
+    with transaction.atomic():
+        row = of(project).select_for_update().filter(name=name).first()
+        if row is not None:
+            audit.record("secret.delete", _named(row), before={"version": row.version})
+            row.delete()
+
+
+def _named(row: Secret) -> tuple[str, object, str]:
+    """What the audit log calls it."""
+    return "secret", row.pk, f"{row.project.name}/{row.name}"
 
 
 def _check(name: str, value: str) -> None:

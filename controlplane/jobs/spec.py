@@ -37,6 +37,7 @@ from controlplane.jobs.values import (
     shown,
     whole,
 )
+from controlplane.pools import access as pool_access
 from controlplane.pools import kinds
 from controlplane.pools.models import Pool, PriorityClass
 from scheduler.core.model import retry
@@ -107,6 +108,7 @@ class Rules:
     has_bundle: Callable[[str], bool] = lambda sha256: True
     nodes: Callable[[], Collection[str]] = tuple
     secrets: Callable[[Project], Collection[str]] = lambda project: ()
+    may_use: Callable[[Pool, Project], bool] = lambda pool, project: True
     known: DeviceCatalogue = field(default_factory=DeviceCatalogue)
 
 
@@ -182,6 +184,7 @@ def rules_for(user: User) -> Rules:
         classes={each.name: each for each in PriorityClass.objects.all()},
         default_project=default,
         may_number=any_priority,
+        may_use=pool_access.usable_by(user),
         may_use_staff_classes=lambda project: any_priority or project.id in led(),
         has_bundle=lambda sha256: Bundle.objects.filter(sha256=sha256).exists(),
         nodes=cache(lambda: frozenset(Node.objects.values_list("name", flat=True))),
@@ -225,7 +228,8 @@ def resolve(spec: object, rules: Rules) -> Resolved:
         raise InvalidSpec(faults)
     job.read("apiVersion", choice("v1"), "v1")
     job.read("kind", choice("Job"), "Job")
-    project, pool = _project(job, rules), _pool(job, rules)
+    project = _project(job, rules)
+    pool = _pool(job, rules, project)
     name, value, preemptible = _priority(job, rules, project)
     bundle = job.read("bundle", _SHA256, "")
     if bundle and not rules.has_bundle(bundle):
@@ -278,14 +282,23 @@ def _project(job: Section, rules: Rules) -> Project | None:
     return rules.projects[name]
 
 
-def _pool(job: Section, rules: Rules) -> Pool | None:
+def _pool(job: Section, rules: Rules, project: Project | None) -> Pool | None:
     name = job.values.get("pool")
     name = rules.default_pool if name is None else name
     if not isinstance(name, str) or name not in rules.pools:
         detail = _("there is no pool {pool}; {others}").format(pool=shown(name), others=nearest(str(name), rules.pools))
         job.refuse("pool", detail, "unknown_pool")
         return None
-    return rules.pools[name]
+    pool = rules.pools[name]
+    if project is not None and not rules.may_use(pool, project):
+        others = sorted(one.name for one in rules.pools.values() if rules.may_use(one, project))
+        said = _("project {project} may not use pool {pool}; it may use {others}")
+        if not others:
+            said = _("project {project} may not use pool {pool}, nor any other; ask an operator")
+        detail = said.format(project=project.name, pool=pool.name, others=listed(others))
+        job.refuse("pool", detail, "pool_refused")
+        return None
+    return pool
 
 
 def _priority(job: Section, rules: Rules, project: Project | None) -> tuple[str, int, bool]:

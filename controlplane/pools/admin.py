@@ -46,6 +46,8 @@ class PoolForm(forms.ModelForm):
             "isolation",
             "repartition",
             "stopped_by",
+            "allowed_projects",
+            "allowed_groups",
         ]
 
 
@@ -65,6 +67,7 @@ class PoolAdmin(Audited):
         "stopped_by",
     ]
     search_fields = ["name"]
+    filter_horizontal = ["allowed_projects", "allowed_groups"]
 
 
 class ProfileForm(forms.ModelForm):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -123,6 +124,15 @@ class Pool(models.Model):
     repartition = models.BooleanField(
         default=False,
         help_text=_("Devices here may be divided for stages that ask for a partition, where their agent can do that."),
+    )
+    allowed_projects = models.ManyToManyField(
+        Project,
+        blank=True,
+        related_name="+",
+        help_text=_("Whose jobs may use this pool. Where neither projects nor groups are chosen, everybody's may."),
+    )
+    allowed_groups = models.ManyToManyField(
+        Group, blank=True, related_name="+", help_text=_("Whose members' jobs may use this pool, in any project.")
     )
 
     class Meta:

@@ -34,7 +34,14 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
        CASE WHEN s.request ? 'named_secrets' THEN (
            SELECT string_agg(DISTINCT w->>'name', ', ') FROM jsonb_array_elements(s.request->'named_secrets') w
            WHERE NOT EXISTS (SELECT 1 FROM access_secret x WHERE x.project_id = j.project_id AND x.name = w->>'name'))
-       END, s.attempt_count, s.request
+       END,
+       (EXISTS (SELECT 1 FROM pools_pool_allowed_projects a WHERE a.pool_id = j.pool_id)
+        OR EXISTS (SELECT 1 FROM pools_pool_allowed_groups a WHERE a.pool_id = j.pool_id))
+       AND NOT EXISTS (SELECT 1 FROM pools_pool_allowed_projects a
+                       WHERE a.pool_id = j.pool_id AND a.project_id = j.project_id)
+       AND NOT EXISTS (SELECT 1 FROM pools_pool_allowed_groups a JOIN access_user_groups m ON m.group_id = a.group_id
+                       WHERE a.pool_id = j.pool_id AND m.user_id = j.user_id),
+       s.attempt_count, s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id
 WHERE s.id = ANY(%s) AND s.state IN ('HELD', 'PENDING')
@@ -233,7 +240,9 @@ class PendingStages:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[
             :13
         ]
-        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, _ = row[13:]
+        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, refused, _ = (
+            row[13:]
+        )
         request, had = self._known.requests[i], self._known.had(i)
         self._asked[i] = (project, job_name, name, kind, request, user)
         return Stage(
@@ -266,6 +275,7 @@ class PendingStages:
             promise=msgspec.convert(parsed(promise), Promise) if promise else None,
             bundle_missing="it is no longer kept; upload it again" if bundle_gone else "",
             secret_missing=secrets_gone or "",
+            pool_refused=refused,
             attained_device_s=had.device_s,
             received_s=had.by_model_s,
             stopped_at=had.stopped_at,

@@ -37,7 +37,7 @@ def routes() -> set[tuple[str, str]]:
     for pattern in urlpatterns:
         assert isinstance(pattern, URLPattern)
         view = getattr(pattern.callback, "view_class", None) or pattern.callback.cls
-        if view.__name__ == "Nothing":
+        if view.__name__ == "NothingViewSet":
             continue
         # Of a view set a route has the methods that the router gave it.
         methods = getattr(pattern.callback, "actions", None) or {m for m in view.http_method_names if hasattr(view, m)}
@@ -98,7 +98,7 @@ def test_each_role_may_what_the_matrix_says_and_no_more(town: Town) -> None:
         for part, value in values.items():
             path = path.replace(part, value)
         for name, person in people.items():
-            answer = person.post(f"/{path}", {}) if method == "POST" else person.get(f"/{path}")
+            answer = person.client.generic(method, f"/api/v1/{path}", "{}", content_type="application/json")
             assert (answer.status_code != 403) is (permit[1] in given[name]), (method, path, name, answer.content)
             asked += 1
     assert asked > 100
@@ -271,8 +271,8 @@ def test_who_was_staff_keeps_what_they_could_do() -> None:
     executor = MigrationExecutor(connection)
     newest = executor.loader.graph.leaf_nodes()
     try:
-        executor.migrate([("access", "0004_roles_audit")])
-        old = executor.loader.project_state([("access", "0004_roles_audit")]).apps.get_model("access", "User")
+        executor.migrate([("access", "0003_project_number")])
+        old = executor.loader.project_state([("access", "0003_project_number")]).apps.get_model("access", "User")
         old.objects.create(username="chief", is_staff=True)
         old.objects.create(username="worker")
         executor = MigrationExecutor(connection)

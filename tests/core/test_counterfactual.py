@@ -129,6 +129,7 @@ CASES = (
     Case("BundleUnavailable", lambda: world(stage(1, bundle_missing="it was deleted")), "bundle"),
     Case("ImageUnavailable", lambda: world(stage(1, image_missing="manifest unknown")), "image"),
     Case("SecretMissing", lambda: world(stage(1, secret_missing="HF_TOKEN")), "secret"),
+    Case("PoolRefused", lambda: world(stage(1, pool_refused=True)), "allow-pool"),
     Case("ImageUnavailable", lambda: Snapshot((bare("a"),), (stage(1, alternatives=(in_image(),)),)), "no-image"),
     Case("NoMatchingDevice", lambda: world(stage(1, alternatives=(alternative(1, model="B200"),))), "model"),
     Case("ExceedsClusterMax", lambda: world(stage(1, nodes=2)), "nodes"),
@@ -236,6 +237,8 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
             fields = {"image_missing": ""}
         case "secret":
             fields = {"secret_missing": ""}
+        case "allow-pool":
+            fields = {"pool_refused": False}
         case "site":
             fields = {"site": ""}
         case "avoid":

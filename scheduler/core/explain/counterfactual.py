@@ -34,6 +34,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
     "begin": ("without its earliest start", "user"),
     "bundle": ("with its code uploaded again", "user"),
     "secret": ("with secret {secret} set again", "user"),
+    "allow-pool": ("with pool {pool} allowed to project {project}", "admin"),
     "image": ("with an image that can be fetched", "user"),
     "no-image": ("without an image", "user"),
     "limit": ("with a time limit of {limit}", "user"),
@@ -196,6 +197,9 @@ def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[Change, Callable[[Sn
         yield Change("image"), on_stage(image_missing="")
     if stage.secret_missing:
         yield Change("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
+    if stage.pool_refused:
+        change = Change("allow-pool", {"pool": stage.pool, "project": stage.project})
+        yield change, on_stage(pool_refused=False)
     if any(pool.name == stage.pool and pool.stopped_by for pool in world.pools):
         pools = tuple(replace(pool, stopped_by="") if pool.name == stage.pool else pool for pool in world.pools)
         yield Change("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)
@@ -340,7 +344,8 @@ def _pools(
     for pool in sorted(world.pools, key=lambda one: one.name):
         known = isinstance(profiles, Profile) or pool.name in profiles
         if pool.name != stage.pool and not pool.stopped_by and known:
-            moved = replace(stage, pool=pool.name, pinned=(), promise=None)
+            # Whether the project may use that one, is not known here: whoever shows it looks.
+            moved = replace(stage, pool=pool.name, pinned=(), promise=None, pool_refused=False)
             yield {"pool": pool.name}, _with(world, moved)
 
 

@@ -90,6 +90,7 @@ def _may_come(view: View, stage: Stage) -> bool:
         or stage.bundle_missing
         or stage.image_missing
         or stage.secret_missing
+        or stage.pool_refused
     ):
         return False
     return all(view.finish.get(need) is not None for need in stage.unmet)

@@ -41,6 +41,8 @@ def fault(view: View, stage: Stage) -> Reason | None:
         return Reason("ImageUnavailable", {"detail": stage.image_missing})
     if stage.secret_missing:
         return Reason("SecretMissing", {"secret": stage.secret_missing, "project": stage.project})
+    if stage.pool_refused:
+        return Reason("PoolRefused", {"project": stage.project, "pool": stage.pool})
     return None
 
 

@@ -31,6 +31,7 @@ CATALOGUE: Final[tuple[Entry, ...]] = (
     Entry("BundleUnavailable", "its code cannot be fetched: {detail}", "user"),
     Entry("ImageUnavailable", "its image cannot be fetched: {detail}", "user"),
     Entry("SecretMissing", "needs secret {secret}, which project {project} does not have", "user"),
+    Entry("PoolRefused", "project {project} may not use pool {pool} any more", "admin"),
     Entry("NoMatchingDevice", "no node of pool {pool} has {asks}", "user"),
     Entry("ExceedsClusterMax", "needs {asks}, more than pool {pool} has", "user"),
     Entry("DataResidency", "its data may not leave {site}", "user or admin"),

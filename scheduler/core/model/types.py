@@ -192,7 +192,8 @@ class Stage:
     project.
 
     ``bundle_missing`` and ``image_missing`` say why its code or its image cannot be fetched, where that is known;
-    ``secret_missing`` names the secrets that its project does not have.
+    ``secret_missing`` names the secrets that its project does not have; ``pool_refused`` tells that its project may not
+    use its pool any more.
     ``inputs`` are the digests of what it reads, ``input_bytes`` the sizes of those of which they are known; ``site`` is
     where its data must stay. ``within`` is the sort of domain
     (``rack``, ``nvlink-domain``) that all its ranks should share, and must share where ``within_required``.
@@ -241,6 +242,7 @@ class Stage:
     bundle_missing: str = ""
     image_missing: str = ""
     secret_missing: str = ""
+    pool_refused: bool = False
     attained_device_s: float = 0.0
     received_s: tuple[tuple[str, float], ...] = ()
     truth_s: float | None = None

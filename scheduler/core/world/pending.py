@@ -24,7 +24,8 @@ def _is_blocked(stage: Stage) -> bool:
 
 def _is_gated(stage: Stage) -> bool:
     waits = stage.begin_at is not None or stage.retry_at is not None
-    return waits or _is_blocked(stage) or bool(stage.bundle_missing or stage.image_missing or stage.secret_missing)
+    is_faulty = stage.bundle_missing or stage.image_missing or stage.secret_missing or stage.pool_refused
+    return waits or _is_blocked(stage) or bool(is_faulty)
 
 
 # What the columns take from a stage itself.

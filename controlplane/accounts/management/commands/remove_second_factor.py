@@ -8,6 +8,7 @@ from typing import Any
 from allauth.mfa.models import Authenticator
 from django.core.management.base import BaseCommand, CommandError
 
+from controlplane.accounts import audit
 from controlplane.accounts.models import User
 
 
@@ -21,5 +22,7 @@ class Command(BaseCommand):
         user = User.objects.filter(username=options["user"]).first()
         if user is None:
             raise CommandError(f"there is no user {options['user']}")
-        removed, _ = Authenticator.objects.filter(user=user).delete()
+        with audit.command("remove_second_factor"):
+            removed, _ = Authenticator.objects.filter(user=user).delete()
+            audit.record("user.factor_remove", user, before={"factors": removed})
         self.stdout.write(f"{user} has no second factor any more" if removed else f"{user} had no second factor")

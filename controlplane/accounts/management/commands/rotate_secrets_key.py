@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from controlplane.accounts import audit
 from controlplane.accounts.keys import KeyUnavailable, add_key, wrapper
 from controlplane.accounts.models import Sealed
 
@@ -38,6 +39,8 @@ class Command(BaseCommand):
                 count, failed = self._rewrap(model, newest)
                 done += count
                 faults += failed
+        with audit.command("rotate_secrets_key"):
+            audit.record("secrets.rotate_key", ("key", None, newest), after={"rewrapped": done, "failed": len(faults)})
         self.stdout.write(f"{done} secrets are wrapped with key {newest} now")
         if faults:
             raise CommandError(f"{len(faults)} could not be opened, and need the key that they name: {faults[0]}")

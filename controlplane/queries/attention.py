@@ -20,14 +20,14 @@ from django.utils.translation import gettext_noop as _
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.held_idle import IDLE_FOR
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
-from controlplane.pages.words import alarm_text, note_text
+from controlplane.queries.held_idle import IDLE_FOR
+from controlplane.queries.words import alarm_text, note_text
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7
@@ -152,6 +152,7 @@ CURES: Final[Mapping[str, str]] = {
     "DataResidency": _("let its data leave the site, or add nodes there"),
     "NodesAvoided": _("let it run on more nodes, or ask for fewer"),
     "ExceedsQuotaMax": _("ask for less, or have the hard limit of the project raised"),
+    "PoolRefused": _("ask an operator to allow the pool to the project, or submit it to another one"),
     "PoolStopped": _("start the pool again, or submit it to another one"),
 }
 _LEVELS: Final = ("critical", "warning", "note")

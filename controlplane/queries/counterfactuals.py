@@ -7,18 +7,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.jobs import found
-from controlplane.api.problem import Problem
-from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import HIDDEN
+from controlplane.pools import access
+from controlplane.pools.models import Pool
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
 
@@ -66,25 +62,16 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
     stages: list[StageCounterfactuals]
 
 
-class CounterfactualsOfJob(Resource):
-    """What would let a job start."""
-
-    @extend_schema(operation_id="jobs_counterfactuals", responses={200: JobCounterfactuals, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """Changes with which the waiting stages of this job would start, least first. Each was tried on the world as
-        it is, so it is true until that changes; nothing is changed by asking."""
-        user = signed_in(request)
-        job = found(user, name)
-        tried = counterfactuals.tried(job, user)
-        seen = _visible(tried, user)
-        may = _powers(user, job)
-        names = dict(job.stages.values_list("id", "name"))
-        stages = [
-            _stage(stage_id, {str(i): name for i, name in names.items()}, findings, tried.names, seen, may)
-            for stage_id, findings in tried.found.items()
-        ]
-        at = datetime.fromtimestamp(tried.at, UTC)
-        return Response(JobCounterfactuals(job.number, at, tried.too_large, stages))
+def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
+    """Changes with which the waiting stages of this job would start, as this user may be told of them."""
+    tried = counterfactuals.tried(job, user)
+    seen, refused = _visible(tried, user), _refused_pools(job)
+    may = _powers(user, job)
+    names = {str(each): name for each, name in job.stages.values_list("id", "name")}
+    stages = [
+        _stage(stage_id, names, findings, tried.names, seen, may, refused) for stage_id, findings in tried.found.items()
+    ]
+    return JobCounterfactuals(job.number, datetime.fromtimestamp(tried.at, UTC), tried.too_large, stages)
 
 
 def _stage(
@@ -94,8 +81,11 @@ def _stage(
     names: dict[str, str],
     seen: set[int] | None,
     may: set[str],
+    refused: set[str],
 ) -> StageCounterfactuals:
-    answers = [_answer(one, names, seen, may) for one in findings.answers]
+    # The engine knows nothing of who may use which pool: what it found in others is left out.
+    allowed = [one for one in findings.answers if not any(_is_in(change, refused) for change in one.changes)]
+    answers = [_answer(one, names, seen, may) for one in allowed]
     return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
 
 
@@ -107,6 +97,16 @@ def _answer(one: Counterfactual, names: dict[str, str], seen: set[int] | None, m
         instead_of=[_label(names.get(name, "?"), seen) for name in one.instead_of],
         allowed=all(change.who in may for change in one.changes),
     )
+
+
+def _is_in(change: Change, pools: set[str]) -> bool:
+    return change.kind == "pool" and change.params.get("pool") in pools
+
+
+def _refused_pools(job: rows.Job) -> set[str]:
+    """The pools that a job may not use."""
+    may_use = access.usable_by(job.user)
+    return {pool.name for pool in Pool.objects.all() if not may_use(pool, job.project)}
 
 
 def _change(change: Change) -> OneChange:

@@ -1,0 +1,63 @@
+"""Who may use which pool: where a pool names projects or groups, those projects and the members of those groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from django.contrib.auth.models import Group
+from django.db import transaction
+
+from controlplane import changes
+from controlplane.accounts import audit, permissions
+from controlplane.accounts.models import Project, User
+from controlplane.pools.models import Pool
+
+
+def usable_by(user: User) -> Callable[[Pool, Project], bool]:
+    """Whether a job of this user in a project may use a pool. Reads once, for many pools and projects."""
+    projects: dict[object, set[object]] = {}
+    for pool_id, project_id in Pool.allowed_projects.through.objects.values_list("pool_id", "project_id"):
+        projects.setdefault(pool_id, set()).add(project_id)
+    groups: dict[object, set[int]] = {}
+    for pool_id, group_id in Pool.allowed_groups.through.objects.values_list("pool_id", "group_id"):
+        groups.setdefault(pool_id, set()).add(group_id)
+    own = set(user.groups.values_list("pk", flat=True)) if groups else set()
+
+    def may_use(pool: Pool, project: Project) -> bool:
+        if pool.pk not in projects and pool.pk not in groups:
+            return True
+        return project.pk in projects.get(pool.pk, ()) or bool(own & groups.get(pool.pk, set()))
+
+    return may_use
+
+
+def usable_to(user: User) -> Callable[[Pool], bool]:
+    """Whether this user may submit to a pool, in whichever project."""
+    may_use, projects = usable_by(user), list(permissions.submittable(user))
+
+    def is_usable(pool: Pool) -> bool:
+        return any(may_use(pool, project) for project in projects)
+
+    return is_usable
+
+
+@transaction.atomic
+def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group]) -> None:
+    """Lets these projects and groups use the pool and nobody else; where both are empty, everybody.
+
+    What runs goes on; what waits and may not use the pool any more waits and says so.
+    """
+    before = told(pool)
+    pool.allowed_projects.set(projects)
+    pool.allowed_groups.set(groups)
+    audit.record("pool.allow", pool, before=before, after=told(pool))
+    transaction.on_commit(changes.wake)
+    transaction.on_commit(lambda: changes.announce("fleet"))
+
+
+def told(pool: Pool) -> dict[str, list[str]]:
+    """The names of the projects and groups that may use the pool."""
+    return {
+        "projects": sorted(pool.allowed_projects.values_list("name", flat=True)),
+        "groups": sorted(pool.allowed_groups.values_list("name", flat=True)),
+    }
