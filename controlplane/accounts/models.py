@@ -130,7 +130,7 @@ class Sealed(models.Model):
         """What it holds, in plain. Raises ``KeyUnavailable``."""
         return envelope.unseal(self._envelope(), self.context())
 
-    def check(self) -> None:
+    def require_key(self) -> None:
         """Raises ``KeyUnavailable`` where its key is missing."""
         envelope.check(self._envelope(), self.context())
 

@@ -143,7 +143,7 @@ def _secrets() -> tuple[bool, str]:
         newest = wrapper().newest()
         for model in (Secret, JobSecrets):
             for one in model._default_manager.order_by("key_id").distinct("key_id"):
-                one.check()
+                one.require_key()
     except KeyUnavailable as error:
         return False, str(error)
     return True, _("all their keys are there; {key} wraps new ones").format(key=newest)
