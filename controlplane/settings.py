@@ -170,6 +170,7 @@ INSTALLED_APPS = [
     "controlplane.retention",
     "controlplane.pages",
     "controlplane.backup",
+    "controlplane.operations",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",

@@ -2,8 +2,8 @@
 
 A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
 Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
-speed and nothing else. Snapshots that many share are made once for all of them (``queries.snapshots``), and each tab gets
-what differs from what it has. What a user may see is decided by the same read as over REST, at every look. Once a
+speed and nothing else. Snapshots that many share are made once for all of them (``queries.snapshots``), and each tab
+gets what differs from what it has. What a user may see is decided by the same read as over REST, at every look. Once a
 second the session and the rights of its user are looked at (``socket_authorization``): a socket whose session ended, or
 whose user was made inactive or has another password, is closed; where rights changed every topic is read anew with
 those of now.
@@ -12,7 +12,7 @@ those of now.
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
     <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
-    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}      a snapshot that many share (queries.snapshots)
+    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}    a snapshot that many share
     <- {"kind": "delta", "topic": ..., "since": "4f1c2a9b.17", "to": "4f1c2a9b.18", "parts": {...}, "gone": [...]}
                                            without "since" these are all parts
     <- {"kind": "error", "topic": ..., "status": 404}

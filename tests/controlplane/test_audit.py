@@ -119,7 +119,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: owner.client.put(
                 "/api/v1/projects/default/secrets/HF", '{"value": "hf_canary"}', content_type="application/json"
             ),
-            "secret.put",
+            "secret.set",
         ),
         ("DELETE", "projects/{name}/secrets/{secret}"): (
             lambda: town.lead.client.delete("/api/v1/projects/default/secrets/HF"),
