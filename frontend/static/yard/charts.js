@@ -1,6 +1,6 @@
 // The one module that calls Plotly. A chart is <div data-chart="KIND" data-source="ID">, and the JSON script ID holds what
 // to draw; colours are token names, so a change of theme is a redraw. Redraws come at most once a second, never off screen.
-// What the reader zoomed to stays over redraws (uirevision); a double click shows all again.
+// A double click shows all again.
 import { cells } from "./cells.js";
 import { lang, num, t, wall } from "./text.js";
 
