@@ -1,7 +1,7 @@
 """What a text, a number and a time may be wherever a request carries one: every edge asks here, and nowhere else.
 
 :class:`WellFormed` asks for paths, query strings, headers, cookies and forms before any view runs; the parsers of
-bodies (``api/body.py``), typed parameters (``api/resource.py``), cursors (``api/page.py``) and the browsers' socket
+texts of JSON and YAML (``documents.py``), serializers, cursors (``queries/cursor.py``) and the browsers' socket
 ask for what only they can see.
 """
 

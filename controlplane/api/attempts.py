@@ -1,326 +1,118 @@
-"""What happened to a job: its attempts, its checkpoints, and the facts noted about it."""
+"""One attempt by its id, and what its running processes get: changed in place, at the same pid."""
 
 from __future__ import annotations
 
-import uuid
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-from django.db import connection
-from django.db.models import BigIntegerField, ExpressionWrapper, F, Value
-from django.utils import timezone
+from django.db import transaction
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
+from rest_framework.decorators import action
+from rest_framework.mixins import RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.protocol import Phase, Released
-from controlplane.api.devices import FRESH
-from controlplane.api.expected_end import expected_end, going
-from controlplane.api.held_idle import held_idle
-from controlplane.api.job_rows import Clause, Placed, clauses, placed
-from controlplane.api.jobs import found
-from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, Refused
-from controlplane.api.resource import Resource, asked, parameters, signed_in
-from controlplane.fleet.world import parsed
+from agents.protocol import Share
+from controlplane.accounts import permissions
+from controlplane.accounts.permissions import Permit
+from controlplane.api.problem import Refused
+from controlplane.api.serializers import ReadModelSerializer
+from controlplane.api.viewsets import ResourceViewSet
+from controlplane.jobs import adjust
 from controlplane.jobs import models as rows
+from controlplane.jobs.section import FieldError
+from controlplane.queries import attempts
+
+LONGEST_REASON = 500
 
 
-class ReleasedDevice(Released, frozen=True, omit_defaults=False):
-    """The memory of a device that a part held: in use before it started, at most while it ran, and ``after_s`` after
-    its last process was gone; null where that was not measured.
+class Adjustment(Share, frozen=True, omit_defaults=True):
+    """What the processes of a running attempt are to get. What is not named stays; null takes it back to the start.
 
-    ``is_back`` tells whether it gave back what it had taken; null where that cannot be told, for others use it too.
+    ``cpus_milli`` are cores in thousandths; ``cpus`` names them by the kernel's numbers instead. Weights go from 1 to
+    10000, and 100 is the usual one. ``memory_bytes`` is the limit. On a device that takes turns, one of ``queue_class``
+    *short* stays on the top level and one of *long* on the last; ``quantum_s`` is how long its turns are. ``ranks`` are
+    the parts that change; all of them where it is absent.
     """
 
-
-class AttemptPart(msgspec.Struct, frozen=True):
-    """The piece of an attempt on one node.
-
-    ``share`` is what its newest revision, ``spec_rev``, gives the running processes: only what differs from how it
-    started. The agent has applied the revision ``seen_rev``; ``notes`` say what of it, or of its start, could not be.
-    ``released`` tells of each accelerator whose memory is measured what the part left of it, once it ended.
-    """
-
-    rank: int
-    node: str
-    phase: str
-    substate: str
-    pid: int | None
-    spec_rev: int
-    seen_rev: int
-    share: dict[str, Any]
-    notes: list[str]
-    released: list[ReleasedDevice]
+    ranks: list[int] | None = None
+    reason: str = ""
 
 
-class Attempt(msgspec.Struct, frozen=True):
-    """One try at running a stage. ``price_device_s`` is the work lost where it was evicted. ``why_here_said`` and
-    ``detail_said`` are why it ran where it did and how it ended, in clauses; empty for words of somebody's own.
+class AttemptSerializer(ReadModelSerializer):
+    class Meta:
+        model = attempts.Attempt
 
-    ``expected_end_at`` is when it will probably end while it runs, ``overdue_since_at`` when it should have, where that
-    time has passed; both are null where nobody can tell.
-    ``energy_j`` is what its devices drew, by kind, so far or until its end, without the kinds whose devices do not tell
-    their watts; ``energy_measured_s`` is for how long that was measured (of several nodes the least), known at its end.
-    ``idle_devices`` are the accelerators that it has held for long and hardly used, by their uuids.
-    """
-
-    id: uuid.UUID
-    stage: str
-    number: int
-    alternative: int
-    why_here: str
-    why_here_said: list[Clause]
-    placed: list[Placed]
-    created_at: datetime
-    started_at: datetime | None
-    stop_why: str
-    stop_at: datetime | None
-    contact_lost_at: datetime | None
-    ended_at: datetime | None
-    expected_end_at: datetime | None
-    overdue_since_at: datetime | None
-    cause: str
-    detail: str
-    detail_said: list[Clause]
-    exit_code: int | None
-    signal: int | None
-    price_device_s: float | None
-    energy_j: dict[str, float]
-    energy_measured_s: float | None
-    idle_devices: list[str]
-    parts: list[AttemptPart]
+    def shown(self, rows: Iterable[Any]) -> Sequence[Any]:
+        return attempts.shown(rows)
 
 
-class AttemptPage(msgspec.Struct, frozen=True):
-    """One page of a job's attempts, in the order of its stages."""
+@extend_schema_view(retrieve=extend_schema(description="An attempt by its id."))
+class AttemptViewSet(RetrieveModelMixin, ResourceViewSet):
+    """Tries at running a stage."""
 
-    results: list[Attempt]
-    next: str | None
-    previous: str | None
+    lookup_value_converter = "uuid"
+    examples = {"name": "00000000-0000-4000-8000-000000000000"}
+    queryset = rows.Attempt.objects.none()
+    serializer_class = AttemptSerializer
 
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A resumable point that a stage confirmed. ``took_s`` is how long saving it held up the stage, in seconds, where
-    it told; ``on_stop`` says that its attempt had been asked to stop then."""
-
-    stage: str
-    attempt: int
-    step: int
-    path: str
-    at: datetime
-    took_s: float | None
-    on_stop: bool
-
-
-class CheckpointPage(msgspec.Struct, frozen=True):
-    """One page of a job's checkpoints, newest first."""
-
-    results: list[Checkpoint]
-    next: str | None
-    previous: str | None
-
-
-class JobFact(msgspec.Struct, frozen=True):
-    """Something that happened to a job; ``seq`` has no gaps within the job. ``text_said`` is its text in clauses."""
-
-    seq: int
-    at: datetime
-    kind: str
-    stage: str
-    attempt: int | None
-    actor: str
-    text: str
-    text_said: list[Clause]
-    params: dict[str, Any]
-
-
-class JobFactPage(msgspec.Struct, frozen=True):
-    """One page of a job's history, oldest first unless asked otherwise."""
-
-    results: list[JobFact]
-    next: str | None
-    previous: str | None
-
-
-class FactQuery(PageQuery, frozen=True):
-    """Where a page begins, how long it is, and in which order."""
-
-    sort: str = "seq"
-
-
-class JobAttempts(Resource):
-    """The attempts of a job."""
+    def get_object(self) -> rows.Attempt:
+        return attempts.found(self.user, self.kwargs["name"])
 
     @extend_schema(
-        operation_id="jobs_attempts",
-        responses={200: AttemptPage, 404: Problem},
-        parameters=parameters(PageQuery, PAGE_DESCRIBED),
+        request=Adjustment,
+        examples=[
+            OpenApiExample("Pause", {"suspended": True, "reason": "makes room for a demonstration"}, request_only=True),
+            OpenApiExample("Behind others", {"cpu_weight": 20, "queue_class": "long"}, request_only=True),
+        ],
     )
-    def get(self, request: Request, name: str) -> Response:
-        """Every try at running the job's stages: where, how long, and how it ended."""
-        query, job = asked(request, PageQuery), found(signed_in(request), name)
-        # One number by which they are in order and by which the next page begins.
-        place = F("stage__index") * Value(2**32, BigIntegerField()) + F("number")
-        attempts = rows.Attempt.objects.filter(stage__job=job).select_related("stage")
-        page, links = page_of(
-            attempts.annotate(place=ExpressionWrapper(place, BigIntegerField())),
-            request,
-            "place",
-            limit=query.limit,
-            descending=False,
-        )
-        return Response(AttemptPage(shown(page), **links))
+    @action(detail=True, methods=["post"])
+    def adjust(self, request: Request, name: str) -> Response:
+        """Changes the running processes in place: the same pids, nothing restarts. The agent applies it within two
+        seconds; ``seen_rev`` of a part tells that it has, and ``notes`` what it could not. More than the stage has
+        asked for, and a place before others, only staff may give."""
+        user, attempt = self.user, self.get_object()
+        job = attempt.stage.job
+        if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+            detail = _("only {user}, a lead of project {project} or staff may adjust this attempt")
+            detail = detail.format(user=job.user.get_username(), project=job.project.name)
+            raise Refused(403, "permission_denied", detail)
+        given, reason, ranks = _wish(request.data)
+        if not permissions.may(user, Permit.MOVE_ATTEMPTS) and (field := adjust.beyond(attempt, given)):
+            detail = _(
+                "{field} would give it more than its stage has asked for, or a place before others: only staff may"
+            ).format(field=field)
+            raise Refused(
+                403, "permission_denied", detail, errors=[FieldError(f"/{field}", detail, "permission_denied")]
+            )
+        try:
+            with transaction.atomic():
+                adjust.adjust(attempt.id, user.get_username(), reason=reason, ranks=ranks, **given)
+        except adjust.Unadjustable as error:
+            if error.field:
+                raise _wrong(error.field, str(error)) from None
+            raise Refused(409, "not_adjustable", str(error)) from None
+        return self.shown(self.get_object())
 
 
-def shown(attempts: Sequence[rows.Attempt]) -> list[Attempt]:
-    """These attempts, in the same order; their stages must be loaded."""
-    ids = [attempt.id for attempt in attempts]
-    claims: dict[uuid.UUID, list[rows.Claim]] = defaultdict(list)
-    held = rows.Claim.objects.filter(part__attempt__in=ids).select_related("part", "part__node", "device")
-    for claim in held.order_by("part__rank", "device__kind", "device__index"):
-        claims[claim.part.attempt_id].append(claim)
-    parts: dict[uuid.UUID, list[rows.Part]] = defaultdict(list)
-    for part in rows.Part.objects.filter(attempt__in=ids).select_related("node").order_by("rank"):
-        parts[part.attempt_id].append(part)
-    live = [part.id for attempt in attempts if attempt.ended_at is None for part in parts[attempt.id]]
-    drawn = newest_energy(live)
-    held_now = {claim.device_id for each in claims.values() for claim in each if claim.closed_at is None}
-    idle = held_idle(held_now) if held_now else set()
-    now = timezone.now()
-    return [_attempt(each, claims[each.id], parts[each.id], drawn, idle, now) for each in attempts]
+def _wish(data: Any) -> tuple[dict[str, Any], str, list[int] | None]:
+    """The fields that are to change, the reason, and the ranks; raises 422 with the field that is wrong."""
+    if not isinstance(data, dict):
+        raise _wrong("", _('the body must be an object of what is to change, such as {"suspended": true}'))
+    given = dict(data)
+    reason, ranks = given.pop("reason", ""), given.pop("ranks", None)
+    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
+        raise _wrong("reason", _("reason must be a text of at most {most} characters").format(most=LONGEST_REASON))
+    whole = isinstance(ranks, list) and all(isinstance(each, int) and not isinstance(each, bool) for each in ranks)
+    if ranks is not None and (not whole or not ranks):
+        raise _wrong("ranks", _("ranks must list the numbers of one rank or more; leave it out for all of them"))
+    try:
+        adjust.check(given)
+    except adjust.Unadjustable as error:
+        raise _wrong(error.field, str(error)) from None
+    return given, reason.strip(), ranks
 
 
-def newest_energy(parts: list[uuid.UUID]) -> dict[uuid.UUID, dict[str, float]]:
-    """What the devices of each of these parts drew, as of its newest measurement."""
-    if not parts:
-        return {}
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT p.id, s.energy_j FROM unnest(%s::uuid[]) AS p(id) CROSS JOIN LATERAL (
-                   SELECT energy_j FROM fleet_part_sample WHERE part_id = p.id AND at > %s
-                   ORDER BY at DESC LIMIT 1) s WHERE s.energy_j IS NOT NULL""",
-            [parts, timezone.now() - FRESH],
-        )
-        return {part: parsed(told) for part, told in cursor.fetchall()}
-
-
-def _energy(
-    claims: list[rows.Claim], parts: list[rows.Part], live: Mapping[uuid.UUID, dict[str, float]]
-) -> tuple[dict[str, float], float | None]:
-    """What the parts of an attempt drew; a kind that one of them holds and does not tell is left out."""
-    held: dict[uuid.UUID, set[str]] = defaultdict(set)
-    for claim in claims:
-        held[claim.part_id].add(claim.device.kind)
-    told = {
-        part.id: part.exit.get("energy_j", {}) if part.exit is not None else live.get(part.id, {}) for part in parts
-    }
-    kinds = {kind for found in told.values() for kind in found}
-    whole = {kind for kind in kinds if all(kind in told[part.id] for part in parts if kind in held[part.id])}
-    drawn = {kind: round(sum(found.get(kind, 0.0) for found in told.values()), 1) for kind in sorted(whole)}
-    if not drawn or any(part.exit is None for part in parts):
-        return drawn, None
-    return drawn, min((part.exit or {}).get("energy_measured_s", 0.0) for part in parts)
-
-
-def _part(part: rows.Part) -> AttemptPart:
-    return AttemptPart(
-        rank=part.rank,
-        node=part.node.name,
-        phase=Phase(part.phase).name,
-        substate=part.substate,
-        pid=part.pid,
-        spec_rev=part.spec_rev,
-        seen_rev=part.seen_rev,
-        share=part.share or {},
-        notes=part.notes,
-        released=msgspec.convert((part.exit or {}).get("released", []), list[ReleasedDevice]),
-    )
-
-
-def _attempt(
-    attempt: rows.Attempt,
-    claims: list[rows.Claim],
-    parts: list[rows.Part],
-    drawn: Mapping[uuid.UUID, dict[str, float]],
-    idle: set[uuid.UUID],
-    now: datetime,
-) -> Attempt:
-    energy_j, energy_measured_s = _energy(claims, parts, drawn)
-    ending = expected_end(going(attempt), now)
-    unused = [claim.device.uuid for claim in claims if claim.closed_at is None and claim.device_id in idle]
-    return Attempt(
-        id=attempt.id,
-        stage=attempt.stage.name,
-        number=attempt.number,
-        alternative=attempt.alternative,
-        why_here=attempt.why_here,
-        why_here_said=clauses(attempt.said.get("why_here")),
-        placed=placed(claims),
-        created_at=attempt.created_at,
-        started_at=attempt.started_at,
-        stop_why=attempt.stop_why,
-        stop_at=attempt.stop_at,
-        contact_lost_at=attempt.contact_lost_at,
-        ended_at=attempt.ended_at,
-        expected_end_at=ending.expected_at,
-        overdue_since_at=ending.overdue_since_at,
-        cause=attempt.cause,
-        detail=attempt.detail,
-        detail_said=clauses(attempt.said.get("detail")),
-        exit_code=attempt.exit_code,
-        signal=attempt.signal,
-        price_device_s=attempt.price,
-        energy_j=energy_j,
-        energy_measured_s=energy_measured_s,
-        idle_devices=unused,
-        parts=[_part(part) for part in parts],
-    )
-
-
-class JobCheckpoints(Resource):
-    """The checkpoints of a job."""
-
-    @extend_schema(
-        operation_id="jobs_checkpoints",
-        responses={200: CheckpointPage, 404: Problem},
-        parameters=parameters(PageQuery, PAGE_DESCRIBED),
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """The resumable points that the job's stages confirmed, the newest first."""
-        query, job = asked(request, PageQuery), found(signed_in(request), name)
-        points = rows.Checkpoint.objects.filter(stage__job=job).select_related("stage", "attempt")
-        page, links = page_of(points, request, "id", limit=query.limit, descending=True)
-        told = [_checkpoint(point) for point in page]
-        return Response(CheckpointPage(told, **links))
-
-
-def _checkpoint(point: rows.Checkpoint) -> Checkpoint:
-    attempt = point.attempt
-    on_stop = attempt.stop_at is not None and point.at >= attempt.stop_at
-    return Checkpoint(point.stage.name, attempt.number, point.step, point.path, point.at, point.took_s, on_stop)
-
-
-class JobFacts(Resource):
-    """The history of a job."""
-
-    @extend_schema(
-        operation_id="jobs_events",
-        responses={200: JobFactPage, 404: Problem},
-        parameters=parameters(FactQuery, {**PAGE_DESCRIBED, "sort": "seq (oldest first) or -seq (newest first)."}),
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """Everything that happened to the job, oldest first unless asked otherwise."""
-        query, job = asked(request, FactQuery), found(signed_in(request), name)
-        if query.sort not in {"seq", "-seq"}:
-            raise Refused(400, "invalid", _("sort must be seq (oldest first) or -seq (newest first)"))
-        facts_of_job, newest_first = rows.Event.objects.filter(job=job), query.sort == "-seq"
-        page, links = page_of(facts_of_job, request, "seq", limit=query.limit, descending=newest_first)
-        facts = [
-            JobFact(e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params) for e in page
-        ]
-        return Response(JobFactPage(facts, **links))
+def _wrong(field: str, detail: str) -> Refused:
+    return Refused(422, "invalid", detail, errors=[FieldError(f"/{field}" if field else "", detail, "invalid")])

@@ -6,24 +6,24 @@ import hashlib
 import os
 from typing import IO, Any
 
-import msgspec
 from django.conf import settings
 from django.core.files.storage import storages
 from django.db import transaction
 from django.db.models import Sum
-from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.parsers import BaseParser
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import audit, permissions
+from controlplane.api.permissions import signed_in
 from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, signed_in
 from controlplane.api.room import HasRoom
+from controlplane.api.viewsets import ResourceViewSet
 from controlplane.jobs.models import Bundle as Row
 from controlplane.storage import Incoming
 
@@ -31,11 +31,12 @@ PIECE = 2**20
 GZIP = b"\x1f\x8b"
 
 
-class Bundle(msgspec.Struct, frozen=True):
+class BundleSerializer(serializers.ModelSerializer):
     """An uploaded bundle."""
 
-    sha256: str
-    size_bytes: int
+    class Meta:
+        model = Row
+        fields = read_only_fields = ["sha256", "size_bytes"]
 
 
 class Bytes(BaseParser):
@@ -51,7 +52,7 @@ class MaySubmit(BasePermission):
     """Refuses who may submit to no project: nothing would ever use what they upload."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        if permissions.submittable(signed_in(request)).exists():
+        if request.method in SAFE_METHODS or permissions.submittable(signed_in(request)).exists():
             return True
         raise Refused(403, "permission_denied", _("you may submit to no project; ask the lead of one to let you"))
 
@@ -60,6 +61,8 @@ class BelowShare(BasePermission):
     """Refuses who has uploaded as many bytes of bundles as one person may have here."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
+        if request.method in SAFE_METHODS:
+            return True
         own = Row.objects.filter(user=signed_in(request)).aggregate(sum=Sum("size_bytes"))["sum"] or 0
         if own < settings.BUNDLE_BYTES_PER_USER:
             return True
@@ -68,18 +71,25 @@ class BelowShare(BasePermission):
         raise Refused(507, "too_many_bundles", detail.format(own=own, most=most, days=days))
 
 
-class Bundles(Resource):
-    """Where bundles come in."""
+class BundleViewSet(ResourceViewSet):
+    """Where bundles come in, and whether one is here."""
 
     parser_classes = [Bytes]
-    permission_classes = [*Resource.permission_classes, MaySubmit, HasRoom, BelowShare]
+    permission_classes = [*ResourceViewSet.permission_classes, MaySubmit, HasRoom, BelowShare]
+    lookup_field, lookup_value_converter = "sha256", "sha256"
+    examples = {"sha256": "0" * 64}
+    queryset = Row.objects.all()
+    serializer_class = BundleSerializer
+
+    def is_idempotent(self, request: Request) -> bool:
+        return False  # by its content it is anyway
 
     @extend_schema(
         operation_id="bundles_upload",
         request={"application/gzip": OpenApiTypes.BINARY},
-        responses={201: Bundle, 200: Bundle, 403: Problem, 413: Problem, 422: Problem, 507: Problem},
+        responses={201: BundleSerializer, 200: BundleSerializer, 413: Problem, 507: Problem},
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Keeps a tar.gz. Uploading it again changes nothing and answers 200."""
         incoming = Incoming()
         try:
@@ -91,12 +101,18 @@ class Bundles(Resource):
             incoming.remove()
         Row.use([sha256])
         with transaction.atomic():
-            _row, new = Row.objects.get_or_create(
-                sha256=sha256, defaults={"size_bytes": size, "user": signed_in(request)}
-            )
+            row, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": self.user})
             if new:
                 audit.record("bundle.upload", ("bundle", sha256, sha256[:12]), after={"size_bytes": size})
-        return Response(Bundle(sha256, size), status=201 if new else 200)
+        return self.shown(row, status=201 if new else 200)
+
+    def retrieve(self, request: Request, sha256: str) -> Response:
+        """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
+        row = Row.objects.filter(sha256=sha256).first()
+        if row is None or not storages["bundles"].exists(row.place(sha256)):
+            raise not_found(_("bundle"))
+        Row.use([sha256])
+        return self.shown(row)
 
 
 def _receive(stream: IO[bytes] | Any, into: Incoming, largest: int) -> tuple[str, int]:
@@ -113,27 +129,3 @@ def _receive(stream: IO[bytes] | Any, into: Incoming, largest: int) -> tuple[str
     if first != GZIP:
         raise Refused(422, "invalid", _("the body must be a tar archive compressed by gzip"))
     return digest.hexdigest(), size
-
-
-class OneBundle(Resource):
-    """Whether a bundle is here."""
-
-    @extend_schema(operation_id="bundles_get", responses={200: Bundle, 404: Problem})
-    def get(self, request: Request, sha256: str) -> Response:
-        """Size of a bundle that was uploaded; 404 where it has to be uploaded first."""
-        row = Row.objects.filter(sha256=sha256).first()
-        if row is None or not storages["bundles"].exists(row.place(sha256)):
-            raise not_found(_("bundle"))
-        Row.use([sha256])
-        return Response(Bundle(row.sha256, row.size_bytes))
-
-    @extend_schema(
-        operation_id="bundles_head",
-        responses={
-            200: OpenApiResponse(description="It is here."),
-            404: OpenApiResponse(description="It is not here."),
-        },
-    )
-    def head(self, request: Request, sha256: str) -> HttpResponse:
-        """Whether a bundle is here."""
-        return self.get(request, sha256)

@@ -2,399 +2,89 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
-from datetime import datetime
-from typing import Any
-
-import msgspec
-from django.conf import settings
-from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
-from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.job_rows import Clause, WaitReason, clauses
-from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in
-from controlplane.jobs import models as rows
-from controlplane.jobs.clauses import HIDDEN
-from controlplane.pools import profiles
-from controlplane.scheduling import waiting_reasons
-from controlplane.scheduling.waiting_reasons import ACTS
-from controlplane.sentences import in_language
-from controlplane.whatif.difference import QUESTION
-from controlplane.whatif.questions import ask
-from scheduler.core.model.clauses import plain
-from scheduler.core.model.reasons import sentence
-from scheduler.core.model.sentences import said
-from scheduler.core.model.types import Snapshot
-from scheduler.decisions import code, difference, log
-from scheduler.decisions.log import Record
-
-_NUMBER = re.compile(r"#([0-9]{1,18})/")
-# Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
-MOST_SHOWN = 500
+from controlplane.api.problem import Problem, Refused
+from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
+from controlplane.api.viewsets import ResourceViewSet
+from controlplane.queries import decisions
+from scheduler.decisions import log
 
 
-class ShadowOutcome(msgspec.Struct, frozen=True):
-    """What the pools' shadow profiles would have done in this cycle."""
-
-    profile: str
-    duration_ms: float
-    differs: bool
-    difference: dict[str, Any]
+class DecisionSerializer(ReadModelSerializer):
+    class Meta:
+        model = decisions.Decision
+        read = decisions.shown
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """One cycle whose outcome was news. Stages of jobs that you may not see are not named.
-
-    What is told of a stage has why in words as ``why`` and in clauses as ``why_said``.
-    ``waits`` counts the primary reasons of those that wait; ``head`` is the first of the queue among them.
-    """
-
-    id: int
-    at: datetime
-    profile: str
-    code: str
-    duration_ms: float
-    waiting: int
-    started: list[dict[str, Any]]
-    evicted: list[dict[str, Any]]
-    skipped: list[str]
-    waits: dict[str, int]
-    head: dict[str, Any]
-    replanned: str
-    shadow: ShadowOutcome | None
-
-
-class DecisionPage(msgspec.Struct, frozen=True):
-    """One page of decisions, newest first."""
-
-    results: list[Decision]
-    next: str | None
-    previous: str | None
-
-
-class DecisionWait(msgspec.Struct, frozen=True):
-    """A stage that waited, with all its reasons in order of precedence and the nodes left after each filter."""
-
-    stage: str
-    reasons: list[WaitReason]
-    expected_start: dict[str, Any] | None
-    funnel: list[list[Any]]
-
-
-class DecisionStart(msgspec.Struct, frozen=True):
-    """A stage that the plan started, where, and how long it was predicted to run there; ``why_said`` is why in
-    clauses."""
-
-    stage: str
-    why: str
-    why_said: list[Clause]
-    nodes: list[str]
-    devices: int
-    expected_s: dict[str, Any]
-
-
-class DecisionDetail(msgspec.Struct, frozen=True):
-    """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
-    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
-    ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
-    ``cut`` those that are asked for and come after these: ask with ``after``. Where many wait, ``waits`` are those who
-    were told in this cycle why they do; ``decision.waits`` counts all."""
-
-    decision: Decision
-    recorded: bool
-    reproducible: bool
-    profiles: dict[str, str]
-    specs: dict[str, dict[str, Any]]
-    running: int
-    nodes: int
-    starts: list[DecisionStart]
-    waits: list[DecisionWait]
-    hidden: int
-    cut: int
-
-
-class DecisionDifference(msgspec.Struct, frozen=True):
-    """The same world under another profile: only_active and only_other start under one of the two, elsewhere under
-    both but on other devices; spared and evicted are stopped by one of the two."""
-
-    profile: str
-    differs: bool
-    difference: dict[str, Any]
-
-
-class DecisionQuery(PageQuery, frozen=True):
-    """Where a page begins, how long it is, and which decisions it holds."""
-
-    did: str = ""
-    job: int | None = None
-    code: str = ""
-
-
-class WaitQuery(msgspec.Struct, frozen=True):
+class WaitQuerySerializer(StrictSerializer):
     """Which of the waiting stages of a decision."""
 
-    code: str = ""
-    after: int = 0
+    code = serializers.CharField(
+        default="", allow_blank=True, help_text="Only stages that waited for this primary reason."
+    )
+    after = serializers.IntegerField(
+        default=0, max_value=2**31, help_text=f"Leave out so many; the next {decisions.MOST_SHOWN} are told."
+    )
 
 
-class DifferenceQuery(msgspec.Struct, frozen=True):
+class DifferenceQuerySerializer(StrictSerializer):
     """The other profile."""
 
-    profile: str
+    profile = serializers.CharField()
 
 
-DESCRIBED = {
-    **PAGE_DESCRIBED,
-    "did": "Only decisions that did this: start, evict, skip or wait (nothing of the three).",
-    "job": "Only decisions that started, stopped or skipped a stage of the job with this number.",
-    "code": "Only decisions in which a stage waited for this primary reason, such as CapacityInsufficient.",
-}
-WAIT_DESCRIBED = {
-    "code": "Only stages that waited for this primary reason.",
-    "after": f"Leave out so many; the next {MOST_SHOWN} are told.",
-}
-DID = {"start": "started", "evict": "evicted", "skip": "skipped"}
+OTHER = OpenApiParameter(
+    "profile",
+    str,
+    required=True,
+    description="The other profile.",
+    examples=[OpenApiExample("First come, first served", "fifo")],
+)
 
 
-class Decisions(Resource):
-    """The list of decisions."""
+@extend_schema_view(list=extend_schema(description="The recent cycles whose outcome was news, newest first."))
+class DecisionViewSet(ListModelMixin, ResourceViewSet):
+    """Decisions of the scheduler."""
 
-    @extend_schema(
-        operation_id="decisions_list", responses={200: DecisionPage}, parameters=parameters(DecisionQuery, DESCRIBED)
-    )
-    def get(self, request: Request) -> Response:
-        """The recent cycles whose outcome was news, newest first."""
-        query, user = asked(request, DecisionQuery), signed_in(request)
-        found = rows.Decision.objects.select_related("shadow")
-        if query.did in DID:
-            found = found.exclude(**{DID[query.did]: []})
-        elif query.did == "wait":
-            found = found.filter(started=[], evicted=[], skipped=[])
-        elif query.did:
-            detail = _("did is one of {all} or wait, not {value!r}").format(all=", ".join(DID), value=query.did[:40])
-            raise Refused(400, "invalid", detail)
-        if query.job is not None:
-            found = _of_job(found, query.job, user)
-        if query.code:
-            found = found.filter(waits__has_key=query.code)
-        page, links = page_of(found, request, "id", limit=query.limit, descending=True)
-        seen = _visible_numbers(page, user)
-        return Response(DecisionPage([_shown(each, seen) for each in page], **links))
+    lookup_field, lookup_url_kwarg, lookup_value_converter = "pk", "number", "int"
+    examples = {"number": "1"}
+    queryset = decisions.decisions()
+    filterset_class = decisions.DecisionFilter
+    ordering = "-id"
+    serializer_class = DecisionSerializer
 
-
-class OneDecision(Resource):
-    """One decision."""
-
-    @extend_schema(
-        operation_id="decisions_get",
-        responses={200: DecisionDetail, 404: Problem},
-        parameters=parameters(WaitQuery, WAIT_DESCRIBED),
-    )
-    def get(self, request: Request, number: int) -> Response:
+    @extend_schema(responses=decisions.DecisionDetail, parameters=[WaitQuerySerializer])
+    def retrieve(self, request: Request, number: int) -> Response:
         """A decision with its whole plan, as far as the log still holds it; of those that waited, 500 at a time."""
-        query, user = asked(request, WaitQuery), signed_in(request)
-        if query.after < 0:
-            raise Refused(400, "invalid", _("after must be 0 or more"))
-        row = _row(number)
-        record = log.find(settings.DECISIONS, number)
-        if record is None:
-            detail = DecisionDetail(
-                decision=_shown(row, _visible_numbers([row], user)),
-                recorded=False,
-                reproducible=False,
-                profiles={},
-                specs={},
-                running=0,
-                nodes=0,
-                starts=[],
-                waits=[],
-                hidden=0,
-                cut=0,
-            )
-            return Response(detail)
-        return Response(_detail(row, record, user, query))
-
-
-class DecisionUnder(Resource):
-    """One decision under another profile."""
+        return Response(decisions.one(self.user, number, **self.asked(WaitQuerySerializer)))
 
     @extend_schema(
-        operation_id="decisions_difference",
-        responses={200: DecisionDifference, 404: Problem, 422: Problem},
-        parameters=parameters(DifferenceQuery, {"profile": "The other profile."}),
+        responses={200: decisions.DecisionDifference, 422: Problem},
+        parameters=[OTHER],
     )
-    def get(self, request: Request, number: int) -> Response:
+    @action(detail=True)
+    def difference(self, request: Request, number: int) -> Response:
         """What another profile would have decided on what was known then. Nothing is changed."""
-        query, user = asked(request, DifferenceQuery), signed_in(request)
-        _row(number)
-        try:
-            profiles.named(query.profile)
-        except ValueError as error:
-            raise Refused(400, "invalid", in_language(said(error))) from None
-        found = ask(QUESTION, {"number": number, "profile": query.profile}, user)
-        if not found.recorded:
-            what = _("record of decision {number}; records are kept for {kept_s:.0f} s")
-            raise not_found(what.format(number=number, kept_s=settings.DECISIONS_KEEP_S))
-        if found.difference is None:
-            detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
-            raise Refused(422, "too_large", detail.format(count=found.waiting, number=number))
-        words = found.difference
-        return Response(DecisionDifference(query.profile, found.differs, _hide(words, _visible(str(words), user))))
+        return Response(decisions.under(self.user, number, **self.asked(DifferenceQuerySerializer)))
 
-
-class DecisionRecord(Resource):
-    """The record of one decision."""
-
-    @extend_schema(
-        operation_id="decisions_record",
-        responses={200: OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record."), 403: Problem, 404: Problem},
-    )
-    def get(self, request: Request, number: int) -> HttpResponse:
+    @extend_schema(responses={200: OpenApiResponse(OpenApiTypes.BINARY, "A segment of one record.")})
+    @action(detail=True)
+    def record(self, request: Request, number: int) -> HttpResponse:
         """All that is needed to decide once more, as a file for ``scheduler.cli replay``. Staff only: it shows every
         project's stages."""
-        if not permissions.may(signed_in(request), Permit.SEE_DECISIONS):
+        if not permissions.may(self.user, Permit.SEE_DECISIONS):
             raise Refused(403, "forbidden", _("a record shows the stages of every project; only staff may take it"))
-        _row(number)
-        record = log.find(settings.DECISIONS, number)
-        if record is None:
-            raise not_found(_("record of decision {number}").format(number=number))
-        answer = HttpResponse(log.alone(record), content_type="application/octet-stream")
+        answer = HttpResponse(decisions.record_of(number), content_type="application/octet-stream")
         answer["Content-Disposition"] = f'attachment; filename="{number:012}{log.SUFFIX}"'
         return answer
-
-
-def _row(number: int) -> rows.Decision:
-    row = rows.Decision.objects.select_related("shadow").filter(pk=number).first()
-    if row is None:
-        raise not_found(_("decision {number}").format(number=number))
-    return row
-
-
-def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> QuerySet[rows.Decision]:
-    """Those of the decisions that name the job; none where it may not be seen."""
-    if not rows.Job.objects.filter(permissions.visible_jobs(user), number=number).exists():
-        return decisions.none()
-    name = f'%"#{number}/%'
-    return decisions.extra(
-        where=["(started::text LIKE %s OR evicted::text LIKE %s OR skipped::text LIKE %s)"], params=[name] * 3
-    )
-
-
-def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
-    """The numbers among those named that this user may see; None means all."""
-    named = " ".join(f"{each.started} {each.evicted} {each.skipped} {each.head} {_shadow_text(each)}" for each in page)
-    if world is None:
-        return _visible(named, user)
-    return _visible(named, user, {one.number for one in world.waiting} | {one.number for one in world.running})
-
-
-def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
-    """The numbers in a text, and those of ``among``, that this user may see; None means all."""
-    if permissions.may(user, Permit.SEE_JOBS):
-        return None
-    numbers = {*map(int, _NUMBER.findall(named)), *among}
-    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
-    return set(visible.values_list("number", flat=True))
-
-
-def _shadow_text(decision: rows.Decision) -> str:
-    shadow = getattr(decision, "shadow", None)
-    return str(shadow.difference) if shadow else ""
-
-
-def _label(value: Any, seen: set[int] | None) -> Any:
-    match = _NUMBER.match(value) if isinstance(value, str) else None
-    return value if match is None or seen is None or int(match[1]) in seen else HIDDEN
-
-
-def _entry(stored: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
-    known = _label(stored.get("stage"), seen) != HIDDEN
-    # A sentence about a stage that may not be seen would tell what it is.
-    return {key: _label(value, seen) for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
-
-
-def _hide(found: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
-    return {
-        name: [_entry(each, seen) for each in value] if isinstance(value, list) else value
-        for name, value in found.items()
-    }
-
-
-def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
-    shadow = getattr(decision, "shadow", None)
-    return Decision(
-        id=decision.pk,
-        at=decision.at,
-        profile=decision.profile,
-        code=decision.code,
-        duration_ms=decision.duration_ms,
-        waiting=decision.waiting,
-        started=[_entry(each, seen) for each in decision.started],
-        evicted=[_entry(each, seen) for each in decision.evicted],
-        skipped=[_label(each, seen) for each in decision.skipped],
-        # The commonest first: jsonb would put the shortest names first.
-        waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
-        head=_entry(decision.head, seen) if decision.head else {},
-        replanned=decision.replanned,
-        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
-        if shadow
-        else None,
-    )
-
-
-def _detail(row: rows.Decision, record: Record, user: User, query: WaitQuery) -> DecisionDetail:
-    seen = _visible_numbers([row], user, record.snapshot)
-    numbers = difference.named(record.snapshot)
-    nodes = {node.id: node.name for node in record.snapshot.nodes}
-    starts = [
-        DecisionStart(
-            stage=numbers[start.stage],
-            why=start.why,
-            why_said=clauses(plain(start.said)),
-            nodes=[nodes.get(node, "?") for node in start.placement.nodes],
-            devices=sum(len(rank) for rank in start.placement.grants),
-            expected_s={
-                "p50": start.lasts.p50_s if start.lasts.known else None,
-                "p90": start.lasts.p90_s if start.lasts.known else None,
-                "basis": start.lasts.basis,
-            },
-        )
-        for start in record.plan.starts
-        if _label(numbers[start.stage], seen) != HIDDEN
-    ]
-    known = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
-    chosen = [wait for wait in known if not query.code or (wait.reasons and wait.reasons[0].code == query.code)]
-    waits = chosen[query.after : query.after + MOST_SHOWN]
-    shown = [
-        DecisionWait(
-            stage=numbers[wait.stage],
-            reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
-            expected_start=waiting_reasons.shown(wait.expected),
-            funnel=[list(step) for step in wait.funnel],
-        )
-        for wait in waits
-    ]
-    return DecisionDetail(
-        decision=_shown(row, seen),
-        recorded=True,
-        reproducible=record.code == code.version(),
-        profiles=dict(record.profiles),
-        specs={name: dict(spec) for name, spec in sorted(record.specs.items())},
-        running=len(record.snapshot.running),
-        nodes=len(record.snapshot.nodes),
-        starts=starts,
-        waits=shown,
-        hidden=len(record.plan.starts) + len(record.plan.waits) - len(starts) - len(known),
-        cut=max(0, len(chosen) - query.after - len(waits)),
-    )

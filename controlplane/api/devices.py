@@ -2,284 +2,54 @@
 
 from __future__ import annotations
 
-import uuid
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any
-
-import msgspec
-from django.db import connection
-from django.db.models import QuerySet
-from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents import protocol
-from controlplane.accounts import permissions
-from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.action import permitted_action
-from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in
+from controlplane.api.serializers import ReadModelSerializer
+from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.fleet import models as rows
 from controlplane.fleet import service
-from controlplane.jobs.models import Claim
-from scheduler.core.model.lifecycle import Health
-from scheduler.core.model.types import Mode
-
-# What was measured longer ago says nothing about now.
-FRESH = timedelta(seconds=60)
+from controlplane.queries import devices
 
 
-class Sample(msgspec.Struct, frozen=True):
-    """The newest measurement of a device; ``utilisation`` is a ratio from 0 to 1."""
-
-    utilisation: float | None
-    memory_used_bytes: int | None
-    power_w: float | None
-    temperature_c: float | None
-    at: datetime
+class DeviceSerializer(ReadModelSerializer):
+    class Meta:
+        model = devices.Device
+        read = devices.shown
 
 
-class Partition(msgspec.Struct, frozen=True):
-    """A partition that a device has: its profile, its first slot where the driver tells it, and its own uuid."""
-
-    profile: str
-    slot: int | None
-    size: int
-    uuid: str
-
-
-class Division(msgspec.Struct, frozen=True):
-    """How a device is divided. ``profiles`` says how many of each an empty one could have; ``makes`` tells that its
-    agent makes and removes partitions for stages, where the pool allows that (``repartition``), and ``whole`` that it
-    can be given undivided then too."""
-
-    mode: str
-    profiles: dict[str, int]
-    made: list[Partition]
-    makes: bool
-    whole: bool
-
-
-class OpenClaim(msgspec.Struct, frozen=True):
-    """A share that is held now, or a ``partition`` from its first ``slot`` on. ``job`` and ``stage`` are null where you
-    may not see the job."""
-
-    job: int | None
-    stage: str | None
-    project: str | None
-    user: str | None
-    milli: int
-    memory_bytes: int
-    partition: str | None
-    slot: int | None
-
-
-class Device(msgspec.Struct, frozen=True):
-    """One schedulable unit of a node. ``sharing`` tells what holds who shares it to their memory: ``hard`` (hardware,
-    for partitions), ``soft`` (the agent ends who uses too much) or ``none``; empty where that was not told."""
-
-    uuid: str
-    node: str
-    kind: str
-    vendor: str
-    model: str
-    index: int
-    memory_bytes: int
-    capacity_milli: int
-    claimed_milli: int
-    claimed_memory_bytes: int
-    mode: Mode
-    health: Health
-    health_reason: str
-    simulated: bool
-    division: Division | None
-    sharing: str
-    sample: Sample | None
-    claims: list[OpenClaim]
-
-
-class DevicePage(msgspec.Struct, frozen=True):
-    """One page of devices."""
-
-    results: list[Device]
-    next: str | None
-    previous: str | None
-
-
-class DeviceQuery(PageQuery, frozen=True):
-    """What a list of devices may be narrowed by."""
-
-    kind: str = ""
-    node: str = ""
-    pool: str = ""
-    health: str = ""
-    q: str = ""
-
-
-DESCRIBED = {
-    "kind": "cpu, gpu, npu, ...",
-    "node": "Name of a node.",
-    "pool": "Name of a pool.",
-    "health": "Such as OK or UNHEALTHY.",
-    "q": "A part of the model's name.",
-    **PAGE_DESCRIBED,
-}
-
-
-def newest_samples(ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Sample]:
-    """The newest fresh measurement of each of these devices."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """SELECT d.id, s.utilisation, s.memory_used_bytes, s.power_w, s.temperature_c, s.at
-               FROM unnest(%s::uuid[]) AS d(id) CROSS JOIN LATERAL (
-                   SELECT * FROM fleet_device_sample WHERE device_id = d.id AND at > %s ORDER BY at DESC LIMIT 1) s""",
-            [list(ids), timezone.now() - FRESH],
-        )
-        return {row[0]: Sample(*row[1:]) for row in cursor.fetchall()}
-
-
-def open_claims(ids: Iterable[uuid.UUID], user: User) -> dict[uuid.UUID, list[OpenClaim]]:
-    """What holds these devices now; whose jobs this user may not see are counted without a name."""
-    held: dict[uuid.UUID, list[OpenClaim]] = defaultdict(list)
-    claims = Claim.objects.filter(device__in=list(ids), closed_at=None)
-    seen = set(
-        claims.filter(permissions.visible_jobs(user, "part__attempt__stage__job__")).values_list("id", flat=True)
-    )
-    columns = claims.order_by("id").values_list(
-        "id", "device_id", "milli", "memory_bytes", "partition", "slots", "part__attempt__stage__job__number",
-        "part__attempt__stage__name", "part__attempt__stage__job__project__name",
-        "part__attempt__stage__job__user__username",
-    )  # fmt: skip
-    for claim_id, device_id, milli, memory_bytes, partition, slots, number, stage, project, owner in columns:
-        known = claim_id in seen
-        held[device_id].append(
-            OpenClaim(
-                job=number if known else None,
-                stage=stage if known else None,
-                project=project if known else None,
-                user=owner if known else None,
-                milli=milli,
-                memory_bytes=memory_bytes,
-                partition=partition or None,
-                slot=slots.lower if slots else None,
-            )
-        )
-    return held
-
-
-def _division(stored: Mapping[str, Any] | None) -> Division | None:
-    if stored is None:
-        return None
-    try:
-        told = msgspec.convert(stored, protocol.Division)
-    except msgspec.ValidationError:
-        return None  # from before there were bounds; its node is set aside, and says so
-    made = [Partition(one.profile, one.start, one.size, one.uuid) for one in told.made]
-    return Division(told.mode, told.profiles, made, told.makes, told.whole)
-
-
-def shown(devices: Iterable[rows.Device], user: User) -> list[Device]:
-    """These devices as this user sees them; their nodes must be loaded."""
-    devices = list(devices)
-    ids = [device.id for device in devices]
-    samples, claims = newest_samples(ids), open_claims(ids, user)
-    return [
-        Device(
-            uuid=device.uuid,
-            node=device.node.name,
-            kind=device.kind,
-            vendor=device.vendor,
-            model=device.model,
-            index=device.index,
-            memory_bytes=device.memory_bytes,
-            capacity_milli=device.capacity_milli,
-            claimed_milli=device.claimed_milli,
-            claimed_memory_bytes=device.claimed_memory_bytes,
-            mode=Mode(device.mode),
-            health=Health(device.health),
-            health_reason=device.health_reason,
-            simulated=device.simulated,
-            division=_division(device.division),
-            sharing=device.sharing,
-            sample=samples.get(device.id),
-            claims=claims.get(device.id, []),
-        )
-        for device in devices
-    ]
-
-
-def present() -> QuerySet[rows.Device]:
-    """The devices that their nodes report."""
-    return rows.Device.objects.filter(present=True).select_related("node")
-
-
-class Devices(Resource):
-    """The list of devices."""
-
-    @extend_schema(
-        operation_id="devices_list", responses={200: DevicePage}, parameters=parameters(DeviceQuery, DESCRIBED)
-    )
-    def get(self, request: Request) -> Response:
-        """The devices of the cluster."""
-        query = asked(request, DeviceQuery)
-        chosen = present()
-        if query.kind:
-            chosen = chosen.filter(kind=query.kind)
-        if query.node:
-            chosen = chosen.filter(node__name=query.node)
-        if query.pool:
-            chosen = chosen.filter(node__pools__name=query.pool)
-        if query.health:
-            chosen = chosen.filter(health=query.health.upper())
-        if query.q:
-            chosen = chosen.filter(model__icontains=query.q)
-        page, links = page_of(chosen, request, "uuid", limit=query.limit, descending=False)
-        return Response(DevicePage(shown(page, signed_in(request)), **links))
-
-
-def found(name: str) -> rows.Device:
-    """The device with this uuid; raises 404."""
-    device = rows.Device.objects.select_related("node").filter(uuid=name).first()
-    if device is None:
-        raise not_found(_("device"))
-    return device
-
-
-DeviceCordon = permitted_action(
-    "device",
-    "cordon",
-    Device,
-    "Takes a device out of service: what holds it goes on. A reason is required.",
-    permit=Permit.OPERATE_DEVICES,
-    deed=gettext_noop("cordon a device"),
-    act=service.cordon,
-    found=found,
-    shown=shown,
+@extend_schema_view(
+    list=extend_schema(description="The devices of the cluster."),
+    retrieve=extend_schema(description="A device by its uuid."),
 )
-DeviceUncordon = permitted_action(
-    "device",
-    "uncordon",
-    Device,
-    "Puts a cordoned device back in service.",
-    permit=Permit.OPERATE_DEVICES,
-    deed=gettext_noop("uncordon a device"),
-    act=service.uncordon,
-    found=found,
-    shown=shown,
-)
+class DeviceViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
+    """Devices; staff cordon them."""
 
+    scope = "admin"
+    permits = {
+        "cordon": (Permit.OPERATE_DEVICES, gettext_noop("cordon a device")),
+        "uncordon": (Permit.OPERATE_DEVICES, gettext_noop("uncordon a device")),
+    }
+    examples = {"name": "GPU-n1-0"}
+    lookup_value_converter = "path"
+    queryset = devices.present()
+    filterset_class = devices.DeviceFilter
+    ordering = "uuid"
+    serializer_class = DeviceSerializer
 
-class OneDevice(Resource):
-    """One device."""
+    def get_object(self) -> rows.Device:
+        return devices.found(self.kwargs["name"])
 
-    @extend_schema(operation_id="devices_get", responses={200: Device, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """A device by its uuid."""
-        return Response(shown([found(name)], signed_in(request))[0])
+    @reasoned_action
+    def cordon(self, request: Request, name: str) -> Response:
+        """Takes a device out of service: what holds it goes on. A reason is required."""
+        return self.act(service.cordon)
+
+    @reasoned_action
+    def uncordon(self, request: Request, name: str) -> Response:
+        """Puts a cordoned device back in service."""
+        return self.act(service.uncordon)

@@ -2,88 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
 from drf_spectacular.utils import extend_schema
-from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.accounts import permissions
-from controlplane.accounts.permissions import Permit
-from controlplane.api.resource import Resource, signed_in
-from controlplane.observability import health
+from controlplane.api.viewsets import SingleViewSet
+from controlplane.queries import health
 
 
-class HealthCheck(msgspec.Struct, frozen=True):
-    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital``
-    nothing starts."""
-
-    name: str
-    ok: bool
-    vital: bool
-    says: str
-
-
-class HealthQueue(msgspec.Struct, frozen=True):
-    """A Celery queue: how many messages wait, the names of the workers that take them, and of those that stand by."""
-
-    name: str
-    waiting: int
-    workers: list[str]
-    standing_by: list[str]
-
-
-class HealthTask(msgspec.Struct, frozen=True):
-    """A Celery task: when it last ended well and how long that took, how often it failed, when last, and with what.
-
-    ``ok`` is false where it has not ended well since it failed.
-    """
-
-    name: str
-    ok: bool
-    done_at: datetime | None
-    took_s: float
-    failures: int
-    failed_at: datetime | None
-    error: str
-
-
-class Installation(msgspec.Struct, frozen=True):
-    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms."""
-
-    ok: bool
-    checks: list[HealthCheck]
-    queues: list[HealthQueue]
-    tasks: list[HealthTask]
-
-
-class HealthNow(Resource):
+class HealthViewSet(SingleViewSet):
     """The state of the installation."""
 
-    @extend_schema(operation_id="health", responses={200: Installation})
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="health", responses=health.Installation)
+    def retrieve(self, request: Request) -> Response:
         """Whether database, scheduler, workers, queues, tasks and storage work."""
-        sees_why = permissions.may(signed_in(request), Permit.SEE_ALARMS)
-        found = health.checks()
-        told = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
-        return Response(
-            Installation(
-                all(one.ok for one in found), told, _queues() if sees_why else [], _tasks() if sees_why else []
-            )
-        )
-
-
-def _queues() -> list[HealthQueue]:
-    try:
-        return [HealthQueue(one.name, one.waiting, list(one.workers), list(one.standing_by)) for one in health.queues()]
-    except RedisError:  # a check says so
-        return []
-
-
-def _tasks() -> list[HealthTask]:
-    return [
-        HealthTask(one.name, not health.fails(one), one.done_at, one.took_s, one.failures, one.failed_at, one.error)
-        for one in health.tasks()
-    ]
+        return Response(health.installation(self.user))

@@ -7,7 +7,6 @@ A second request with the key waits for the first; it never runs beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
 from typing import Any
 
 import msgspec
@@ -20,18 +19,6 @@ from rest_framework.response import Response
 from controlplane.accounts.models import IdempotencyKey
 from controlplane.accounts.service import KEY_LIFE
 from controlplane.api.problem import Refused
-
-View = Callable[..., Response]
-
-
-def idempotent(view: View) -> View:
-    """Wraps a POST method of a view."""
-
-    @wraps(view)
-    def post(self: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return once(request, partial(view, self, request, *args, **kwargs))
-
-    return post
 
 
 def once(request: Request, act: Callable[[], Response]) -> Response:

@@ -2,297 +2,303 @@
 
 from __future__ import annotations
 
-import re
-import uuid
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
+from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext as _
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_view
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts import permissions
-from controlplane.accounts.models import User
-from controlplane.api import job_rows
-from controlplane.api.action import Why, action
 from controlplane.api.body import LARGEST_BATCH, BoundedJSON, BoundedYAML, check_bounds
-from controlplane.api.idempotency import idempotent
-from controlplane.api.job_rows import Job, WaitReason
-from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, asked, parameters, signed_in, taken
-from controlplane.jobs import masked, service
+from controlplane.api.problem import Refused
+from controlplane.api.serializers import PageSerializer, ReadModelSerializer, ReasonSerializer, StrictSerializer
+from controlplane.api.viewsets import ResourceViewSet, reasoned_action
 from controlplane.jobs import models as rows
+from controlplane.jobs import service
 from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
-from scheduler.core.model.lifecycle import FINAL, WAITING, State
+from controlplane.queries import attempts as tries
+from controlplane.queries import counterfactuals as answers
+from controlplane.queries import job_rows, jobs
+from controlplane.queries import logs as job_logs
+from controlplane.queries import metrics as measured
+from controlplane.queries import values as reported
 
 MOST_AT_ONCE = 10_000
-KEY = OpenApiParameter(
-    "Idempotency-Key", str, OpenApiParameter.HEADER, description="The same key takes effect once within a day."
-)
+LONGEST_REASON = 500
+HELLO = {"name": "hello", "run": "echo hello"}
 
 
-class JobPage(msgspec.Struct, frozen=True):
-    """One page of jobs, newest first unless asked otherwise."""
-
-    results: list[Job]
-    next: str | None
-    previous: str | None
+class JobSerializer(ReadModelSerializer):
+    class Meta:
+        model = job_rows.Job
+        read = jobs.shown
 
 
-class JobQuery(PageQuery, frozen=True):
-    """What a list of jobs may be narrowed by."""
-
-    state: str = ""
-    project: str = ""
-    pool: str = ""
-    user: str = ""
-    q: str = ""
-    label: str = ""
-    sort: str = "-submitted_at"
-
-
-DESCRIBED = {
-    "state": "States, separated by commas; or active, waiting, ended.",
-    "project": "Name of a project.",
-    "pool": "Name of a pool.",
-    "user": "Name of a user, or me.",
-    "q": "A job's number, or a part of its name.",
-    "label": "name or name=value.",
-    "sort": "-submitted_at (newest first) or submitted_at.",
-    **PAGE_DESCRIBED,
-}
-
-
-class Accepted(msgspec.Struct, frozen=True):
+class AcceptedSerializer(serializers.ModelSerializer):
     """One accepted job of a batch."""
 
-    id: uuid.UUID
-    number: int
+    class Meta:
+        model = rows.Job
+        fields = read_only_fields = ["id", "number"]
 
 
-class AcceptedBatch(msgspec.Struct, frozen=True):
+class AcceptedBatchSerializer(serializers.Serializer):
     """The accepted jobs, in the order in which they were sent."""
 
-    results: list[Accepted]
+    results = AcceptedSerializer(many=True)
 
 
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BatchSerializer(StrictSerializer):
     """Job files that are accepted all together, or not at all."""
 
-    jobs: list[Any]
+    jobs = serializers.ListField()
 
 
-class ResolvedDemand(msgspec.Struct, frozen=True):
-    """What one stage asks for: alternatives with their devices, commands and environment, and its limits."""
+class EventQuerySerializer(PageSerializer):
+    """Where a page begins, how long it is, and in which order."""
 
-    stage: str
-    request: dict[str, Any]
-
-
-class SubmittedSpec(msgspec.Struct, frozen=True):
-    """A job file and how it was understood."""
-
-    number: int
-    spec: dict[str, Any]
-    stages: list[ResolvedDemand]
+    sort = serializers.ChoiceField(
+        ["seq", "-seq"], default="seq", help_text="seq (oldest first) or -seq (newest first)."
+    )
 
 
-class WaitingStage(msgspec.Struct, frozen=True):
-    """Why one stage waits."""
+class StreamQuerySerializer(StrictSerializer):
+    """Of which stage."""
 
-    stage: str
-    state: State
-    reasons: list[WaitReason]
-    funnel: list[tuple[str, int]]
-    expected_start: job_rows.ExpectedStart | None
-    expected_s: job_rows.RunTime | None
-    planned: job_rows.Planned | None
-    evaluated_at: Any
+    stage = serializers.CharField(default="", allow_blank=True, help_text="Name of a stage; all by default.")
 
 
-class JobWhy(msgspec.Struct, frozen=True):
-    """Why a job waits: one entry per waiting stage."""
+class LogQuerySerializer(StrictSerializer):
+    """Which bytes of which stream."""
 
-    number: int
-    state: State
-    reason: WaitReason | None
-    stages: list[WaitingStage]
-
-
-def visible(user: User) -> QuerySet[rows.Job]:
-    """The jobs that this user may see."""
-    return rows.Job.objects.filter(permissions.visible_jobs(user))
-
-
-def found(user: User, name: str) -> rows.Job:
-    """The job with this id or number, if this user may see it; raises 404 otherwise."""
-    query = Q(number=int(name)) if re.fullmatch(r"[0-9]{1,18}", name) else None
-    try:
-        query = query or Q(id=uuid.UUID(name))
-    except ValueError:
-        raise not_found(_("job {name}").format(name=name[:40])) from None
-    job = job_rows.whole(visible(user).filter(query)).first()
-    if job is None:
-        raise not_found(_("job {name}").format(name=name[:40]))
-    return job
+    stage = serializers.CharField(
+        default="", allow_blank=True, help_text="Name of a stage; by default the one that started last."
+    )
+    attempt = serializers.IntegerField(
+        default=None, max_value=2**31 - 1, help_text="Number of an attempt; by default the newest."
+    )
+    rank = serializers.IntegerField(default=0, max_value=2**31 - 1, help_text="Rank of the node within the attempt.")
+    stream = serializers.CharField(default="both", help_text="out, err, or both in the order of their arrival.")
+    offset = serializers.IntegerField(
+        default=None, max_value=2**63 - 1, help_text="Where to begin, in bytes of this stream."
+    )
+    limit = serializers.IntegerField(
+        default=job_logs.USUAL_BYTES, help_text=f"At most so many bytes, up to {job_logs.MOST_BYTES:,}."
+    )
+    tail = serializers.IntegerField(default=None, help_text="Begin so many lines before the end instead.")
 
 
-class Jobs(Resource):
-    """The list of jobs, and where new ones come in."""
+class MetricQuerySerializer(StrictSerializer):
+    """The span to show, in seconds back from now, or from the job's end."""
+
+    since_s = serializers.FloatField(
+        default=900.0, min_value=1, max_value=measured.LONGEST_S,
+        help_text="How many seconds back, up to 14 days; 900 by default.",
+    )  # fmt: skip
+
+
+class ValueQuerySerializer(StreamQuerySerializer):
+    """Which of the reported numbers."""
+
+    name = serializers.CharField(
+        default="", allow_blank=True, help_text="Name of a number, such as loss; all by default."
+    )
+
+
+@extend_schema_view(
+    list=extend_schema(description="The jobs that you may see, newest first."),
+    retrieve=extend_schema(description="A job with its stages, by number or id."),
+)
+class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
+    """Jobs."""
 
     parser_classes = [BoundedJSON, BoundedYAML]
+    examples = {"name": "1"}
+    queryset = rows.Job.objects.none()
+    filterset_class = jobs.JobFilter
+    serializer_class = JobSerializer
 
-    @extend_schema(
-        operation_id="jobs_list", responses={200: JobPage, 400: Problem}, parameters=parameters(JobQuery, DESCRIBED)
-    )
-    def get(self, request: Request) -> Response:
-        """The jobs that you may see, newest first."""
-        query, user = asked(request, JobQuery), signed_in(request)
-        chosen = narrowed(visible(user), query, user)
-        if query.sort not in {"submitted_at", "-submitted_at", "number", "-number"}:
-            raise Refused(400, "invalid", _("sort must be -submitted_at (newest first) or submitted_at"))
-        # Numbers are given in the order of submission, and no two jobs share one.
-        page, links = page_of(
-            job_rows.whole(chosen), request, "number", limit=query.limit, descending=query.sort.startswith("-")
-        )
-        return Response(JobPage(job_rows.shown(page), **links))
+    def get_queryset(self) -> QuerySet[rows.Job]:
+        return job_rows.whole(jobs.visible(self.user))
+
+    def get_ordering(self) -> str:
+        return jobs.order_of(self.request.query_params)
+
+    def get_object(self) -> rows.Job:
+        return jobs.found(self.user, self.kwargs["name"])
+
+    def is_idempotent(self, request: Request) -> bool:
+        return not request.query_params.get("dry_run")
 
     @extend_schema(
         operation_id="jobs_submit",
         request={"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR},
-        responses={201: Job, 200: OpenApiTypes.OBJECT, 422: Problem},
+        responses={201: JobSerializer, 200: OpenApiTypes.OBJECT},
         parameters=[
-            KEY,
             OpenApiParameter(
                 "dry_run", str, enum=["validate", "placement"], description="Submit nothing; say what would be."
-            ),
+            )
         ],
-        examples=[OpenApiExample("One stage", {"name": "hello", "run": "echo hello"}, request_only=True)],
+        examples=[OpenApiExample("One stage", HELLO, request_only=True, media_type="application/json")],
     )
-    def post(self, request: Request) -> Response:
+    def create(self, request: Request) -> Response:
         """Submits a job file, as JSON or YAML."""
         dry_run, spec = request.query_params.get("dry_run", ""), cast("dict[str, Any]", request.data)
         check_bounds(spec)
         if dry_run == "validate":
-            resolved = jobfile.resolve_all([spec], signed_in(request))[0]
-            return Response(
-                {**resolved.plain(), "warnings": [{"pointer": p, "detail": d} for p, d in resolved.warnings]}
-            )
+            resolved = jobfile.resolve_all([spec], self.user)[0]
+            warnings = [{"pointer": pointer, "detail": detail} for pointer, detail in resolved.warnings]
+            return Response({**resolved.plain(), "warnings": warnings})
         if dry_run == "placement":
-            from controlplane.whatif.dry_run import dry_run as placed
-
-            return Response(placed(spec, signed_in(request)))
+            return Response(jobs.tried(spec, self.user))
         if dry_run:
             raise Refused(400, "invalid", _("dry_run must be validate or placement"))
-        return self.submit(request)
-
-    @idempotent
-    def submit(self, request: Request) -> Response:
-        """Accepts the job of this request once per key."""
-        job = service.submit(cast("dict[str, Any]", request.data), signed_in(request))
-        (shown,) = job_rows.shown([job])
-        return Response(shown, status=201, headers={"Location": f"/api/v1/jobs/{job.number}"})
-
-
-def narrowed(jobs: QuerySet[rows.Job], query: JobQuery, user: User) -> QuerySet[rows.Job]:
-    """The jobs that the query asks for."""
-    if query.state:
-        jobs = jobs.filter(state__in=_states(query.state))
-    if query.project:
-        jobs = jobs.filter(project__name=query.project)
-    if query.pool:
-        jobs = jobs.filter(pool__name=query.pool)
-    if query.user:
-        jobs = jobs.filter(user=user) if query.user == "me" else jobs.filter(user__username=query.user)
-    if query.q:
-        word = query.q.strip().lstrip("#")
-        by_number = Q(number=int(word)) if re.fullmatch(r"[0-9]{1,18}", word) else Q()
-        jobs = (
-            jobs.filter(Q(name__icontains=query.q.strip()) | by_number)
-            if by_number
-            else jobs.filter(name__icontains=word)
-        )
-    if query.label:
-        name, equals, value = query.label.partition("=")
-        jobs = jobs.filter(labels__contains={name: value}) if equals else jobs.filter(labels__has_key=name)
-    return jobs
-
-
-def _states(words: str) -> set[str]:
-    groups: dict[str, set[str]] = {
-        "WAITING": set(WAITING),
-        "ENDED": set(FINAL),
-        "ACTIVE": {str(state) for state in State} - FINAL,
-        "CANCELED": {State.CANCELLED},
-    }
-    states: set[str] = set()
-    for word in words.upper().split(","):
-        if word not in groups and word not in set(State):
-            detail = _("state must be some of {states}, or active, waiting, ended").format(states=", ".join(State))
-            raise Refused(400, "invalid", detail)
-        states |= groups.get(word, {word})
-    return states
-
-
-class JobBatch(Resource):
-    """Many jobs at once."""
-
-    largest_body = LARGEST_BATCH
+        job = service.submit(spec, self.user)
+        response = self.shown(job, status=201)
+        response["Location"] = f"/api/v1/jobs/{job.number}"
+        return response
 
     @extend_schema(
-        operation_id="jobs_submit_batch", request=Batch, responses={201: AcceptedBatch, 422: Problem}, parameters=[KEY]
+        operation_id="jobs_submit_batch",
+        request=BatchSerializer,
+        responses={201: AcceptedBatchSerializer},
+        examples=[OpenApiExample("Two jobs", {"jobs": [HELLO, HELLO]}, request_only=True)],
     )
-    @idempotent
-    def post(self, request: Request) -> Response:
+    @action(
+        detail=False, methods=["post"], parser_classes=[BoundedJSON], largest_body=LARGEST_BATCH, filterset_class=None
+    )
+    def batch(self, request: Request) -> Response:
         """Submits up to 10,000 job files: all of them, or none where one has a fault."""
-        batch = taken(request, Batch)
-        if not 1 <= len(batch.jobs) <= MOST_AT_ONCE:
+        files = self.body(BatchSerializer)["jobs"]
+        if not 1 <= len(files) <= MOST_AT_ONCE:
             detail = _("jobs must hold 1 to {most:,} job files, not {count:,}")
-            raise Refused(422, "invalid", detail.format(most=MOST_AT_ONCE, count=len(batch.jobs)))
-        for each in batch.jobs:
+            raise Refused(422, "invalid", detail.format(most=MOST_AT_ONCE, count=len(files)))
+        for each in files:
             check_bounds(each)
-        jobs = service.submit_many(batch.jobs, signed_in(request))
-        return Response(AcceptedBatch([Accepted(job.id, job.number) for job in jobs]), status=201)
+        accepted = service.submit_many(files, self.user)
+        return Response({"results": [{"id": job.id, "number": job.number} for job in accepted]}, status=201)
 
+    @reasoned_action
+    def cancel(self, request: Request, name: str) -> Response:
+        """Ends the job for good; doing it twice is the same as once."""
+        return self._end(service.cancel)
 
-class OneJob(Resource):
-    """One job."""
+    @reasoned_action
+    def hold(self, request: Request, name: str) -> Response:
+        """Keeps the waiting stages of the job from starting."""
+        return self._end(service.hold)
 
-    @extend_schema(operation_id="jobs_get", responses={200: Job, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """A job with its stages, by number or id."""
-        (shown,) = job_rows.shown([found(signed_in(request), name)])
-        return Response(shown)
+    @reasoned_action
+    def release(self, request: Request, name: str) -> Response:
+        """Lets held stages start again."""
+        return self._end(service.release)
 
-
-class JobAction(Resource):
-    """Cancel, hold or release a job."""
-
-    action = ""
-
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
-        """Acts on the job and answers with how it stands then."""
-        user, why = signed_in(request), taken(request, Why)
-        job = found(user, name)
-        if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
+    def _end(self, act: Callable[[rows.Job, str, str], object]) -> Response:
+        job = self.get_object()
+        if not permissions.may_end(self.user, owner_id=job.user_id, project_id=job.project_id):
             detail = gettext(_MAY_NOT[self.action]).format(user=job.user.get_username(), project=job.project.name)
             raise Refused(403, "permission_denied", detail)
-        if len(why.reason) > 500:
+        reason = self.body(ReasonSerializer)["reason"]
+        if len(reason) > LONGEST_REASON:
             fault = FieldError("/reason", _("must have at most 500 characters"), "too_long")
             raise Refused(422, "too_long", _("reason must have at most 500 characters"), errors=[fault])
-        act = {"cancel": service.cancel, "hold": service.hold, "release": service.release}[self.action]
         with transaction.atomic():
-            act(job, user.get_username(), why.reason.strip())
-        (shown,) = job_rows.shown([found(user, str(job.number))])
-        return Response(shown)
+            act(job, self.user.get_username(), reason.strip())
+        return self.shown(self.get_object())
+
+    @extend_schema(responses=jobs.SubmittedSpec)
+    @action(detail=True)
+    def spec(self, request: Request, name: str) -> Response:
+        """The job file as it was submitted, and the resolved demand of each stage. Values of secrets are masked."""
+        return Response(jobs.spec(self.get_object()))
+
+    @extend_schema(responses=jobs.JobWhy)
+    @action(detail=True)
+    def why(self, request: Request, name: str) -> Response:
+        """Why the stages of this job wait, with numbers, and when they will probably start."""
+        return Response(jobs.why(self.get_object()))
+
+    @extend_schema(responses=answers.JobCounterfactuals)
+    @action(detail=True)
+    def counterfactuals(self, request: Request, name: str) -> Response:
+        """Changes with which the waiting stages of this job would start, least first. Each was tried on the world as
+        it is, so it is true until that changes; nothing is changed by asking."""
+        return Response(answers.of_job(self.get_object(), self.user))
+
+    @extend_schema(responses=tries.JobFactPage, parameters=[EventQuerySerializer])
+    @action(detail=True)
+    def events(self, request: Request, name: str) -> Response:
+        """Everything that happened to the job, oldest first unless asked otherwise."""
+        order = self.asked(EventQuerySerializer)["sort"]
+        return self.page(rows.Event.objects.filter(job=self.get_object()), order, tries.facts)
+
+    @extend_schema(responses=tries.AttemptPage, parameters=[PageSerializer])
+    @action(detail=True)
+    def attempts(self, request: Request, name: str) -> Response:
+        """Every try at running the job's stages: where, how long, and how it ended."""
+        self.asked(PageSerializer)
+        return self.page(tries.of_job(self.get_object()), "place", tries.shown)
+
+    @extend_schema(responses=tries.CheckpointPage, parameters=[PageSerializer])
+    @action(detail=True)
+    def checkpoints(self, request: Request, name: str) -> Response:
+        """The resumable points that the job's stages confirmed, the newest first."""
+        self.asked(PageSerializer)
+        return self.page(tries.checkpoints_of(self.get_object()), "-id", tries.checkpoints)
+
+    @extend_schema(responses=job_logs.LogStreamList, parameters=[StreamQuerySerializer])
+    @action(detail=True)
+    def streams(self, request: Request, name: str) -> Response:
+        """Which log streams there are, and their lengths."""
+        query = self.asked(StreamQuerySerializer)
+        return Response(job_logs.streams(self.get_object(), **query))
+
+    @extend_schema(
+        parameters=[LogQuerySerializer],
+        responses={
+            (200, "text/plain"): OpenApiResponse(
+                OpenApiTypes.STR, "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on."
+            )
+        },
+    )
+    @action(detail=True)
+    def logs(self, request: Request, name: str) -> HttpResponse:
+        """The log's bytes from an offset on, or its last lines."""
+        wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.Wanted)
+        content, next_offset, size = job_logs.of_job(self.get_object(), wanted)
+        response = HttpResponse(content, content_type="text/plain; charset=utf-8")
+        response["X-Log-Next-Offset"] = str(next_offset)
+        response["X-Log-Size"] = str(size)
+        # The page shows text in its own way; a browser that is sent here directly must never run what a job printed.
+        response["Content-Security-Policy"] = "sandbox; default-src 'none'"
+        response["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    @extend_schema(responses=measured.JobSeries, parameters=[MetricQuerySerializer])
+    @action(detail=True)
+    def metrics(self, request: Request, name: str) -> Response:
+        """What the job's devices and processes used, in at most 300 steps."""
+        since_s = self.asked(MetricQuerySerializer)["since_s"]
+        return Response(measured.series(self.get_object(), since_s))
+
+    @extend_schema(responses=reported.ReportedList, parameters=[ValueQuerySerializer])
+    @action(detail=True)
+    def values(self, request: Request, name: str) -> Response:
+        """The numbers that the job's stages reported through the runtime, by step, at most 16 names per attempt."""
+        query = self.asked(ValueQuerySerializer)
+        return Response(reported.reported(self.get_object(), **query))
 
 
 _MAY_NOT = {
@@ -300,37 +306,3 @@ _MAY_NOT = {
     "hold": gettext_noop("only {user}, a lead of project {project} or staff may hold this job"),
     "release": gettext_noop("only {user}, a lead of project {project} or staff may release this job"),
 }
-
-
-JobCancel = action(JobAction, "job", "cancel", Job, "Ends the job for good; doing it twice is the same as once.", [KEY])
-JobHold = action(JobAction, "job", "hold", Job, "Keeps the waiting stages of the job from starting.", [KEY])
-JobRelease = action(JobAction, "job", "release", Job, "Lets held stages start again.", [KEY])
-
-
-class JobSpec(Resource):
-    """What was asked for, as it was sent and as it was understood."""
-
-    @extend_schema(operation_id="jobs_spec", responses={200: SubmittedSpec, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """The job file as it was submitted, and the resolved demand of each stage. Values of secrets are masked."""
-        job = found(signed_in(request), name)
-        stages = job.stages.order_by("index").values_list("name", "request")
-        resolved = [ResolvedDemand(name, masked.shown(request)) for name, request in stages]
-        return Response(SubmittedSpec(job.number, masked.shown(job.spec), resolved))
-
-
-class JobReasons(Resource):
-    """Why a job waits."""
-
-    @extend_schema(operation_id="jobs_why", responses={200: JobWhy, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """Why the stages of this job wait, with numbers, and when they will probably start."""
-        (job,) = job_rows.shown([found(signed_in(request), name)])
-        waiting = [
-            WaitingStage(
-                s.name, s.state, s.reasons, s.funnel, s.expected_start, s.expected_s, s.planned, s.evaluated_at
-            )
-            for s in job.stages
-            if s.state in WAITING
-        ]
-        return Response(JobWhy(job.number, job.state, job.reason, waiting))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import QuerySet
 from rest_framework.pagination import BasePagination, CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,7 +23,7 @@ class KeysetPagination(CursorPagination):
     page_size_query_description = f"At most so many, up to {LARGEST}."
     cursor_query_description = "From next or previous of an earlier answer."
 
-    def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         order = view.get_ordering() if hasattr(view, "get_ordering") else view.ordering
         rows, self.links = page_of(queryset, order, request.path, request.query_params.dict())
         return rows
@@ -40,7 +39,7 @@ class KeysetPagination(CursorPagination):
 class WholeList(BasePagination):
     """All rows at once, for what there are few of."""
 
-    def paginate_queryset(self, queryset: QuerySet, request: Request, view: Any = None) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         return list(queryset)
 
     def get_paginated_response(self, data: Any) -> Response:

@@ -26,7 +26,10 @@ from controlplane.fleet.service import NodeRefused
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
+from controlplane.queries.decisions import TooLarge
+from controlplane.queries.logs import Gone
 from controlplane.queries.refusals import Unanswerable, Unseen
+from controlplane.queries.simulations import ResultLost
 from controlplane.sentences import in_language, title
 from controlplane.simulations.service import TooMany
 from controlplane.whatif.questions import NotAnswered
@@ -157,10 +160,16 @@ def _refused(error: Exception) -> Refused:
             return Refused(503, "secrets_unavailable", str(error), retry_s=30)
         case NodeRefused():
             return Refused(409, "refused", str(error))
-        case Unseen():
-            return Refused(404, "not_found", str(error))
+        case TooLarge():
+            return Refused(422, "too_large", str(error))
         case Unanswerable():
             return Refused(400, "invalid", str(error))
+        case Unseen():
+            return Refused(404, "not_found", str(error))
+        case ResultLost():
+            return Refused(410, "result_lost", str(error))
+        case Gone():
+            return Refused(410, "log_lost", str(error))
         case Http404():
             return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():
@@ -184,7 +193,9 @@ def _from_rest(error: exceptions.APIException) -> Refused:
         406: "not_acceptable", 415: "unsupported_media_type", 429: "throttled",
     }.get(error.status_code, "invalid")  # fmt: skip
     if isinstance(error, exceptions.ValidationError):
-        return Refused(400, "invalid", _("the request is not valid"), errors=list(_flat(error.detail)))
+        faults = list(_flat(error.detail))
+        detail = f"{faults[0].pointer.strip('/')}: {faults[0].detail}".removeprefix(": ") if faults else str(error)
+        return Refused(400, "invalid", detail, errors=faults)
     hint = _("sign in, or send Authorization: Bearer with an access token") if error.status_code == 401 else ""
     return Refused(error.status_code, code, str(error.detail), hint=hint)
 

@@ -2,253 +2,164 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-import msgspec
-from django.db.models import Max
 from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
+from django.utils.translation import gettext_noop
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from controlplane.accounts.permissions import Permit
-from controlplane.api.idempotency import idempotent
-from controlplane.api.jobs import KEY
-from controlplane.api.problem import Problem, Refused, not_found
-from controlplane.api.resource import Resource, permitted, taken
-from controlplane.api.simulations import Simulation
-from controlplane.api.simulations import shown as simulated
+from controlplane.api.problem import Problem, Refused
+from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
+from controlplane.api.simulations import SimulationSerializer
+from controlplane.api.viewsets import ResourceViewSet
 from controlplane.pools import models as rows
 from controlplane.pools import profiles
-from controlplane.simulations import preview
-from scheduler.profiles import DEFAULT, PROFILES
+from controlplane.queries import profiles as shown
+from controlplane.queries import simulations
+from controlplane.queries.refusals import Unseen
+from controlplane.simulations import preview as previews
+from scheduler.profiles import PROFILES
 
 
-class ProfileVersion(msgspec.Struct, frozen=True):
-    """One state of an own profile. ``preview`` is the simulation that showed what it does, ``preview_phase`` how far
-    that is; null and empty where there was none."""
-
-    number: int
-    spec: dict[str, Any]
-    note: str
-    made_by: str
-    made_at: datetime
-    preview: int | None
-    preview_phase: str
-    activated_by: str
-    activated_at: datetime | None
+class ProfileDetailSerializer(ReadModelSerializer):
+    class Meta:
+        model = shown.ProfileDetail
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """A named way to decide. One that comes along (``builtin``) has no versions and never changes but with the program.
-    ``active`` is the number of the version that pools run; ``pools`` are those that have it, ``beside`` those that let
-    it think beside theirs."""
-
-    name: str
-    description: str
-    builtin: bool
-    active: int | None
-    newest: int | None
-    pools: list[str]
-    beside: list[str]
-
-
-class ProfileList(msgspec.Struct, frozen=True):
-    """Those that come along, then own ones by name. ``default`` is what a new pool has."""
-
-    results: list[Profile]
-    default: str
-
-
-class ProfileDetail(msgspec.Struct, frozen=True):
-    """A profile with what decides: ``spec`` is the active version, or the newest where none is. ``versions`` has the
-    newest fifty, the newest first."""
-
-    profile: Profile
-    spec: dict[str, Any]
-    versions: list[ProfileVersion]
-
-
-class ProfileAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProfileAskedSerializer(StrictSerializer):
     """A new profile: as ``spec`` says (policies with their parameters and weights, and settings), or a copy of another
     one (``copy_of``: a name, or name@number)."""
 
-    name: str
-    description: str = ""
-    spec: dict[str, Any] | None = None
-    copy_of: str = ""
-    note: str = ""
+    name = serializers.CharField(allow_blank=True)
+    description = serializers.CharField(default="", allow_blank=True)
+    spec = serializers.DictField(default=None, allow_null=True)
+    copy_of = serializers.CharField(default="", allow_blank=True)
+    note = serializers.CharField(default="", allow_blank=True)
 
 
-class VersionAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class VersionAskedSerializer(StrictSerializer):
     """A new version."""
 
-    spec: dict[str, Any]
-    note: str = ""
+    spec = serializers.DictField()
+    note = serializers.CharField(default="", allow_blank=True)
 
 
-class PreviewAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PreviewAskedSerializer(StrictSerializer):
     """Which days of which pool to live through, and beside which other profile: empty for what decides there."""
 
-    pool: str
-    days: float = 7.0
-    against: str = ""
+    pool = serializers.CharField(allow_blank=True)
+    days = serializers.FloatField(default=7.0)
+    against = serializers.CharField(default="", allow_blank=True)
 
 
-class ActivationAsked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ActivationAskedSerializer(StrictSerializer):
     """Which version is to decide; ``unseen`` where no preview is wanted first."""
 
-    version: int
-    unseen: bool = False
+    version = serializers.IntegerField(min_value=-(2**63), max_value=2**63 - 1)
+    unseen = serializers.BooleanField(default=False)
 
 
-MOST_SHOWN = 50
+COPY = OpenApiExample("A copy", {"name": "night", "copy_of": "hybrid"}, request_only=True)
+REVISED = OpenApiExample("Another weight", {"spec": {"policies": {"fifo": {}}}, "note": "plain"}, request_only=True)
+WEEK = OpenApiExample("A week", {"pool": "default", "days": 7}, request_only=True)
+FIRST = OpenApiExample("The first one", {"version": 1, "unseen": True}, request_only=True)
 
 
-class Profiles(Resource):
-    """The list of profiles."""
+class ProfileViewSet(ResourceViewSet):
+    """Profiles, by name."""
 
     scope = "admin"
+    permits = {
+        "create": (Permit.ADD_PROFILES, gettext_noop("make a profile")),
+        "versions": (Permit.CHANGE_PROFILES, gettext_noop("change a profile")),
+        "preview": (Permit.CHANGE_PROFILES, gettext_noop("preview a profile")),
+        "activate": (Permit.CHANGE_PROFILES, gettext_noop("activate a profile")),
+        "remove": (Permit.DELETE_PROFILES, gettext_noop("delete a profile")),
+    }
+    examples = {"name": "hybrid", "number": "1"}
+    queryset = rows.Profile.objects.all()
+    serializer_class = ProfileDetailSerializer
+    pagination_class = None
 
-    @extend_schema(operation_id="profiles_list", responses={200: ProfileList})
-    def get(self, request: Request) -> Response:
-        """All profiles that there are."""
-        own, held = rows.Profile.objects.select_related("active").defer("active__spec"), profiles.users()
-        own = own.annotate(newest=Max("versions__number")).order_by("name")
-        found = [_builtin(name, held.get(name)) for name in PROFILES]
-        found += [_shown(row, row.newest, held.get(row.name)) for row in own]
-        return Response(ProfileList(found, DEFAULT))
+    def get_object(self) -> rows.Profile:
+        name = self.kwargs["name"]
+        if name in PROFILES:
+            detail = _("The profile %(name)s comes along and stays as it is; copy it under another name.")
+            raise Refused(409, "builtin_profile", detail % {"name": name})
+        return shown.own(name)
 
-    @extend_schema(
-        operation_id="profiles_create",
-        request=ProfileAsked,
-        responses={201: ProfileDetail, 403: Problem, 422: Problem},
-        parameters=[KEY],
-    )
-    @idempotent
-    def post(self, request: Request) -> Response:
+    @extend_schema(operation_id="profiles_list", responses={200: shown.ProfileList})
+    def list(self, request: Request) -> Response:
+        """All profiles."""
+        return Response(shown.all_profiles())
+
+    @extend_schema(request=ProfileAskedSerializer, responses={201: shown.ProfileDetail}, examples=[COPY])
+    def create(self, request: Request) -> Response:
         """Makes a profile with its first version, which decides nowhere until it is activated. Only staff."""
-        user = permitted(request, Permit.ADD_PROFILES, _("make a profile"))
-        body = taken(request, ProfileAsked)
-        if (body.spec is None) == (not body.copy_of):
+        body = self.body(ProfileAskedSerializer)
+        copy_of, spec = body.pop("copy_of"), body.pop("spec")
+        if (spec is None) == (not copy_of):
             raise profiles.ProfileInvalid(_("give one of spec and copy_of"), "spec")
-        spec = body.spec if body.spec is not None else _spec_of(body.copy_of)
-        made = profiles.create(body.name, spec, by=user.get_username(), description=body.description, note=body.note)
-        return Response(_detail(made.name), status=201)
+        spec = spec if spec is not None else _spec_of(copy_of)
+        made = profiles.create(body.pop("name"), spec, by=self.user.get_username(), **body)
+        return Response(shown.detail(made.name), status=201)
 
-
-class OneProfile(Resource):
-    """One profile."""
-
-    @extend_schema(operation_id="profiles_get", responses={200: ProfileDetail, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
+    def retrieve(self, request: Request, name: str) -> Response:
         """A profile as data, with its versions."""
-        return Response(_detail(name))
-
-
-class ProfileVersions(Resource):
-    """New versions of a profile."""
-
-    scope = "admin"
+        return Response(shown.detail(name))
 
     @extend_schema(
         operation_id="profiles_revise",
-        request=VersionAsked,
-        responses={201: ProfileDetail, 403: Problem, 404: Problem, 422: Problem},
-        parameters=[KEY],
+        request=VersionAskedSerializer,
+        responses={201: shown.ProfileDetail},
+        examples=[REVISED],
     )
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
+    @action(detail=True, methods=["post"])
+    def versions(self, request: Request, name: str) -> Response:
         """Writes a new version, which decides nowhere until it is activated. Only staff."""
-        user = permitted(request, Permit.CHANGE_PROFILES, _("change a profile"))
-        body, row = taken(request, VersionAsked), _own(name)
-        profiles.revise(row, body.spec, by=user.get_username(), note=body.note)
-        return Response(_detail(name), status=201)
+        body, row = self.body(VersionAskedSerializer), self.get_object()
+        profiles.revise(row, body["spec"], by=self.user.get_username(), note=body["note"])
+        return Response(shown.detail(name), status=201)
 
-
-class ProfilePreview(Resource):
-    """What a version would do."""
-
-    scope = "admin"
-
-    @extend_schema(
-        operation_id="profiles_preview",
-        request=PreviewAsked,
-        responses={201: Simulation, 403: Problem, 404: Problem, 422: Problem, 429: Problem},
-        parameters=[KEY],
-    )
-    @idempotent
-    def post(self, request: Request, name: str, number: int) -> Response:
+    @extend_schema(request=PreviewAskedSerializer, responses={201: SimulationSerializer, 429: Problem}, examples=[WEEK])
+    @action(detail=True, methods=["post"], url_path="versions/<int:number>/preview")
+    def preview(self, request: Request, name: str, number: int) -> Response:
         """Begins a simulation of what finished of late in a pool, under this version and under what decides there now.
         Only staff."""
-        user = permitted(request, Permit.CHANGE_PROFILES, _("preview a profile"))
-        body, version = taken(request, PreviewAsked), _version(_own(name), number)
-        pool = rows.Pool.objects.filter(name=body.pool).first()
+        body, version = self.body(PreviewAskedSerializer), _version(self.get_object(), number)
+        pool = rows.Pool.objects.filter(name=body["pool"]).first()
         if pool is None:
-            raise profiles.ProfileInvalid(_("there is no pool {name}").format(name=body.pool[:63]), "pool")
-        row = preview.begin(version, user, pool=pool, days=body.days, against=body.against)
-        return Response(simulated(row), status=201)
+            raise profiles.ProfileInvalid(_("there is no pool {name}").format(name=body["pool"][:63]), "pool")
+        row = previews.begin(version, self.user, pool=pool, days=body["days"], against=body["against"])
+        return Response(simulations.shown([row])[0], status=201)
 
-
-class ProfileActivation(Resource):
-    """Which version decides."""
-
-    scope = "admin"
-
-    @extend_schema(
-        operation_id="profiles_activate",
-        request=ActivationAsked,
-        responses={200: ProfileDetail, 403: Problem, 404: Problem, 409: Problem, 422: Problem},
-        parameters=[KEY],
-    )
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
+    @extend_schema(request=ActivationAskedSerializer, examples=[FIRST])
+    @action(detail=True, methods=["post"])
+    def activate(self, request: Request, name: str) -> Response:
         """Lets all pools of the profile decide by this version from the next cycle on; one that no finished preview has
         shown only if ``unseen`` says that this is wanted. Only staff."""
-        user = permitted(request, Permit.CHANGE_PROFILES, _("activate a profile"))
-        body = taken(request, ActivationAsked)
-        version = _version(_own(name), body.version)
-        profiles.activate(version, by=user.get_username(), unseen=body.unseen)
-        return Response(_detail(name))
+        body = self.body(ActivationAskedSerializer)
+        version = _version(self.get_object(), body["version"])
+        profiles.activate(version, by=self.user.get_username(), unseen=body["unseen"])
+        return Response(shown.detail(name))
 
-
-class ProfileDeletion(Resource):
-    """The end of a profile."""
-
-    scope = "admin"
-
-    @extend_schema(
-        operation_id="profiles_delete",
-        request=None,
-        responses={204: None, 403: Problem, 404: Problem, 409: Problem},
-        parameters=[KEY],
-    )
-    @idempotent
-    def post(self, request: Request, name: str) -> Response:
+    @extend_schema(operation_id="profiles_delete", request=None, responses={204: None})
+    @action(detail=True, methods=["post"], url_path="delete")
+    def remove(self, request: Request, name: str) -> Response:
         """Deletes a profile with its versions; one that a pool has stays. Only staff."""
-        permitted(request, Permit.DELETE_PROFILES, _("delete a profile"))
-        profiles.delete(_own(name))
+        profiles.delete(self.get_object())
         return Response(None, status=204)
-
-
-def _own(name: str) -> rows.Profile:
-    if name in PROFILES:
-        raise Refused(
-            409,
-            "builtin_profile",
-            _("The profile %(name)s comes along and stays as it is; copy it under another name.") % {"name": name},
-        )
-    row = rows.Profile.objects.filter(name=name[:63]).first()
-    if row is None:
-        raise not_found(_("profile {name}").format(name=name[:63]))
-    return row
 
 
 def _version(profile: rows.Profile, number: int) -> rows.ProfileVersion:
     row = profile.versions.select_related("profile__active", "preview").filter(number=min(number, 2**31 - 1)).first()
     if row is None:
-        raise not_found(_("version {number} of profile {name}").format(number=number, name=profile.name))
+        raise Unseen(_("version {number} of profile {name}").format(number=number, name=profile.name))
     return row
 
 
@@ -257,43 +168,3 @@ def _spec_of(name: str) -> dict[str, Any]:
         return dict(profiles.spec_of(name))
     except ValueError as error:
         raise profiles.ProfileInvalid(str(error), "copy_of") from None
-
-
-def _builtin(name: str, held: profiles.Users | None) -> Profile:
-    held = held or profiles.Users()
-    return Profile(name, "", builtin=True, active=None, newest=None, pools=held.pools, beside=held.beside)
-
-
-def _shown(row: rows.Profile, newest: int, held: profiles.Users | None) -> Profile:
-    held = held or profiles.Users()
-    active = row.active.number if row.active else None
-    return Profile(
-        row.name, row.description, builtin=False, active=active, newest=newest, pools=held.pools, beside=held.beside
-    )
-
-
-def _detail(name: str) -> ProfileDetail:
-    held = profiles.users().get(name)
-    if name in PROFILES:
-        return ProfileDetail(_builtin(name, held), msgspec.to_builtins(PROFILES[name]), [])
-    row = _own(name)
-    versions = list(row.versions.select_related("preview")[:MOST_SHOWN])
-    decides = row.active or versions[0]
-    return ProfileDetail(
-        _shown(row, versions[0].number, held),
-        decides.spec,
-        [
-            ProfileVersion(
-                number=one.number,
-                spec=one.spec,
-                note=one.note,
-                made_by=one.made_by,
-                made_at=one.made_at,
-                preview=one.preview_id,
-                preview_phase=one.preview.phase if one.preview else "",
-                activated_by=one.activated_by,
-                activated_at=one.activated_at,
-            )
-            for one in versions
-        ],
-    )

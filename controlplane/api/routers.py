@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rest_framework.routers import SimpleRouter
+from typing import Any
+
+from rest_framework.routers import Route, SimpleRouter
+
+from controlplane.api.viewsets import SingleViewSet
 
 
 class Router(SimpleRouter):
@@ -12,3 +16,12 @@ class Router(SimpleRouter):
 
     def __init__(self) -> None:
         super().__init__(trailing_slash=False, use_regex_path=False)
+
+    def get_routes(self, viewset: Any) -> list[Any]:
+        routes = super().get_routes(viewset)
+        if not issubclass(viewset, SingleViewSet):
+            return routes
+        first, *others = routes
+        assert isinstance(first, Route)
+        actions = [route for route in others if not route.detail]
+        return [first._replace(mapping={"get": "retrieve", "post": "create", "delete": "destroy"}), *actions]

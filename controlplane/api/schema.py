@@ -30,7 +30,7 @@ class RouteSchema(AutoSchema):
         return [KEY] if self.method == "POST" and isinstance(self.view, IdempotentCreateMixin) else []
 
     def get_paginated_name(self, serializer_name: str) -> str:
-        return f"{serializer_name}{'List' if issubclass(self.view.pagination_class, WholeList) else 'Page'}"
+        return f"{serializer_name}{'List' if isinstance(self._get_paginator(), WholeList) else 'Page'}"
 
     def _resolve_path_parameters(self, variables: Any) -> list[dict[str, Any]]:
         found = super()._resolve_path_parameters(variables)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+import msgspec
+from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.plumbing import ResolvedComponent
 from rest_framework import serializers
 
-from controlplane.api.resource import StructSchema
 from controlplane.jobs.values import nearest
+from controlplane.queries.cursor import LARGEST
+from controlplane.wellformed import EARLIEST, LATEST
 
 
 class ReadModelSerializer(serializers.BaseSerializer):
@@ -26,7 +32,8 @@ class ReadModelSerializer(serializers.BaseSerializer):
 
     @classmethod
     def many_init(cls, *args: Any, **kwargs: Any) -> Any:
-        return _ReadModels(*args, **kwargs, child=cls())
+        kwargs["child"] = cls()
+        return _ReadModels(*args, **kwargs)
 
     def shown(self, rows: Iterable[Any]) -> Sequence[Any]:
         """These rows as the user of the request sees them."""
@@ -38,6 +45,8 @@ class ReadModelSerializer(serializers.BaseSerializer):
 
 
 class _ReadModels(serializers.ListSerializer):
+    child: ReadModelSerializer
+
     def to_representation(self, data: Any) -> Any:
         return self.child.shown(data)
 
@@ -68,6 +77,29 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str]) -> None:
         raise serializers.ValidationError(faults)
 
 
+class MomentField(serializers.DateTimeField):
+    """A time with a zone, near enough for sums with it to stay times."""
+
+    default_error_messages = {
+        "naive": gettext_lazy("a time needs a zone, such as Z or +08:00"),
+        "far": gettext_lazy("must lie between {low} and {high}"),
+    }
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        if timezone.is_naive(value):
+            self.fail("naive")
+        if not EARLIEST <= value <= LATEST:
+            self.fail("far", low=EARLIEST.year, high=LATEST.year)
+        return super().enforce_timezone(value)
+
+
+class PageSerializer(StrictSerializer):
+    """Where a page begins and how long it is."""
+
+    limit = serializers.CharField(default="", help_text=f"At most so many, up to {LARGEST}.")
+    cursor = serializers.CharField(default="", help_text="From next or previous of an earlier answer.")
+
+
 class ReasonSerializer(StrictSerializer):
     """The reason of an action, for the history of what it is done to."""
 
@@ -83,5 +115,51 @@ class ReadModelSchema(OpenApiSerializerExtension):
     def get_name(self, auto_schema: Any, direction: Any) -> str | None:
         return str(self.target.Meta.model.__name__)
 
+    def get_identity(self, auto_schema: Any, direction: Any) -> Any:
+        return self.target.Meta.model
+
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         return StructSchema(self.target.Meta.model).map_serializer(auto_schema, direction)
+
+
+class StructSchema(OpenApiSerializerExtension):
+    """Lets the schema generator read structs: their types are the documentation."""
+
+    target_class = "msgspec.Struct"
+    match_subclasses = True
+
+    def get_name(self, auto_schema: Any, direction: Any) -> str | None:
+        return str(self.target.__name__)
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        _parts_of, components = msgspec.json.schema_components(
+            [self.target], ref_template="#/components/schemas/{name}"
+        )
+        for part in _parts(msgspec.inspect.type_info(self.target)):
+            name = part.__name__
+            if part is not self.target:
+                component = ResolvedComponent(
+                    name=name, type=ResolvedComponent.SCHEMA, object=part, schema=_plain(components[name])
+                )
+                auto_schema.registry.register_on_missing(component)
+        return _plain(components[self.target.__name__])
+
+
+def _parts(kind: Any) -> set[type]:
+    """The structs and enumerations that a type is made of, itself included."""
+    found: set[type] = set()
+    left = [kind]
+    while left:
+        each = left.pop()
+        if isinstance(each, msgspec.inspect.StructType) and each.cls not in found:
+            left += [field.type for field in each.fields]
+        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.EnumType):
+            found.add(each.cls)
+        left += [getattr(each, name) for name in ("item_type", "key_type", "value_type") if hasattr(each, name)]
+        left += list(getattr(each, "types", ())) + list(getattr(each, "item_types", ()))
+    return found
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """Drops the titles that only repeat the names."""
+    return {key: value for key, value in schema.items() if key != "title"}

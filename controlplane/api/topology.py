@@ -2,162 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework.mixins import ListModelMixin
 
-import msgspec
-from django.db.models import Prefetch
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
-
-from agents import protocol
-from controlplane.api.page import PAGE_DESCRIBED, PageQuery, page_of
-from controlplane.api.resource import Resource, asked, parameters
-from controlplane.fleet import links
-from controlplane.fleet import models as rows
-from scheduler.core.model.lifecycle import NodeState
-from scheduler.core.model.types import Node as Seen
-from scheduler.core.resources import topology
+from controlplane.api.serializers import ReadModelSerializer
+from controlplane.api.viewsets import ResourceViewSet
+from controlplane.queries import nodes, topology
 
 
-class NearLink(msgspec.Struct, frozen=True):
-    """A link of a device. ``peer`` names a device of the node (``gpu1``), a switch, or the ``host``; ``gbps`` is in
-    GB/s and null where the agent does not tell it."""
-
-    peer: str
-    type: str
-    gbps: float | None
+class TopologySerializer(ReadModelSerializer):
+    class Meta:
+        model = topology.Topology
+        read = topology.shown
 
 
-class NearDevice(msgspec.Struct, frozen=True):
-    """Where a device stands. ``group`` is the number of its link group and ``numa`` its NUMA node, null where they are
-    not known; ``pcie`` is how it is attached to the host, such as ``gen5 x16``. ``busy`` is its mean utilisation of
-    late, from 0 to 1 in steps of an eighth, as the engine sees it."""
-
-    name: str
-    uuid: str
-    kind: str
-    model: str
-    numa: int | None
-    group: int | None
-    pcie: str
-    memory_gbps: float | None
-    busy: float | None
-    links: list[NearLink]
-
-
-class LinkGroup(msgspec.Struct, frozen=True):
-    """Devices that links join faster than the host does. ``gbps`` is the slowest of these links in GB/s, null where
-    none tells it; ``types`` are their sorts."""
-
-    number: int
-    types: list[str]
-    gbps: float | None
-    devices: list[str]
-
-
-class Topology(msgspec.Struct, frozen=True):
-    """A node in its surroundings. ``gbps`` is the bandwidth of its link to the others of its ``domain`` in Gbit/s, as
-    its label ``link-gbps`` declares it, or as inputs came to it where it ``is_measured``; null where neither is known.
-    ``load`` is 0 for an idle node and 1 for a full one; beyond that work queues."""
-
-    node: str
-    domain: str
-    gbps: float | None
-    is_measured: bool
-    load: float
-    groups: list[LinkGroup]
-    devices: list[NearDevice]
-
-
-class TopologyPage(msgspec.Struct, frozen=True):
-    """One page of nodes, by name: n2 before n10."""
-
-    results: list[Topology]
-    next: str | None
-    previous: str | None
-
-
-class TopologyQuery(PageQuery, frozen=True):
-    """What the topology may be narrowed by."""
-
-    node: str = ""
-    pool: str = ""
-
-
-DESCRIBED = {"node": "Name of a node.", "pool": "Name of a pool.", **PAGE_DESCRIBED}
-
-
-def _shown(node: rows.Node) -> Topology:
-    """A node with its devices, which must be prefetched."""
-    devices = list(node.devices.all())
-    names = {device.uuid: f"{device.kind}{device.index}" for device in devices}
-    seen = Seen(str(node.id), node.name, NodeState(node.state), (), (), node.labels, fetch_gbps=node.fetch_gbps)
-    gbps = topology.bandwidth(seen) or None
-    near = {device.uuid: _links(device, names) for device in devices}
-    return Topology(
-        node=node.name,
-        domain=topology.domain(seen),
-        gbps=gbps,
-        is_measured=gbps is not None and not topology.declared(seen),
-        load=node.load,
-        groups=_groups(devices, names, near),
-        devices=[
-            NearDevice(
-                name=names[device.uuid],
-                uuid=device.uuid,
-                kind=device.kind,
-                model=device.model,
-                numa=device.numa,
-                group=device.link_group,
-                pcie=str(device.attributes.get("pcie", "")),
-                memory_gbps=device.features.get("memory_gbps"),
-                busy=device.busy,
-                links=near[device.uuid],
-            )
-            for device in devices
-        ],
-    )
-
-
-def _links(device: rows.Device, names: dict[str, str]) -> list[NearLink]:
-    """The links of a device; none where they are from before there were bounds."""
-    try:
-        told = msgspec.convert(device.links, list[protocol.Link])
-    except msgspec.ValidationError:
-        return []
-    return [NearLink(names.get(link.peer, link.peer), link.type, link.gbps) for link in told]
-
-
-def _groups(devices: Iterable[rows.Device], names: dict[str, str], near: dict[str, list[NearLink]]) -> list[LinkGroup]:
-    members: dict[int, list[str]] = {}
-    for device in devices:
-        if device.link_group is not None:
-            members.setdefault(device.link_group, []).append(device.uuid)
-    found = []
-    for number, uuids in sorted(members.items()):
-        joining = [link for uuid in uuids for link in near[uuid] if link.type not in links.THROUGH_HOST]
-        fast = [link for link in joining if link.type not in links.SWITCHED] or joining
-        told = [link.gbps for link in fast if link.gbps is not None]
-        types = sorted({link.type for link in fast})
-        found.append(LinkGroup(number, types, min(told, default=None), [names[uuid] for uuid in uuids]))
-    return found
-
-
-class Topologies(Resource):
+@extend_schema_view(
+    list=extend_schema(description="Which devices and nodes stand near each other, and what their links carry.")
+)
+class TopologyViewSet(ListModelMixin, ResourceViewSet):
     """The topology of the cluster."""
 
-    @extend_schema(
-        operation_id="topology_list", responses={200: TopologyPage}, parameters=parameters(TopologyQuery, DESCRIBED)
-    )
-    def get(self, request: Request) -> Response:
-        """Which devices and nodes stand near each other, and what their links carry."""
-        query = asked(request, TopologyQuery)
-        present = rows.Device.objects.filter(present=True).order_by("kind", "index")
-        chosen = rows.Node.objects.prefetch_related(Prefetch("devices", present))
-        if query.node:
-            chosen = chosen.filter(name=query.node)
-        if query.pool:
-            chosen = chosen.filter(pools__name=query.pool)
-        page, neighbours = page_of(chosen, request, "sort_key", limit=query.limit, descending=False)
-        return Response(TopologyPage([_shown(node) for node in page], **neighbours))
+    queryset = topology.surroundings()
+    filterset_class = topology.TopologyFilter
+    ordering = nodes.ORDER
+    serializer_class = TopologySerializer

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework.decorators import action
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
@@ -18,11 +21,15 @@ from controlplane.api.body import LARGEST_FILE, BoundedJSON
 from controlplane.api.filters import StrictFilterBackend
 from controlplane.api.mixins import ConditionalMixin, IdempotentCreateMixin
 from controlplane.api.pagination import KeysetPagination
-from controlplane.api.permissions import Permitted, Scoped
+from controlplane.api.permissions import Permitted, Scoped, signed_in
 from controlplane.api.renderers import NamedJSON, OneAnswer
-from controlplane.api.resource import signed_in
 from controlplane.api.schema import RouteSchema
+from controlplane.api.serializers import ReasonSerializer
+from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.refusals import Unseen
+
+LONGEST_REASON = 200
+WHY = OpenApiExample("Why", {"reason": "the fan is to be changed"}, request_only=True)
 
 
 class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
@@ -50,10 +57,10 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
 
     def get_object(self) -> Any:
         """The row that the address names, among those that this user may see; raises 404 by its ``noun``."""
-        name = self.kwargs[self.lookup_field]
+        name = self.kwargs[self.lookup_url_kwarg or self.lookup_field]
         row = self.get_queryset().filter(**{self.lookup_field: name}).first()
         if row is None:
-            raise Unseen(_(self.noun).format(name=name[:63]))
+            raise Unseen(_(self.noun).format(name=str(name)[:63]))
         return row
 
     @property
@@ -67,6 +74,37 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
         taken.is_valid(raise_exception=True)
         return dict(taken.validated_data)
 
+    def asked(self, serializer: type[Serializer]) -> dict[str, Any]:
+        """The query parameters as this serializer takes them; raises 400 for an unknown one or a wrong value."""
+        taken = serializer(data=self.request.query_params.dict(), context=self.get_serializer_context())
+        taken.is_valid(raise_exception=True)
+        return dict(taken.validated_data)
+
     def shown(self, row: Any, status: int = 200) -> Response:
         """The answer that shows this row."""
         return Response(self.get_serializer(row).data, status=status)
+
+    def page(self, rows: QuerySet, order: str, shown: Callable[[list[Any]], list[Any]]) -> Response:
+        """One page of rows that belong to the one that the address names."""
+        found, links = page_of(rows, order, self.request.path, self.request.query_params.dict())
+        return Response(Page(shown(found), **links))
+
+    def act(self, act: Callable[[Any, str, str], object]) -> Response:
+        """Does this to the row that the address names, and answers with how it stands then. ``act`` takes the row, who
+        asks and why."""
+        reason = self.body(ReasonSerializer)["reason"].strip()
+        act(self.get_object(), self.user.get_username(), reason[:LONGEST_REASON])
+        return self.shown(self.get_object())
+
+
+def reasoned_action(method: Callable[..., Response]) -> Callable[..., Response]:
+    """A verb at the end of a row's address, whose body may have a reason."""
+    told = extend_schema(request=ReasonSerializer, examples=[WHY])
+    return told(action(detail=True, methods=["post"])(method))
+
+
+class SingleViewSet(ResourceViewSet):
+    """A resource of which there is one; its address has no name in it."""
+
+    pagination_class = None
+    filter_backends = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
 from django.conf import settings
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,69 +13,81 @@ from agents.protocol import MIN_PROTO, PROTO
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Member, Token
 from controlplane.accounts.service import SCOPES
-from controlplane.api.resource import Resource, signed_in
+from controlplane.api.viewsets import SingleViewSet
 
 
-class Membership(msgspec.Struct, frozen=True):
+class MembershipSerializer(serializers.ModelSerializer):
     """A project of yours and your role in it."""
 
-    project: str
-    role: str
+    project = serializers.CharField(source="project.name")
+
+    class Meta:
+        model = Member
+        fields = ["project", "role"]
 
 
-class Whoami(msgspec.Struct, frozen=True):
+class WhoamiSerializer(serializers.Serializer):
     """Who you are to this server. ``staff`` may open the administration, ``roles`` are the groups that you are in;
     ``token_expires_at`` is null for a browser's session."""
 
-    user: str
-    name: str
-    staff: bool
-    roles: list[str]
-    default_project: str | None
-    projects: list[Membership]
-    scopes: list[str]
-    token_expires_at: datetime | None
+    user = serializers.CharField()
+    name = serializers.CharField()
+    staff = serializers.BooleanField()
+    roles = serializers.ListField(child=serializers.CharField())
+    default_project = serializers.CharField(allow_null=True)
+    projects = MembershipSerializer(many=True)
+    scopes = serializers.ListField(child=serializers.CharField())
+    token_expires_at = serializers.DateTimeField(allow_null=True)
 
 
-class Version(msgspec.Struct, frozen=True):
+class VersionSerializer(serializers.Serializer):
     """Which server this is and which agents it accepts."""
 
-    server: str
-    api: str
-    cluster: str
-    agent_proto: int
-    agent_min_proto: int
+    server = serializers.CharField()
+    api = serializers.CharField()
+    cluster = serializers.CharField()
+    agent_proto = serializers.IntegerField()
+    agent_min_proto = serializers.IntegerField()
 
 
-class WhoAmI(Resource):
+class WhoamiViewSet(SingleViewSet):
     """The asking user."""
 
-    @extend_schema(operation_id="whoami", responses={200: Whoami})
-    def get(self, request: Request) -> Response:
+    serializer_class = WhoamiSerializer
+
+    @extend_schema(operation_id="whoami")
+    def retrieve(self, request: Request) -> Response:
         """Who you are, your projects and what your token covers."""
-        user = signed_in(request)
-        token = request.auth if isinstance(request.auth, Token) else None
-        members = Member.objects.filter(user=user).select_related("project").order_by("project__name")
-        return Response(
-            Whoami(
-                user=user.get_username(),
-                name=user.get_full_name(),
-                staff=user.is_staff,
-                roles=permissions.roles(user),
-                default_project=user.default_project.name if user.default_project else None,
-                projects=[Membership(member.project.name, member.role) for member in members],
-                scopes=list(token.scopes) if token else list(SCOPES),
-                token_expires_at=token.expires_at if token else None,
-            )
+        user, token = self.user, request.auth if isinstance(request.auth, Token) else None
+        return self.shown(
+            {
+                "user": user.get_username(),
+                "name": user.get_full_name(),
+                "staff": user.is_staff,
+                "roles": permissions.roles(user),
+                "default_project": user.default_project.name if user.default_project else None,
+                "projects": Member.objects.filter(user=user).select_related("project").order_by("project__name"),
+                "scopes": token.scopes if token else SCOPES,
+                "token_expires_at": token.expires_at if token else None,
+            }
         )
 
 
-class ServerVersion(Resource):
+class VersionViewSet(SingleViewSet):
     """The server's version; the one thing that is told to everybody."""
 
     permission_classes = [AllowAny]
+    serializer_class = VersionSerializer
 
-    @extend_schema(operation_id="version", responses={200: Version}, auth=[])
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="version", auth=[])
+    def retrieve(self, request: Request) -> Response:
         """Which version this server has."""
-        return Response(Version(settings.VERSION, "v1", settings.CLUSTER_NAME, PROTO, MIN_PROTO))
+        return self.shown(
+            {
+                "server": settings.VERSION,
+                "api": request.version,
+                "cluster": settings.CLUSTER_NAME,
+                "agent_proto": PROTO,
+                "agent_min_proto": MIN_PROTO,
+            }
+        )

@@ -23,9 +23,14 @@ LONGEST_S = 366 * 86_400.0
 Row = tuple[int, str | None, str | None, float, float, str]
 
 
+def not_ended(now: datetime) -> Q:
+    """Return the condition of windows that have not ended."""
+    return Q(cancelled_at=None, ends_at__gt=now)
+
+
 def ahead(now: datetime) -> QuerySet[MaintenanceWindow]:
     """Return the windows that have not ended, the earliest first."""
-    return MaintenanceWindow.objects.filter(cancelled_at=None, ends_at__gt=now).select_related("node", "pool")
+    return MaintenanceWindow.objects.filter(not_ended(now)).select_related("node", "pool")
 
 
 def by_node(nodes: Collection[Node], now: datetime) -> dict[str, list[MaintenanceWindow]]:

@@ -15,7 +15,6 @@ from django.utils.translation import gettext as _
 from agents.protocol import SessionEnd, SessionWord
 from controlplane.accounts import service as access
 from controlplane.accounts.models import Token
-from controlplane.api.jobs import found
 from controlplane.api.problem import Refused
 from controlplane.dispatch.agent_socket import in_thread
 from controlplane.dispatch.exec_sessions import LONGEST_MESSAGE, STDIN, SessionSocket, encode
@@ -23,6 +22,8 @@ from controlplane.dispatch.report_decoder import UNREADABLE
 from controlplane.jobs import sessions
 from controlplane.jobs.clauses import Told, clause, in_words, told
 from controlplane.jobs.models import Session
+from controlplane.queries.jobs import found
+from controlplane.queries.refusals import Unseen
 from controlplane.sentences import title
 from controlplane.wellformed import fault_in
 
@@ -88,6 +89,9 @@ class CallerSession(SessionSocket):
             session = await in_thread(self._begin, text_data or "")
         except Refused as refused:
             await self._refuse(refused.status, refused.code, refused.detail)
+            return
+        except Unseen as unseen:
+            await self._refuse(404, "not_found", str(unseen))
             return
         except sessions.NotOpened as refused:
             await self._refuse(refused.status, refused.code, str(refused))

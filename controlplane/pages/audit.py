@@ -6,15 +6,18 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import AuditEntry
-from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page
+from controlplane.accounts.permissions import Permit, may
+from controlplane.pages.shell import page, reader
+from controlplane.queries import audit
+from controlplane.queries.reading import cursor_of
 
 FILTERS = ("actor", "via", "action", "kind", "object", "since", "until", "cursor")
 PER_PAGE = 50
@@ -64,7 +67,9 @@ def _asked(request: HttpRequest) -> dict[str, str]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = _asked(request)
-    answer = read(request, "/audit?" + urlencode({**asked, "limit": PER_PAGE}))
+    if not may(reader(request), Permit.SEE_AUDIT):
+        raise PermissionDenied(_("you may not see this"))
+    answer = audit.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     return page(
         request,
         "audit.html",

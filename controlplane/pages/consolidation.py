@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
+from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.decisions import stage_of
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import consolidation
+from controlplane.queries.reading import told
 
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    body = read(request, "/consolidation").body
+    user = reader(request)
+    if not may(user, Permit.SEE_DECISIONS):
+        raise PermissionDenied(_("you may not see this"))
+    body = told(user, consolidation.advised(user))
     advice = [
         {
             **one,

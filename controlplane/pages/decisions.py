@@ -13,9 +13,10 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.profiles import laid_out
-from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
 from controlplane.pools.models import profile_names
+from controlplane.queries import decisions
+from controlplane.queries.reading import cursor_of, told
 
 FILTERS = ("did", "job", "code", "cursor")
 PER_PAGE = 50
@@ -56,7 +57,7 @@ def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
     if not re.fullmatch(r"[0-9]{1,18}", asked.get("job", "1")):
         del asked["job"]
-    answer = read(request, "/decisions?" + urlencode({**asked, "limit": PER_PAGE}))
+    answer = decisions.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     filters = {key: value for key, value in asked.items() if key != "cursor"}
     rows = [_row(one) for one in answer.body["results"]]
     return page(
@@ -92,13 +93,13 @@ def one(request: HttpRequest, number: int) -> HttpResponse:
     chosen = {key: request.GET[key] for key in ("code", "after") if request.GET.get(key)}
     if not chosen.get("after", "0").isdigit():
         del chosen["after"]
-    answer = read(request, f"/decisions/{number}?{urlencode(chosen)}")
-    body, after = answer.body, int(chosen.get("after", "0")[:9])
+    user, after = reader(request), int(chosen.get("after", "0")[:9])
+    body = told(user, decisions.one(user, number, chosen.get("code", ""), after))
     other = request.GET.get("with", "")
     under = None
     known = profile_names()
     if other in known and body["recorded"]:
-        under = _under(read(request, f"/decisions/{number}/difference?{urlencode({'profile': other})}").body)
+        under = _under(told(user, decisions.under(user, number, other)))
     decision = body["decision"]
     shadow = decision["shadow"]
     return page(

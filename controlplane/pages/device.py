@@ -6,10 +6,10 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from controlplane.pages.reading import read
+from controlplane.queries import devices
 
 
 @login_required
 def show(request: HttpRequest, uuid: str) -> HttpResponse:
-    device = read(request, f"/devices/{uuid}").body
-    return redirect(f"/nodes/{device['node']}#{device['kind']}{device['index']}")
+    device = devices.found(uuid)
+    return redirect(f"/nodes/{device.node.name}#{device.kind}{device.index}")

@@ -7,8 +7,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
+from controlplane.queries import health
+from controlplane.queries.reading import seen
 
 TITLES = {
     "database": gettext_lazy("Database"),
@@ -27,7 +28,7 @@ TITLES = {
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    answer = read(request, "/health")
+    answer = seen(reader(request), "/health", health.installation(reader(request)))
     checks = [{**one, "title": TITLES.get(one["name"], one["name"])} for one in answer.body["checks"]]
     tasks = [{**one, "took_ms": one["took_s"] * 1000} for one in answer.body["tasks"]]
     return page(

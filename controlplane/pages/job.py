@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 import yaml
 from django.contrib.auth.decorators import login_required
@@ -14,17 +13,20 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.accounts.permissions import may_end, visible_jobs
+from controlplane.accounts.permissions import may_end
 from controlplane.jobs import logs, masked
 from controlplane.jobs.models import Attempt, Checkpoint, Job, Part
 from controlplane.jobs.reasons import reason_text
 from controlplane.pages import gantt
 from controlplane.pages.counted import counted
 from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partitions, places, step_text
-from controlplane.pages.reading import API, Answer, cursor_of, read, whole
 from controlplane.pages.running import released, running
-from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import told_text
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import attempts as tries
+from controlplane.queries import jobs
+from controlplane.queries.cursor import Page, page_of
+from controlplane.queries.reading import API, Answer, cursor_of, told
+from controlplane.queries.words import told_text
 
 EVENTS = 100
 # Of more attempts or checkpoints than this a page would be too long; the API walks them all.
@@ -35,8 +37,8 @@ FEW_ATTEMPTS, FEW_POINTS, FEW_WAITING, FEW_VALUES = 8, 12, 3, 8
 
 
 def _row(request: HttpRequest, number: int) -> Job:
-    """The job's row, for its file and for who may end it; the API decides about everything else that is shown."""
-    row = Job.objects.filter(visible_jobs(request.user), number=number).first()  # type: ignore[arg-type]
+    """The job's row, for its file and for who may end it; queries decide about all else that is shown."""
+    row = jobs.visible(reader(request)).select_related("project", "user", "pool").filter(number=number).first()
     if row is None:
         raise Http404(_("There is no job #{number}, or you may not see it.").format(number=number))
     return row
@@ -130,24 +132,28 @@ def _attempt_bars(attempt: Mapping[str, Any], state: str, lane: int, now: dateti
 
 @login_required
 def show(request: HttpRequest, number: int) -> HttpResponse:
-    row = _row(request, number)
-    answer = read(request, f"/jobs/{number}")
+    user, row = reader(request), _row(request, number)
+    answer = jobs.one(user, row)
     job: dict[str, Any] = answer.body
-    attempts = whole(request, f"/jobs/{number}/attempts", MOST_ATTEMPTS)
-    checkpoints = whole(request, f"/jobs/{number}/checkpoints", MOST_POINTS)
+    attempts = told(user, tries.shown(tries.of_job(row).order_by("place")[:MOST_ATTEMPTS]))
+    points = tries.checkpoints_of(row).order_by("-id")[:MOST_POINTS]
+    checkpoints = told(user, tries.checkpoints(points))
     newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
     all_of = request.GET.get("all", "")
     asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
-    events = read(request, f"/jobs/{number}/events?" + urlencode({"limit": EVENTS, "sort": "-seq", **asked})).body
+    found, links = page_of(row.events.all(), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
+    events = told(user, Page(tries.facts(found), **links))
     waiting = [
         stage
         for stage in job["stages"]
         if stage["state"] in WAITING and stage["reasons"] and stage["reasons"][0]["code"] != "DependencyPending"
     ]
-    told = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
+    telling = next((s for s in job["stages"] if s["state"] in ACTIVE), None) or next(
         (s for s in reversed(job["stages"]) if s["values"]), None
     )
-    values = [(name, value) for name, value in (told or {}).get("values", {}).items() if isinstance(value, int | float)]
+    values = [
+        (name, value) for name, value in (telling or {}).get("values", {}).items() if isinstance(value, int | float)
+    ]
     current = doing(job)
     states = {stage["name"]: stage["state"] for stage in job["stages"]}
     return page(
@@ -160,11 +166,15 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "waiting": waiting[:FEW_WAITING],
             "waiting_more": waiting[FEW_WAITING:],
             "failed": [stage for stage in job["stages"] if stage["state"] == "FAILED"],
-            "told": told,
+            "told": telling,
             "values": values[:FEW_VALUES],
             "values_more": len(values) - FEW_VALUES,
-            "reported": {"stage": told["name"], "step": (told["progress"] or {}).get("step"), "values": told["values"]}
-            if told
+            "reported": {
+                "stage": telling["name"],
+                "step": (telling["progress"] or {}).get("step"),
+                "values": telling["values"],
+            }
+            if telling
             else {},
             "attempts": attempts,
             "running": running(attempts, states, API),

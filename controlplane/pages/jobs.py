@@ -9,8 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.pages.progress import ACTIVE, FINAL, doing, main_stage
-from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import jobs as job_rows
+from controlplane.queries import projects
+from controlplane.queries.reading import cursor_of
 
 FILTERS = ("state", "project", "pool", "user", "q", "sort", "cursor")
 PER_PAGE = 50
@@ -30,13 +32,12 @@ def _views() -> list[dict[str, str]]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    answer = read(request, "/jobs?" + urlencode({**asked, "limit": PER_PAGE}))
+    answer = job_rows.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     jobs = answer.body["results"]
     for job in jobs:
         job["doing"] = doing(job)
         job["main"] = main_stage(job)
     filters = {key: value for key, value in asked.items() if key not in {"cursor", "sort"}}
-    projects = read(request, "/projects").body["results"]
     return page(
         request,
         "jobs.html",
@@ -45,7 +46,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "filters": filters,
             "views": [{**view, "here": urlencode(filters) == view["query"]} for view in _views()],
-            "projects": [project["name"] for project in projects],
+            "projects": projects.names(reader(request)),
             "states": ["HELD", "PENDING", *ACTIVE, *FINAL],
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),

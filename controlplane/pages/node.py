@@ -12,9 +12,10 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.accounts.permissions import Permit, may
 from controlplane.pages.counted import counted
 from controlplane.pages.nodes import by_kind, jobs_on
-from controlplane.pages.reading import API, read, read_or_none
-from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import note_text
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import jobs, nodes, topology
+from controlplane.queries.reading import API, told
+from controlplane.queries.words import note_text
 
 MOST_JOBS = 50
 ISOLATION = {
@@ -55,20 +56,21 @@ def _near(found: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 @login_required
 def show(request: HttpRequest, name: str) -> HttpResponse:
-    answer = read(request, f"/nodes/{name}")
+    user = reader(request)
+    answer = nodes.one(user, name)
     node = answer.body
-    topology = read(request, f"/topology?node={node['name']}")
+    near = topology.page(user, {"node": node["name"]})
     numbers = jobs_on(node["devices"])
-    jobs = [found.body for number in numbers[:MOST_JOBS] if (found := read_or_none(request, f"/jobs/{number}"))]
+    found = told(user, jobs.shown(jobs.visible(user).filter(number__in=numbers[:MOST_JOBS]).order_by("number")))
     return page(
         request,
         "node.html",
         {
             "node": node,
             "groups": by_kind(node["devices"]),
-            "near": _near(topology.body["results"]),
+            "near": _near(near.body["results"]),
             "held_kinds": counted(device["kind"] for device in node["devices"]),
-            "jobs": jobs,
+            "jobs": found,
             "job_count": len(numbers),
             "hidden": sum(1 for device in node["devices"] for claim in device["claims"] if not claim["job"]),
             "aside": node["conditions"].get("aside") or [],
@@ -81,7 +83,7 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
             "survivors_api": f"{API}/survivors/",
         },
         place="nodes",
-        topics=[answer, topology],
+        topics=[answer, near],
         every_s=3,
         crumbs=[(title_of("nodes"), "/nodes"), (node["name"], "")],
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 
-from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page, title_of
+from controlplane.fleet import fuse
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import nodes as node_rows
+from controlplane.queries import pools
+from controlplane.queries.reading import cursor_of
 
 FILTERS = ("state", "pool", "q", "cursor")
 PER_PAGE = 100
@@ -51,7 +53,7 @@ def jobs_on(devices: Iterable[Mapping[str, Any]]) -> list[int]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {key: request.GET[key] for key in FILTERS if request.GET.get(key)}
-    answer = read(request, "/nodes?" + urlencode({**asked, "limit": PER_PAGE}))
+    answer = node_rows.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     nodes = [
         {**node, "groups": by_kind(node["devices"]), "jobs": jobs_on(node["devices"])}
         for node in answer.body["results"]
@@ -62,8 +64,8 @@ def show(request: HttpRequest) -> HttpResponse:
         {
             "nodes": nodes,
             "asked": asked,
-            "fuse": read(request, "/fuse").body,
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "fuse": fuse.state(),
+            "pools": pools.names(),
             "states": ["READY", "JOINING", "DRAINING", "DRAINED", "SUSPECT", "LOST"],
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),

@@ -7,12 +7,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.pages.decisions import stage_of
-from controlplane.pages.reading import read
+from controlplane.pages.shell import reader
+from controlplane.queries import counterfactuals, jobs
+from controlplane.queries.reading import told
 
 
 @login_required
 def show(request: HttpRequest, number: int) -> HttpResponse:
-    body = read(request, f"/jobs/{number}/counterfactuals").body
+    user = reader(request)
+    body = told(user, counterfactuals.of_job(jobs.found(user, str(number)), user))
     wanted = request.GET.get("stage", "")
     stage = next((one for one in body["stages"] if one["id"] == wanted), None)
     for answer in stage["answers"] if stage else ():

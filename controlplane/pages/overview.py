@@ -13,9 +13,10 @@ from django.utils.translation import gettext as _
 
 from controlplane.natural import natural_key
 from controlplane.pages.gantt import moment
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page
+from controlplane.pages.shell import page, reader
 from controlplane.pages.timeline import chart
+from controlplane.queries import overview, timeline
+from controlplane.queries.reading import seen, told
 
 # Beyond this many devices the grid of links is left out; the chart and the table stay.
 MOST_LINKS = 1500
@@ -25,7 +26,7 @@ LEVELS = {"critical": "failed", "warning": "warn", "note": "pending"}
 # What is no measurement is a mark: which one, by the state of the device.
 MARKS = {"free": "free", "held_idle": "idle", "unhealthy": "bad", "offline": "na"}
 LEAST = timedelta(minutes=4)
-GANTT = "/timeline?from=-5400&to=5400"
+GANTT = ("-5400", "5400")
 
 
 def _mark(device: Mapping[str, Any]) -> str:
@@ -159,9 +160,9 @@ def _near(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    answer = read(request, "/overview")
+    answer = seen(reader(request), "/overview", overview.now(reader(request)))
     now = answer.body
-    timeline = read(request, GANTT)
+    near = told(reader(request), timeline.between(reader(request), *GANTT))
     devices = sum(len(node["devices"]) for node in now["nodes"])
     accelerators = sum(1 for node in now["nodes"] for device in node["devices"] if device["kind"] != "cpu")
     attention = [{**sign, "look": LEVELS.get(sign["level"], "pending")} for sign in now["attention"]]
@@ -178,7 +179,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "accelerators": accelerators,
             "attention": attention,
             "running": now["running"][:MOST_RUNNING],
-            "gantt": chart(_near(timeline.body), only_used=True, row=15, tallest=420),
+            "gantt": chart(_near(near), only_used=True, row=15, tallest=420),
             "ended": {state: jobs.get(state, 0) for state in ("COMPLETED", "FAILED", "CANCELLED")},
             "simulated": any(node["simulated"] for node in now["nodes"]),
         },

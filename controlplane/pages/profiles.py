@@ -12,9 +12,11 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.permissions import Permit, may
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
 from controlplane.pages.simulations import LOOK
+from controlplane.queries import pools as pool_rows
+from controlplane.queries import profiles as profile_rows
+from controlplane.queries.reading import seen
 from scheduler import policies
 from scheduler.core.hooks import answers
 
@@ -24,7 +26,7 @@ MOST_CHANGES = 40
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    pools, found = read(request, "/pools"), read(request, "/profiles")
+    pools, found = pool_rows.whole(reader(request)), seen(reader(request), "/profiles", profile_rows.all_profiles())
     known = found.body["results"]
     return page(
         request,
@@ -45,7 +47,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def one(request: HttpRequest, name: str) -> HttpResponse:
-    answer, pools = read(request, f"/profiles/{name}"), read(request, "/pools")
+    answer = seen(reader(request), f"/profiles/{name}", profile_rows.detail(name))
     body = answer.body
     versions = body["versions"]
     return page(
@@ -60,7 +62,7 @@ def one(request: HttpRequest, name: str) -> HttpResponse:
                 for version, old in zip_longest(versions, [one["spec"] for one in versions[1:]])
             ],
             "text": laid_out(versions[0]["spec"] if versions else body["spec"]),
-            "pools": [pool["name"] for pool in pools.body["results"]],
+            "pools": pool_rows.names(),
             "may_change": may(request.user, Permit.CHANGE_PROFILES),  # type: ignore[arg-type]
         },
         place="profiles",

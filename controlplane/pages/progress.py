@@ -8,7 +8,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 
 from controlplane.jobs.reasons import reason_text
-from controlplane.pages.words import note_text, partition_text, told_text
+from controlplane.queries.words import note_text, partition_text, told_text
 
 ACTIVE = ("STARTING", "RUNNING", "STOPPING", "SUSPENDED")
 WAITING = ("PENDING", "HELD")

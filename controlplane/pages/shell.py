@@ -12,8 +12,9 @@ from django.shortcuts import render
 from django.utils.translation import get_language, gettext_lazy
 from django.utils.translation import gettext as _
 
-from controlplane.pages.reading import Answer
-from controlplane.pages.words import script_words
+from controlplane.accounts.models import User
+from controlplane.queries.reading import Answer
+from controlplane.queries.words import script_words
 
 LIVE_HEADER = "X-Yard-Part"
 
@@ -84,3 +85,9 @@ def page(
 def title_of(name: str) -> str:
     """The title of a place, in the reader's language."""
     return str(next((place.title for place in PLACES if place.name == name), _("Switchyard")))
+
+
+def reader(request: HttpRequest) -> User:
+    """Who reads the page; they have signed in."""
+    assert isinstance(request.user, User)
+    return request.user

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from controlplane.pages.reading import cursor_of, read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
 from controlplane.pools.models import profile_names
+from controlplane.queries import simulations
+from controlplane.queries.reading import cursor_of, seen
 from controlplane.simulations.service import LIMITS
 from scheduler.profiles import DEFAULT
 
@@ -50,7 +50,7 @@ def _figures() -> tuple[tuple[str, str, str], ...]:
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     asked = {"cursor": request.GET["cursor"]} if request.GET.get("cursor") else {}
-    answer = read(request, "/simulations?" + urlencode({**asked, "limit": PER_PAGE}))
+    answer = simulations.page(reader(request), {**asked, "limit": str(PER_PAGE)})
     return page(
         request,
         "simulations.html",
@@ -70,7 +70,7 @@ def show(request: HttpRequest) -> HttpResponse:
 
 @login_required
 def one(request: HttpRequest, number: int) -> HttpResponse:
-    answer = read(request, f"/simulations/{number}")
+    answer = seen(reader(request), f"/simulations/{number}", simulations.one(reader(request), number))
     body = answer.body
     result, row = body["result"], body["simulation"]
     return page(

@@ -13,14 +13,13 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.permissions import submittable, visible_jobs
-from controlplane.api.body import Unreadable, from_yaml
+from controlplane.documents import Unreadable, from_yaml
 from controlplane.jobs import masked
 from controlplane.jobs.models import Job
-from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.spec import STAGE_DEFAULTS
-from controlplane.pages.reading import dry_run, read
-from controlplane.pages.shell import page, title_of
-from controlplane.pages.words import told_text
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import overview, pools
+from controlplane.queries.priority_classes import priority_classes
 
 KINDS = ("preprocess", "extract", "load", "train", "validate", "infer", "serve", "render", "generic")
 SAMPLE: dict[str, Any] = {"name": "hello", "run": "echo hello from $(hostname)", "time_limit": "10m"}
@@ -43,8 +42,8 @@ def _start(request: HttpRequest) -> tuple[dict[str, Any], int | None, list[str]]
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
     spec, source, secrets = _start(request)
-    tiles = read(request, "/overview").body["tiles"]
-    models = sorted({(tile["kind"], tile["model"]) for tile in tiles if tile["kind"] != "cpu" and tile["model"]})
+    tiles = overview.now(reader(request)).tiles
+    models = sorted({(tile.kind, tile.model) for tile in tiles if tile.kind != "cpu" and tile.model})
     known = {"spec": spec, "source": source, "inherited": STAGE_DEFAULTS}
     return page(
         request,
@@ -55,8 +54,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "secrets": secrets,
             "stage_kinds": KINDS,
             "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"] if pool["usable"]],
-            "classes": [c["name"] for c in read(request, "/priority-classes").body["results"]],
+            "pools": pools.usable(request.user),  # type: ignore[arg-type]
+            "classes": [each.name for each in priority_classes()],
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),
         },
@@ -88,20 +87,5 @@ def parse(request: HttpRequest) -> JsonResponse:
         return JsonResponse({"detail": _("A job file is a mapping of keys to values.")}, status=400)
     draft = masked.shown(spec)
     response = JsonResponse({"spec": spec, "draft": None if draft == spec else draft})
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-@login_required
-@require_POST
-def preview(request: HttpRequest) -> HttpResponse:
-    """The API's dry run of a job file, with what it says in the reader's language."""
-    _content(request)
-    status, body = dry_run(request)
-    for stage in body.get("stages", ()) if status == 200 else ():
-        stage["why"] = told_text(stage, "why")
-        for reason in stage["reasons"]:
-            reason["text"] = reason_text(reason)
-    response = JsonResponse(body, status=status)
     response["Cache-Control"] = "no-store"
     return response

@@ -14,8 +14,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.pages.counted import counted
 from controlplane.pages.gantt import ENDED, GAVE_WAY, moment, rest
-from controlplane.pages.reading import read
-from controlplane.pages.shell import page, title_of
+from controlplane.pages.shell import page, reader, title_of
+from controlplane.queries import pools, timeline
+from controlplane.queries.reading import seen
 
 HOUR, DAY = 3600, 86_400
 # Seconds before and after now, by the name in the address.
@@ -202,7 +203,8 @@ def show(request: HttpRequest) -> HttpResponse:
         chosen = "6h"
     first, last = RANGES[chosen]
     asked = {"from": first, "to": last} | ({"pool": request.GET["pool"]} if request.GET.get("pool") else {})
-    answer = read(request, "/timeline?" + urlencode(asked))
+    span = timeline.between(reader(request), str(first), str(last), request.GET.get("pool", ""))
+    answer = seen(reader(request), "/timeline?" + urlencode(asked), span)
     body = answer.body
     drawn = chart(body)
     held = {s["lane"] for s in body["segments"] if not s["planned"] and s["end_at"] is None}
@@ -215,7 +217,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "chosen": chosen,
             "ranges": list(RANGES),
             "pool": request.GET.get("pool", ""),
-            "pools": [pool["name"] for pool in read(request, "/pools").body["results"]],
+            "pools": pools.names(),
             "nodes": len({lane["node"] for lane in body["lanes"]}),
             "devices": counted(lane["kind"] for lane in body["lanes"]),
             "busy": counted(lane["kind"] for lane in body["lanes"] if lane["device"] in held),

@@ -40,7 +40,6 @@ urlpatterns = [
     path("jobs/<int:number>/log", job.log, name="job-log"),
     path("jobs/<int:number>/otherwise", otherwise.show, name="job-otherwise"),
     path("jobs/new/parse", submit.parse, name="submit-parse"),
-    path("jobs/new/preview", submit.preview, name="submit-preview"),
     path("devices/<path:uuid>", device.show, name="device"),
     path("timeline", timeline.show, name="timeline"),
     path("nodes", nodes.show, name="nodes"),

@@ -11,6 +11,7 @@ from django.db.models import OuterRef, Subquery, Sum
 from django.utils import timezone
 
 from controlplane.accounts import models as rows
+from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.jobs.models import Attempt, Stage
 from controlplane.natural import natural_key
@@ -68,3 +69,8 @@ def _ledger(whose: str) -> dict[object, float]:
     priced = Attempt.objects.filter(price__gt=0, ended_at__gt=timezone.now() - LEDGER)
     sums = priced.annotate(stop_for_project=Subquery(of_whom)).values(whose).annotate(sum=Sum("price"))
     return {row[whose]: round(row["sum"], 3) for row in sums}
+
+
+def names(user: User) -> list[str]:
+    """The names of the projects that this user may know of, in the order in which people expect them."""
+    return sorted(permissions.visible_projects(user).values_list("name", flat=True), key=natural_key)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from django_filters import FilterSet
 
 from controlplane.accounts.models import User
 from controlplane.queries import names
+from controlplane.queries.cursor import Page, page_of
+from controlplane.queries.refusals import Unanswerable
 
 API = "/api/v1"
 
@@ -28,6 +34,32 @@ def seen(user: User, path: str, model: Any) -> Answer:
     return Answer(API + path, etag(content), json.loads(content))
 
 
+def told(user: User, model: Any) -> Any:
+    """The read model as plain values, with no stage named whose job this user may not see."""
+    return json.loads(names.encode(model, user))
+
+
 def etag(content: bytes) -> str:
     """The strong ETag of a body."""
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+def listed(
+    user: User,
+    path: str,
+    params: Mapping[str, str],
+    chosen: FilterSet,
+    order: str,
+    shown: Callable[[list[Any], User], list[Any]],
+) -> Answer:
+    """One page of a list at ``path``, as :func:`seen`; raises :class:`Unanswerable` for what a filter refuses."""
+    if not chosen.is_valid():
+        name, said = next(iter(chosen.errors.items()))
+        raise Unanswerable(f"{name}: {said[0]}")
+    rows, links = page_of(chosen.qs, order, API + path, params)
+    return seen(user, f"{path}?{urlencode(params)}", Page(shown(rows, user), **links))
+
+
+def cursor_of(url: str | None) -> str:
+    """The cursor that an answer's next or previous address carries."""
+    return parse_qs(urlsplit(url).query).get("cursor", [""])[0] if url else ""

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from controlplane.api.body import from_yaml
+from controlplane.documents import from_yaml
 from tests.browser.conftest import Open
 from tests.browser.site import Site
 

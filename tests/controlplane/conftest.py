@@ -25,8 +25,8 @@ def english() -> Iterator[None]:
 @pytest.fixture
 def town(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
     # Imported late: this file is read before Django's apps are loaded.
-    from controlplane.api import shared
     from controlplane.operations import invariants
+    from controlplane.queries import shared
     from tests.controlplane.people import Town
 
     forget(monkeypatch)

@@ -15,10 +15,10 @@ from django.test import Client
 from django.utils.translation import override
 from rest_framework import exceptions
 
-from controlplane.api import jobs
-from controlplane.api.body import Unreadable, from_json, from_yaml
+from controlplane.documents import Unreadable, from_json, from_yaml
 from controlplane.fleet import service
 from controlplane.fleet.models import Device, Node
+from controlplane.queries import jobs
 from controlplane.sentences import in_language
 from controlplane.simulations.models import Phase, Simulation
 from controlplane.wellformed import LATEST, faults

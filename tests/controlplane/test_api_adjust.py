@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from agents.protocol import PartSample, Phase, Share
-from controlplane.api import attempts
 from controlplane.fleet import models as fleet
 from controlplane.jobs.models import Attempt, Job, Part
+from controlplane.queries import attempts
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_api_jobs import problem
 from tests.record.yard import Agent, stage, states

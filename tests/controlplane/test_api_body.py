@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.api.body import Unreadable, from_json, from_yaml
 from controlplane.api.problem import Refused
+from controlplane.documents import Unreadable, from_json, from_yaml
 from tests.controlplane.people import Town
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: [*c, *c]\n"

@@ -14,44 +14,43 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agents.protocol import Conditions, DeviceError, Link, Phase
-from controlplane.api import (
+from controlplane.api import live
+from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
+from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
+from controlplane.pools.models import Quota
+from controlplane.queries import (
     attempts,
     decisions,
     devices,
     events,
-    live,
     metrics,
     nodes,
     overview,
     pools,
+    projects,
+    quotas,
     timeline,
     topology,
-    whoami,
 )
-from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
-from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
-from controlplane.pools.models import Quota
-from controlplane.queries import projects, quotas
+from controlplane.queries.cursor import Page
 from tests.controlplane.people import Town
 from tests.record.yard import Agent, cpu, gpu
 
 SHAPES: dict[str, Any] = {
-    "/nodes": nodes.NodePage,
+    "/nodes": Page[nodes.Node],
     "/nodes/n1": nodes.NodeDetail,
-    "/devices": devices.DevicePage,
+    "/devices": Page[devices.Device],
     "/devices/GPU-n1-0": devices.Device,
-    "/topology": topology.TopologyPage,
-    "/pools": pools.PoolList,
+    "/topology": Page[topology.Topology],
+    "/pools": dict[str, list[pools.Pool]],
     "/pools/default": pools.Pool,
     "/projects": dict[str, list[projects.Project]],
     "/projects/default": projects.Project,
     "/quotas": dict[str, list[quotas.Quota]],
     "/overview": overview.Overview,
     "/timeline": timeline.Timeline,
-    "/events": events.FactPage,
-    "/decisions": decisions.DecisionPage,
-    "/version": whoami.Version,
-    "/whoami": whoami.Whoami,
+    "/events": Page[events.Fact],
+    "/decisions": Page[decisions.Decision],
 }
 
 

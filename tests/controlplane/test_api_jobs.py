@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agents.protocol import Checkpoint, Phase, Progress
-from controlplane.api import attempts, job_rows, jobs
 from controlplane.jobs.models import Job
+from controlplane.queries import attempts, job_rows, jobs
 from tests.controlplane.people import Town
 from tests.record.yard import stage
 

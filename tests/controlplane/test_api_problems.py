@@ -12,8 +12,9 @@ from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
 
-from controlplane.api import jobs, problem
+from controlplane.api import problem
 from controlplane.fleet.service import NodeRefused
+from controlplane.queries import jobs
 from scheduler.core.model.lifecycle import Event, IllegalTransition, State
 from tests.controlplane.people import Town
 

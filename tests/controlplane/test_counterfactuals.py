@@ -6,8 +6,8 @@ import pytest
 from django.core.cache import cache
 
 from controlplane.jobs.models import Job
-from controlplane.pages.words import CHANGES
 from controlplane.pools.models import Quota
+from controlplane.queries.words import CHANGES
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import SENTENCES
 from tests.controlplane.people import Town

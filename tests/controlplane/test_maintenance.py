@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.api import maintenance
 from controlplane.fleet.models import MaintenanceWindow
+from controlplane.queries import maintenance
 from tests.controlplane.people import Town
 
 PATH = "/maintenance-windows"

@@ -16,12 +16,12 @@ from django.utils.translation import override
 
 from controlplane.accounts import service
 from controlplane.accounts.models import User
-from controlplane.api.attention import FORMS
 from controlplane.fleet.models import Node
 from controlplane.jobs.models import Job
 from controlplane.jobs.reasons import ASKS, DETAILS, EITHER, asks_text, phrase_text
 from controlplane.pages.shell import PLACES
-from controlplane.pages.words import (
+from controlplane.queries.attention import FORMS
+from controlplane.queries.words import (
     ACTS,
     BASES,
     CHANGES,
@@ -141,14 +141,15 @@ def test_the_live_part_alone_is_a_part_of_the_whole_page(town: Town) -> None:
 def test_a_page_names_the_paths_that_it_watches(town: Town) -> None:
     town.machine()
     job = town.job()
-    found = re.search(
-        r'<script id="yard-topics" type="application/json">(.*?)</script>',
-        text(browser(town.owner), f"/jobs/{job.number}"),
-    )
-    assert found
-    topics = json.loads(found[1])
-    assert topics[0]["topic"] == f"/api/v1/jobs/{job.number}"
-    assert topics[0]["etag"] == town.owner.get(f"/jobs/{job.number}")["ETag"]
+    lists = ("/jobs?state=waiting&q=job", "/nodes?pool=default", "/decisions?did=wait", "/simulations")
+    for path in (f"/jobs/{job.number}", "/nodes/n1", "/profiles", "/profiles/hybrid", *lists):
+        page = text(browser(town.owner), path)
+        found = re.search(r'<script id="yard-topics" type="application/json">(.*?)</script>', page)
+        assert found
+        for watched in json.loads(found[1]):
+            # A tab that has what the API answers now is told of changes only.
+            now = town.owner.get(watched["topic"].removeprefix("/api/v1"))["ETag"]
+            assert watched["etag"] in {now, ""}, (path, watched)
 
 
 def test_the_policy_allows_neither_scripts_nor_styles_within_a_page(town: Town) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.api.attention import CURES, FORMS
 from controlplane.jobs.models import Attempt, Checkpoint, Decision, Event, Job, Stage
 from controlplane.pools.models import Quota
+from controlplane.queries.attention import CURES, FORMS
 from scheduler.core.model.reasons import RANK
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text

@@ -11,11 +11,11 @@ from django.utils import timezone
 from django.utils.translation import override
 
 from agents.protocol import Checkpoint, Phase, Released
-from controlplane.api.attempts import ReleasedDevice
 from controlplane.fleet.models import DeviceSample, Host, PartSample
 from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Claim, Part
 from controlplane.pages.running import gets
+from controlplane.queries.attempts import ReleasedDevice
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import HOSTILE, browser, text
 from tests.record.yard import stage

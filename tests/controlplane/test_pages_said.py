@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.test import Client
 from django.utils import timezone
 from django.utils.translation import override
 
@@ -30,7 +29,7 @@ from controlplane.jobs.adjust import adjust
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.operations.invariants import INVARIANTS
-from controlplane.pages.words import trace_text
+from controlplane.queries.words import trace_text
 from controlplane.scheduling.recorder import Recorder
 from controlplane.scheduling.store import clock
 from controlplane.simulations import service as simulations
@@ -303,7 +302,10 @@ def test_the_dry_run_says_why_in_the_readers_language(town: Town) -> None:
     def preview(**spec: Any) -> tuple[int, Any, str]:
         body = json.dumps({"name": "try", "run": "true", **spec})
         answer = browser(town.owner).post(
-            "/jobs/new/preview", body, content_type="application/json", headers={"Accept-Language": "zh-CN"}
+            "/api/v1/jobs?dry_run=placement",
+            body,
+            content_type="application/json",
+            headers={"Accept-Language": "zh-CN"},
         )
         found = json.loads(answer.content)
         told = " | ".join(
@@ -326,7 +328,6 @@ def test_the_dry_run_says_why_in_the_readers_language(town: Town) -> None:
     }
     assert preview(nodes=0)[0] == 422
     assert Job.objects.count() == 0
-    assert Client().post("/jobs/new/preview", "{}", content_type="application/json").status_code == 302
 
 
 def test_a_node_tells_what_is_wrong_with_it(town: Town) -> None:
@@ -443,7 +444,7 @@ def test_whoever_waits_is_told_one_range_what_it_rests_on_and_how_many_held(town
 def test_what_is_not_there_is_told_in_the_readers_language(town: Town) -> None:
     answer = browser(town.owner).get("/simulations/999", headers={"Accept-Language": "zh-CN"})
     assert answer.status_code == 404
-    assert "您无权查看" in answer.content.decode()
+    assert "没有您可以查看的" in answer.content.decode()
     assert english_in(re.sub(r"<[^>]+>", " | ", answer.content.decode().split("<main", 1)[1])) == []
 
 

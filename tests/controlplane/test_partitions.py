@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controlplane.api import devices, pools
 from controlplane.jobs import demand
 from controlplane.pools.models import Pool
+from controlplane.queries import devices, pools
 from scheduler.core.model.types import Ask
 from tests.controlplane.people import Town
 from tests.controlplane.test_pages import browser, text

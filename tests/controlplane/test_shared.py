@@ -7,8 +7,8 @@ from django.core.cache.backends.redis import RedisCache
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import Member
-from controlplane.api import shared as sharing
-from controlplane.api.shared import shared
+from controlplane.queries import shared as sharing
+from controlplane.queries.shared import shared
 from tests.controlplane.people import Town
 
 

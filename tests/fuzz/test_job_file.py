@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.accounts.models import Project
-from controlplane.api.body import DEEPEST_BODY, MOST_VALUES, Unreadable, from_json, from_yaml
+from controlplane.documents import DEEPEST_BODY, MOST_VALUES, Unreadable, from_json, from_yaml
 from controlplane.jobs.spec import JOB_KEYS, STAGE_KEYS, InvalidSpec, Rules, resolve
 from controlplane.jobs.values import Unacceptable, duration, moment, parse_duration, parse_size
 from controlplane.pools.models import Pool, PriorityClass

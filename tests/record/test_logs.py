@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import LogChunk
-from controlplane.api.logs import LogQuery
-from controlplane.api.logs import read as asked
-from controlplane.api.problem import Refused
+from controlplane.api.problem import _refused
 from controlplane.dispatch import uploads
 from controlplane.jobs import logs
 from controlplane.jobs.models import LogSpan, Part
 from controlplane.operations import invariants
+from controlplane.queries.logs import Gone, Wanted
+from controlplane.queries.logs import read as asked
 from tests.record.yard import Agent, Yard, cpu
 
 
@@ -87,7 +87,7 @@ def test_a_tail_reads_as_much_as_its_lines_need(agent: Agent) -> None:
         send(agent, ("out", at, lines[at : at + 200_000]))
     assert logs.tail(part, "out", 3) == b"line 059997\nline 059998\nline 059999\n"
     assert logs.tail(part, "both", 20_000) == b"".join(b"line %06d\n" % n for n in range(40_000, 60_000))
-    assert asked(part, LogQuery(tail=1, stream="out"))[1:] == (len(lines), len(lines))
+    assert asked(part, Wanted(tail=1, stream="out"))[1:] == (len(lines), len(lines))
 
 
 def test_an_append_and_a_read_ask_the_same_however_long_the_log_is(agent: Agent) -> None:
@@ -142,9 +142,9 @@ def test_bytes_that_are_no_more_are_said_to_be(agent: Agent) -> None:
     part = part_of(agent)
     send(agent, ("out", 0, b"text"))
     (logs.folder(part.id) / "out").unlink()
-    with pytest.raises(Refused) as refused:
-        asked(part, LogQuery())
-    assert (refused.value.status, refused.value.code) == (410, "log_lost")
+    with pytest.raises(Gone) as gone:
+        asked(part, Wanted())
+    assert _refused(gone.value).status == 410
 
 
 def test_a_file_goes_with_its_part_and_no_other_does(agent: Agent) -> None:

@@ -8,7 +8,6 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from agents.protocol import Conditions, DeviceError, Phase
-from controlplane.api import nodes
 from controlplane.fleet import fuse, world
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Verdict
@@ -18,6 +17,7 @@ from controlplane.jobs.models import Attempt, Job, Part
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.operations import watch
 from controlplane.pools.models import Pool
+from controlplane.queries import nodes
 from tests.record.yard import Agent, Yard, cpu, gpu, stage, states
 
 

@@ -10,9 +10,9 @@ from django.db.models import F
 from django.utils import timezone
 
 from agents.protocol import Checkpoint, Phase
-from controlplane.api.job_rows import shown, whole
 from controlplane.jobs import models, saves
 from controlplane.jobs.models import Attempt, Job, Stage
+from controlplane.queries.job_rows import shown, whole
 from scheduler.core.model.lifecycle import Cause
 from scheduler.predict import saving
 from tests.record.yard import Agent, Yard, cpu, gpu, stage

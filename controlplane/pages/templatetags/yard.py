@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from controlplane.jobs.amounts import gib, span
 from controlplane.jobs.demand import DeviceCatalogue
 from controlplane.jobs.reasons import asks_text, phrase_text, reason_text
-from controlplane.pages.words import (
+from controlplane.queries.words import (
     ACTORS,
     ACTS,
     BASES,

@@ -158,7 +158,7 @@ async function preview() {
   asked = new AbortController();
   find("verdict-short").textContent = t("Checking…");
   try {
-    show(await call("/jobs/new/preview", { yaml: text.value, signal: asked.signal }));
+    show(await call("/api/v1/jobs?dry_run=placement", { yaml: text.value, signal: asked.signal }));
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error.status >= 400 && error.status < 500 && error.problem) {

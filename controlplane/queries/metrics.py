@@ -9,14 +9,7 @@ from typing import Any
 import msgspec
 from django.db import connection
 from django.utils import timezone
-from django.utils.translation import gettext as _
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
 
-from controlplane.api.jobs import found
-from controlplane.api.problem import Problem, Refused
-from controlplane.api.resource import Resource, asked, parameters, signed_in
 from controlplane.jobs.models import Claim, Job
 
 MOST_POINTS = 300
@@ -63,12 +56,6 @@ class JobSeries(msgspec.Struct, frozen=True):
     truncated: bool
 
 
-class MetricQuery(msgspec.Struct, frozen=True):
-    """The span to show, in seconds back from now, or from the job's end."""
-
-    since_s: float = 900.0
-
-
 _DEVICES = """
 SELECT s.device_id, floor(extract(epoch FROM s.at - %(begin)s) / %(step)s)::int AS slot, avg(s.utilisation),
        avg(s.memory_used_bytes)::float8, avg(s.power_w), avg(s.temperature_c)
@@ -82,24 +69,6 @@ _PARTS = """
 SELECT part_id, floor(extract(epoch FROM at - %(begin)s) / %(step)s)::int AS slot, avg(cpu), avg(rss_bytes)::float8
 FROM fleet_part_sample WHERE part_id = ANY(%(ids)s) AND at >= %(begin)s AND at < %(end)s GROUP BY 1, 2
 """
-
-
-class JobMetrics(Resource):
-    """The measurements of a job."""
-
-    @extend_schema(
-        operation_id="jobs_metrics",
-        responses={200: JobSeries, 404: Problem},
-        parameters=parameters(MetricQuery, {"since_s": "How many seconds back, up to 14 days; 900 by default."}),
-    )
-    def get(self, request: Request, name: str) -> Response:
-        """What the job's devices and processes used, in at most 300 steps."""
-        query, job = asked(request, MetricQuery), found(signed_in(request), name)
-        if not 1 <= query.since_s <= LONGEST_S:
-            raise Refused(
-                400, "invalid", _("since_s must be a number of seconds from 1 to {most}").format(most=LONGEST_S)
-            )
-        return Response(series(job, query.since_s))
 
 
 def series(job: Job, since_s: float) -> JobSeries:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from drf_spectacular.utils import extend_schema
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.jobs import found
-from controlplane.api.problem import Problem
-from controlplane.api.resource import Resource, signed_in
 from controlplane.jobs import models as rows
 from controlplane.pools import access
 from controlplane.pools.models import Pool
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
+
 
 
 class OneChange(msgspec.Struct, frozen=True):
@@ -64,24 +60,13 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
     stages: list[StageCounterfactuals]
 
 
-class CounterfactualsOfJob(Resource):
-    """What would let a job start."""
-
-    @extend_schema(operation_id="jobs_counterfactuals", responses={200: JobCounterfactuals, 404: Problem})
-    def get(self, request: Request, name: str) -> Response:
-        """Changes with which the waiting stages of this job would start, least first. Each was tried on the world as
-        it is, so it is true until that changes; nothing is changed by asking."""
-        user = signed_in(request)
-        job = found(user, name)
-        tried = counterfactuals.tried(job, user)
-        refused, may = _refused_pools(job), _powers(user, job)
-        names = dict(job.stages.values_list("id", "name"))
-        stages = [
-            _stage(stage_id, {str(i): name for i, name in names.items()}, findings, tried.names, may, refused)
-            for stage_id, findings in tried.found.items()
-        ]
-        at = datetime.fromtimestamp(tried.at, UTC)
-        return Response(JobCounterfactuals(job.number, at, tried.too_large, stages))
+def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
+    """Changes with which the waiting stages of this job would start, as this user may be told of them."""
+    tried = counterfactuals.tried(job, user)
+    refused, may = _refused_pools(job), _powers(user, job)
+    names = {str(each): name for each, name in job.stages.values_list("id", "name")}
+    stages = [_stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()]
+    return JobCounterfactuals(job.number, datetime.fromtimestamp(tried.at, UTC), tried.too_large, stages)
 
 
 def _stage(

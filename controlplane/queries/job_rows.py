@@ -17,6 +17,7 @@ from controlplane.jobs import demand
 from controlplane.jobs import models as rows
 from controlplane.jobs.clauses import told
 from controlplane.natural import natural_key
+from controlplane.queries.clauses import Clause, clauses
 from scheduler.core.model.lifecycle import ACTIVE, WAITING, State
 
 
@@ -89,19 +90,6 @@ class RunTime(msgspec.Struct, frozen=True):
     basis: str
     held: int = 0
     seen: int = 0
-
-
-class Clause(msgspec.Struct, frozen=True):
-    """A part of a sentence: a stable code, and the values that it shows. What measures something tells its unit by its
-    name (``_s``, ``_bytes``); a value that somebody else has said is an object with its own ``text`` and ``said``."""
-
-    code: str
-    params: dict[str, Any]
-
-
-def clauses(said: Any) -> list[Clause]:
-    """Clauses as rows keep them; none of a row that is older than they are."""
-    return msgspec.convert(said or [], list[Clause])
 
 
 class WaitReason(msgspec.Struct, frozen=True):

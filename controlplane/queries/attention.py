@@ -20,14 +20,14 @@ from django.utils.translation import gettext_noop as _
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.api.held_idle import IDLE_FOR
 from controlplane.fleet import alarms, maintenance
 from controlplane.fleet import models as fleet
 from controlplane.jobs import amounts
 from controlplane.jobs import models as rows
 from controlplane.jobs.reasons import reason_text
 from controlplane.jobs.values import spoken
-from controlplane.pages.words import alarm_text, note_text
+from controlplane.queries.held_idle import IDLE_FOR
+from controlplane.queries.words import alarm_text, note_text
 from scheduler.core.model.lifecycle import NodeState
 
 MOST_SIGNS = 7

@@ -1,0 +1,357 @@
+"""What the scheduler decided in its cycles, why, at which price, and what another profile would have decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import django_filters
+import msgspec
+from django.conf import settings
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
+from controlplane.jobs import models as rows
+from controlplane.jobs.clauses import HIDDEN
+from controlplane.pools import profiles
+from controlplane.queries.clauses import Clause, clauses
+from controlplane.queries.filters import UserFilterSet
+from controlplane.queries.job_rows import WaitReason
+from controlplane.queries.reading import Answer, listed
+from controlplane.queries.refusals import Unanswerable, Unseen
+from controlplane.scheduling import waiting_reasons
+from controlplane.scheduling.waiting_reasons import ACTS
+from controlplane.sentences import in_language
+from controlplane.wellformed import LARGEST_WHOLE
+from controlplane.whatif.difference import QUESTION
+from controlplane.whatif.questions import ask
+from scheduler.core.model.clauses import plain
+from scheduler.core.model.reasons import sentence
+from scheduler.core.model.sentences import said
+from scheduler.core.model.types import Snapshot
+from scheduler.decisions import code, difference, log
+from scheduler.decisions.log import Record
+
+_NUMBER = re.compile(r"#([0-9]{1,18})/")
+# Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
+MOST_SHOWN = 500
+
+
+class ShadowOutcome(msgspec.Struct, frozen=True):
+    """What the pools' shadow profiles would have done in this cycle."""
+
+    profile: str
+    duration_ms: float
+    differs: bool
+    difference: dict[str, Any]
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """One cycle whose outcome was news. Stages of jobs that you may not see are not named.
+
+    What is told of a stage has why in words as ``why`` and in clauses as ``why_said``.
+    ``waits`` counts the primary reasons of those that wait; ``head`` is the first of the queue among them.
+    """
+
+    id: int
+    at: datetime
+    profile: str
+    code: str
+    duration_ms: float
+    waiting: int
+    started: list[dict[str, Any]]
+    evicted: list[dict[str, Any]]
+    skipped: list[str]
+    waits: dict[str, int]
+    head: dict[str, Any]
+    replanned: str
+    shadow: ShadowOutcome | None
+
+
+class DecisionWait(msgspec.Struct, frozen=True):
+    """A stage that waited, with all its reasons in order of precedence and the nodes left after each filter."""
+
+    stage: str
+    reasons: list[WaitReason]
+    expected_start: dict[str, Any] | None
+    funnel: list[list[Any]]
+
+
+class DecisionStart(msgspec.Struct, frozen=True):
+    """A stage that the plan started, where, and how long it was predicted to run there; ``why_said`` is why in
+    clauses."""
+
+    stage: str
+    why: str
+    why_said: list[Clause]
+    nodes: list[str]
+    devices: int
+    expected_s: dict[str, Any]
+
+
+class DecisionDetail(msgspec.Struct, frozen=True):
+    """A decision with its whole plan. ``recorded`` is false where the log no longer holds what was known then: the
+    plan is empty. ``profiles`` names what decided in each pool, and ``specs`` holds each of them as data.
+    ``reproducible`` tells that this server runs the engine that decided. ``hidden`` counts stages that you may not see;
+    ``cut`` those that are asked for and come after these: ask with ``after``. Where many wait, ``waits`` are those who
+    were told in this cycle why they do; ``decision.waits`` counts all."""
+
+    decision: Decision
+    recorded: bool
+    reproducible: bool
+    profiles: dict[str, str]
+    specs: dict[str, dict[str, Any]]
+    running: int
+    nodes: int
+    starts: list[DecisionStart]
+    waits: list[DecisionWait]
+    hidden: int
+    cut: int
+
+
+class TooLarge(Unanswerable):
+    """So many stages waited that no server thinks of them once more."""
+
+
+class DecisionDifference(msgspec.Struct, frozen=True):
+    """The same world under another profile: only_active and only_other start under one of the two, elsewhere under
+    both but on other devices; spared and evicted are stopped by one of the two."""
+
+    profile: str
+    differs: bool
+    difference: dict[str, Any]
+
+
+DID = {"start": "started", "evict": "evicted", "skip": "skipped"}
+
+
+class DecisionFilter(UserFilterSet):
+    """What a list of decisions may be narrowed by."""
+
+    did = django_filters.CharFilter(
+        method="that_did",
+        help_text="Only decisions that did this: start, evict, skip or wait (nothing of the three).",
+    )
+    job = django_filters.NumberFilter(
+        method="of_job",
+        min_value=-LARGEST_WHOLE,
+        max_value=LARGEST_WHOLE,
+        decimal_places=0,
+        help_text="Only decisions that started, stopped or skipped a stage of the job with this number.",
+    )
+    code = django_filters.CharFilter(
+        "waits",
+        lookup_expr="has_key",
+        help_text="Only decisions in which a stage waited for this primary reason, such as CapacityInsufficient.",
+    )
+
+    def that_did(self, decisions: QuerySet[rows.Decision], name: str, value: str) -> QuerySet[rows.Decision]:
+        if value in DID:
+            return decisions.exclude(**{DID[value]: []})
+        if value == "wait":
+            return decisions.filter(started=[], evicted=[], skipped=[])
+        detail = _("did is one of {all} or wait, not {value!r}")
+        raise Unanswerable(detail.format(all=", ".join(DID), value=value[:40]))
+
+    def of_job(self, decisions: QuerySet[rows.Decision], name: str, value: Decimal) -> QuerySet[rows.Decision]:
+        return _of_job(decisions, int(value), self.user)
+
+
+def decisions() -> QuerySet[rows.Decision]:
+    """All decisions, with what shadows would have done."""
+    return rows.Decision.objects.select_related("shadow")
+
+
+def shown(found: Iterable[rows.Decision], user: User) -> list[Decision]:
+    """These decisions as this user may be told of them."""
+    found = list(found)
+    seen = _visible_numbers(found, user)
+    return [_shown(each, seen) for each in found]
+
+
+def page(user: User, params: Mapping[str, str]) -> Answer:
+    """One page of the decisions that ``params`` ask for."""
+    return listed(user, "/decisions", params, DecisionFilter(params, decisions(), user=user), "-id", shown)
+
+
+def one(user: User, number: int, code: str = "", after: int = 0) -> DecisionDetail:
+    """A decision with its whole plan, as far as the log still holds it; of those that waited, some at a time."""
+    if after < 0:
+        raise Unanswerable(_("after must be 0 or more"))
+    row = found(number)
+    record = log.find(settings.DECISIONS, number)
+    if record is None:
+        return DecisionDetail(
+            decision=shown([row], user)[0],
+            recorded=False,
+            reproducible=False,
+            profiles={},
+            specs={},
+            running=0,
+            nodes=0,
+            starts=[],
+            waits=[],
+            hidden=0,
+            cut=0,
+        )
+    return _detail(row, record, user, code, after)
+
+
+def under(user: User, number: int, profile: str) -> DecisionDifference:
+    """What another profile would have decided on what was known then."""
+    found(number)
+    try:
+        profiles.named(profile)
+    except ValueError as error:
+        raise Unanswerable(in_language(said(error))) from None
+    tried = ask(QUESTION, {"number": number, "profile": profile}, user)
+    if not tried.recorded:
+        what = _("record of decision {number}; records are kept for {kept_s:.0f} s")
+        raise Unseen(what.format(number=number, kept_s=settings.DECISIONS_KEEP_S))
+    if tried.difference is None:
+        detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
+        raise TooLarge(detail.format(count=tried.waiting, number=number))
+    words = tried.difference
+    return DecisionDifference(profile, tried.differs, _hide(words, _visible(str(words), user)))
+
+
+def record_of(number: int) -> bytes:
+    """All that is needed to decide once more, as a segment of one record; it names every project's stages."""
+    found(number)
+    record = log.find(settings.DECISIONS, number)
+    if record is None:
+        raise Unseen(_("record of decision {number}").format(number=number))
+    return log.alone(record)
+
+
+def found(number: int) -> rows.Decision:
+    """The decision with this number; raises 404."""
+    row = rows.Decision.objects.select_related("shadow").filter(pk=number).first()
+    if row is None:
+        raise Unseen(_("decision {number}").format(number=number))
+    return row
+
+
+def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> QuerySet[rows.Decision]:
+    """Those of the decisions that name the job; none where it may not be seen."""
+    if not rows.Job.objects.filter(permissions.visible_jobs(user), number=number).exists():
+        return decisions.none()
+    name = f'%"#{number}/%'
+    return decisions.extra(
+        where=["(started::text LIKE %s OR evicted::text LIKE %s OR skipped::text LIKE %s)"], params=[name] * 3
+    )
+
+
+def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
+    """The numbers among those named that this user may see; None means all."""
+    named = " ".join(f"{each.started} {each.evicted} {each.skipped} {each.head} {_shadow_text(each)}" for each in page)
+    if world is None:
+        return _visible(named, user)
+    return _visible(named, user, {one.number for one in world.waiting} | {one.number for one in world.running})
+
+
+def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
+    """The numbers in a text, and those of ``among``, that this user may see; None means all."""
+    if permissions.may(user, Permit.SEE_JOBS):
+        return None
+    numbers = {*map(int, _NUMBER.findall(named)), *among}
+    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
+    return set(visible.values_list("number", flat=True))
+
+
+def _shadow_text(decision: rows.Decision) -> str:
+    shadow = getattr(decision, "shadow", None)
+    return str(shadow.difference) if shadow else ""
+
+
+def _label(value: Any, seen: set[int] | None) -> Any:
+    match = _NUMBER.match(value) if isinstance(value, str) else None
+    return value if match is None or seen is None or int(match[1]) in seen else HIDDEN
+
+
+def _entry(stored: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
+    known = _label(stored.get("stage"), seen) != HIDDEN
+    # A sentence about a stage that may not be seen would tell what it is.
+    return {key: _label(value, seen) for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
+
+
+def _hide(found: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
+    return {
+        name: [_entry(each, seen) for each in value] if isinstance(value, list) else value
+        for name, value in found.items()
+    }
+
+
+def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
+    shadow = getattr(decision, "shadow", None)
+    return Decision(
+        id=decision.pk,
+        at=decision.at,
+        profile=decision.profile,
+        code=decision.code,
+        duration_ms=decision.duration_ms,
+        waiting=decision.waiting,
+        started=[_entry(each, seen) for each in decision.started],
+        evicted=[_entry(each, seen) for each in decision.evicted],
+        skipped=[_label(each, seen) for each in decision.skipped],
+        # The commonest first: jsonb would put the shortest names first.
+        waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
+        head=_entry(decision.head, seen) if decision.head else {},
+        replanned=decision.replanned,
+        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
+        if shadow
+        else None,
+    )
+
+
+def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: int) -> DecisionDetail:
+    seen = _visible_numbers([row], user, record.snapshot)
+    numbers = difference.named(record.snapshot)
+    nodes = {node.id: node.name for node in record.snapshot.nodes}
+    starts = [
+        DecisionStart(
+            stage=numbers[start.stage],
+            why=start.why,
+            why_said=clauses(plain(start.said)),
+            nodes=[nodes.get(node, "?") for node in start.placement.nodes],
+            devices=sum(len(rank) for rank in start.placement.grants),
+            expected_s={
+                "p50": start.lasts.p50_s if start.lasts.known else None,
+                "p90": start.lasts.p90_s if start.lasts.known else None,
+                "basis": start.lasts.basis,
+            },
+        )
+        for start in record.plan.starts
+        if _label(numbers[start.stage], seen) != HIDDEN
+    ]
+    known = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
+    chosen = [wait for wait in known if not code_ or (wait.reasons and wait.reasons[0].code == code_)]
+    waits = chosen[after : after + MOST_SHOWN]
+    shown = [
+        DecisionWait(
+            stage=numbers[wait.stage],
+            reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
+            expected_start=waiting_reasons.shown(wait.expected),
+            funnel=[list(step) for step in wait.funnel],
+        )
+        for wait in waits
+    ]
+    return DecisionDetail(
+        decision=_shown(row, seen),
+        recorded=True,
+        reproducible=record.code == code.version(),
+        profiles=dict(record.profiles),
+        specs={name: dict(spec) for name, spec in sorted(record.specs.items())},
+        running=len(record.snapshot.running),
+        nodes=len(record.snapshot.nodes),
+        starts=starts,
+        waits=shown,
+        hidden=len(record.plan.starts) + len(record.plan.waits) - len(starts) - len(known),
+        cut=max(0, len(chosen) - after - len(waits)),
+    )

@@ -1,0 +1,61 @@
+"""What happened to jobs, across all that the asking user may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import django_filters
+import msgspec
+from django.db.models import Q, QuerySet
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import Project, User
+from controlplane.accounts.permissions import Permit
+from controlplane.jobs import models as rows
+from controlplane.queries.clauses import Clause, clauses
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something that happened to a job; ``text_said`` is its text in clauses."""
+
+    job: int
+    seq: int
+    at: datetime
+    kind: str
+    stage: str
+    attempt: int | None
+    actor: str
+    text: str
+    text_said: list[Clause]
+    params: dict[str, Any]
+
+
+def shown(events: Iterable[rows.Event], user: User) -> list[Fact]:
+    """These events, which this user may see; their jobs must be loaded."""
+    return [
+        Fact(e.job.number, e.seq, e.at, e.kind, e.stage, e.attempt, e.actor, e.text, clauses(e.said), e.params)
+        for e in events
+    ]
+
+
+class EventFilter(django_filters.FilterSet):
+    """What events may be narrowed by."""
+
+    kind = django_filters.CharFilter(help_text="Such as submitted, placed or completed.")
+    project = django_filters.CharFilter(method="of_project", help_text="Name of a project.")
+
+    def of_project(self, events: QuerySet[rows.Event], name: str, value: str) -> QuerySet[rows.Event]:
+        # By id, so that the index of events by project serves.
+        return events.filter(project__in=list(Project.objects.filter(name=value).values_list("pk", flat=True)))
+
+
+def visible(user: User) -> QuerySet[rows.Event]:
+    """The events of jobs that this user may see, so asked that the index of events by project serves."""
+    if permissions.may(user, Permit.SEE_JOBS):
+        return rows.Event.objects.all()
+    projects = permissions.joined(user)
+    elsewhere = list(rows.Job.objects.filter(user=user).exclude(project__in=projects).values_list("pk", flat=True))
+    in_projects = Q(project__in=projects)
+    return rows.Event.objects.filter(in_projects | Q(job__in=elsewhere) if elsewhere else in_projects)

@@ -1,0 +1,79 @@
+"""What is wrong with the installation, for ``yard doctor``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from redis.exceptions import RedisError
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
+from controlplane.observability import health
+
+
+class HealthCheck(msgspec.Struct, frozen=True):
+    """Whether one thing works; ``says`` is for those who see alarms, empty for others. Without what is ``vital``
+    nothing starts."""
+
+    name: str
+    ok: bool
+    vital: bool
+    says: str
+
+
+class HealthQueue(msgspec.Struct, frozen=True):
+    """A Celery queue: how many messages wait, the names of the workers that take them, and of those that stand by."""
+
+    name: str
+    waiting: int
+    workers: list[str]
+    standing_by: list[str]
+
+
+class HealthTask(msgspec.Struct, frozen=True):
+    """A Celery task: when it last ended well and how long that took, how often it failed, when last, and with what.
+
+    ``ok`` is false where it has not ended well since it failed.
+    """
+
+    name: str
+    ok: bool
+    done_at: datetime | None
+    took_s: float
+    failures: int
+    failed_at: datetime | None
+    error: str
+
+
+class Installation(msgspec.Struct, frozen=True):
+    """All checks; ``ok`` tells that each of them is. ``queues`` and ``tasks`` are for those who see alarms."""
+
+    ok: bool
+    checks: list[HealthCheck]
+    queues: list[HealthQueue]
+    tasks: list[HealthTask]
+
+
+def installation(user: User) -> Installation:
+    """Whether database, scheduler, workers, queues, tasks and storage work, as far as this user may be told."""
+    sees_why = permissions.may(user, Permit.SEE_ALARMS)
+    found = health.checks()
+    told = [HealthCheck(one.name, one.ok, one.vital, one.says if sees_why else "") for one in found]
+    queues, tasks = (_queues(), _tasks()) if sees_why else ([], [])
+    return Installation(all(one.ok for one in found), told, queues, tasks)
+
+
+def _queues() -> list[HealthQueue]:
+    try:
+        return [HealthQueue(one.name, one.waiting, list(one.workers), list(one.standing_by)) for one in health.queues()]
+    except RedisError:  # a check says so
+        return []
+
+
+def _tasks() -> list[HealthTask]:
+    return [
+        HealthTask(one.name, not health.fails(one), one.done_at, one.took_s, one.failures, one.failed_at, one.error)
+        for one in health.tasks()
+    ]

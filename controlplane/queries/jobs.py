@@ -1,0 +1,185 @@
+"""Which jobs a user sees, and what is told of one beside its rows: its file, and why it waits."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import django_filters
+import msgspec
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext as _
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.jobs import masked
+from controlplane.jobs import models as rows
+from controlplane.jobs.reasons import reason_text
+from controlplane.queries import job_rows
+from controlplane.queries.filters import UserFilterSet
+from controlplane.queries.job_rows import Job, WaitReason
+from controlplane.queries.reading import Answer, listed, seen
+from controlplane.queries.refusals import Unanswerable, Unseen
+from controlplane.queries.words import told_text
+from controlplane.whatif.dry_run import dry_run
+from scheduler.core.model.lifecycle import FINAL, WAITING, State
+
+SORTS = {"submitted_at": "number", "-submitted_at": "-number", "number": "number", "-number": "-number"}
+
+
+class ResolvedDemand(msgspec.Struct, frozen=True):
+    """What one stage asks for: alternatives with their devices, commands and environment, and its limits."""
+
+    stage: str
+    request: dict[str, Any]
+
+
+class SubmittedSpec(msgspec.Struct, frozen=True):
+    """A job file and how it was understood."""
+
+    number: int
+    spec: dict[str, Any]
+    stages: list[ResolvedDemand]
+
+
+class WaitingStage(msgspec.Struct, frozen=True):
+    """Why one stage waits."""
+
+    stage: str
+    state: State
+    reasons: list[WaitReason]
+    funnel: list[tuple[str, int]]
+    expected_start: job_rows.ExpectedStart | None
+    expected_s: job_rows.RunTime | None
+    planned: job_rows.Planned | None
+    evaluated_at: Any
+
+
+class JobWhy(msgspec.Struct, frozen=True):
+    """Why a job waits: one entry per waiting stage."""
+
+    number: int
+    state: State
+    reason: WaitReason | None
+    stages: list[WaitingStage]
+
+
+def visible(user: User) -> QuerySet[rows.Job]:
+    """The jobs that this user may see."""
+    return rows.Job.objects.filter(permissions.visible_jobs(user))
+
+
+def found(user: User, name: str) -> rows.Job:
+    """The job with this id or number, if this user may see it; raises 404 otherwise."""
+    query = Q(number=int(name)) if re.fullmatch(r"[0-9]{1,18}", name) else None
+    try:
+        query = query or Q(id=uuid.UUID(name))
+    except ValueError:
+        raise Unseen(_("job {name}").format(name=name[:40])) from None
+    job = job_rows.whole(visible(user).filter(query)).first()
+    if job is None:
+        raise Unseen(_("job {name}").format(name=name[:40]))
+    return job
+
+
+def shown(jobs: Iterable[rows.Job], user: User | None = None) -> list[Job]:
+    """These jobs, which the user may see, with all their stages."""
+    return job_rows.shown(jobs)
+
+
+def order_of(params: Mapping[str, str]) -> str:
+    """The order that is asked for: numbers are given in the order of submission, and no two jobs share one."""
+    order = SORTS.get(params.get("sort") or "-submitted_at")
+    if order is None:
+        raise Unanswerable(_("sort must be -submitted_at (newest first) or submitted_at"))
+    return order
+
+
+class JobFilter(UserFilterSet):
+    """What a list of jobs may be narrowed by."""
+
+    state = django_filters.CharFilter(
+        method="in_states", help_text="States, separated by commas; or active, waiting, ended."
+    )
+    project = django_filters.CharFilter("project__name", help_text="Name of a project.")
+    pool = django_filters.CharFilter("pool__name", help_text="Name of a pool.")
+    user = django_filters.CharFilter(method="of_user", help_text="Name of a user, or me.")
+    q = django_filters.CharFilter(method="like", help_text="A job's number, or a part of its name.")
+    label = django_filters.CharFilter(method="with_label", help_text="name or name=value.")
+    sort = django_filters.CharFilter(method="in_order", help_text="-submitted_at (newest first) or submitted_at.")
+
+    def in_states(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        return jobs.filter(state__in=_states(value))
+
+    def of_user(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        return jobs.filter(user=self.user) if value == "me" else jobs.filter(user__username=value)
+
+    def like(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        word = value.strip().lstrip("#")
+        if re.fullmatch(r"[0-9]{1,18}", word):
+            return jobs.filter(Q(name__icontains=value.strip()) | Q(number=int(word)))
+        return jobs.filter(name__icontains=word)
+
+    def with_label(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        label, equals, text = value.partition("=")
+        return jobs.filter(labels__contains={label: text}) if equals else jobs.filter(labels__has_key=label)
+
+    def in_order(self, jobs: QuerySet[rows.Job], name: str, value: str) -> QuerySet[rows.Job]:
+        return jobs  # pages are made in the order of ``order_of``
+
+
+def page(user: User, params: Mapping[str, str]) -> Answer:
+    """One page of the jobs that ``params`` ask for."""
+    chosen = JobFilter(params, job_rows.whole(visible(user)), user=user)
+    return listed(user, "/jobs", params, chosen, order_of(params), shown)
+
+
+def one(user: User, job: rows.Job) -> Answer:
+    """This job, which the user may see."""
+    return seen(user, f"/jobs/{job.number}", shown([job])[0])
+
+
+def spec(job: rows.Job) -> SubmittedSpec:
+    """The file of this job and the demand of its stages; values of secrets are masked."""
+    stages = job.stages.order_by("index").values_list("name", "request")
+    resolved = [ResolvedDemand(name, masked.shown(request)) for name, request in stages]
+    return SubmittedSpec(job.number, masked.shown(job.spec), resolved)
+
+
+def why(row: rows.Job) -> JobWhy:
+    """Why the stages of this job wait."""
+    (job,) = job_rows.shown([row])
+    waiting = [
+        WaitingStage(s.name, s.state, s.reasons, s.funnel, s.expected_start, s.expected_s, s.planned, s.evaluated_at)
+        for s in job.stages
+        if s.state in WAITING
+    ]
+    return JobWhy(job.number, job.state, job.reason, waiting)
+
+
+def tried(spec: dict[str, Any], user: User) -> dict[str, Any]:
+    """Where and when each stage of this file would run, or why it would wait, in words of the reader's language."""
+    found = dry_run(spec, user)
+    for stage in found.get("stages", ()):
+        stage["why"] = told_text(stage, "why")
+        for reason in stage["reasons"]:
+            reason["text"] = reason_text(reason)
+    return found
+
+
+def _states(words: str) -> set[str]:
+    groups: dict[str, set[str]] = {
+        "WAITING": set(WAITING),
+        "ENDED": set(FINAL),
+        "ACTIVE": {str(state) for state in State} - FINAL,
+        "CANCELED": {State.CANCELLED},
+    }
+    states: set[str] = set()
+    for word in words.upper().split(","):
+        if word not in groups and word not in set(State):
+            detail = _("state must be some of {states}, or active, waiting, ended").format(states=", ".join(State))
+            raise Unanswerable(detail)
+        states |= groups.get(word, {word})
+    return states

@@ -1,0 +1,120 @@
+"""Maintenance windows: when a node or a pool does not serve, and whom that concerns."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import django_filters
+import msgspec
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django_filters.rest_framework import BooleanFilter
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.fleet import maintenance
+from controlplane.fleet.models import MaintenanceWindow as Row
+from controlplane.jobs.models import Job, Part
+
+
+class MaintenanceWindow(msgspec.Struct, frozen=True):
+    """A time in which a node, or all nodes of a pool, do not serve: nothing starts there that would run into it."""
+
+    id: int
+    node: str | None
+    pool: str | None
+    starts_at: datetime
+    ends_at: datetime
+    reason: str
+    made_by: str
+    cancelled_at: datetime | None
+    cancelled_by: str
+
+
+class WindowFilter(django_filters.FilterSet):
+    """What a list of windows may be narrowed by; without ``all`` it has those that have not ended."""
+
+    node = django_filters.CharFilter(method="of_node", help_text="Name of a node: windows of it and of its pools.")
+    pool = django_filters.CharFilter("pool__name", help_text="Name of a pool.")
+    all = BooleanFilter(method="with_ended", help_text="Those that have ended or were cancelled, too.")
+
+    def filter_queryset(self, queryset: QuerySet[Row]) -> QuerySet[Row]:
+        chosen = super().filter_queryset(queryset)
+        return chosen if self.form.cleaned_data.get("all") else chosen.filter(maintenance.not_ended(timezone.now()))
+
+    def of_node(self, rows: QuerySet[Row], name: str, value: str) -> QuerySet[Row]:
+        return rows.filter(Q(node__name=value) | Q(pool__nodes__name=value))
+
+    def with_ended(self, rows: QuerySet[Row], name: str, value: bool) -> QuerySet[Row]:
+        return rows  # the filter above has seen it
+
+
+class Affected(msgspec.Struct, frozen=True):
+    """A stage that runs on a node of the window now and may run into it; ``ends_by`` is where its limit ends it."""
+
+    job: int
+    stage: str
+    user: str
+    node: str
+    ends_by: datetime | None
+
+
+class MaintenanceWindowDetail(msgspec.Struct, frozen=True):
+    """A window and what it meets; ``hidden`` counts stages of jobs that you may not see. ``window`` has the id 0 where
+    it was only tried."""
+
+    window: MaintenanceWindow
+    affects: list[Affected]
+    hidden: int
+
+
+def windows() -> QuerySet[Row]:
+    """All windows with the names of what they are for."""
+    return Row.objects.select_related("node", "pool")
+
+
+def shown(rows: Iterable[Row], user: User | None = None) -> list[MaintenanceWindow]:
+    """These windows; everybody sees them."""
+    return [_shown(row) for row in rows]
+
+
+def _shown(row: Row) -> MaintenanceWindow:
+    return MaintenanceWindow(
+        id=row.pk,
+        node=row.node.name if row.node else None,
+        pool=row.pool.name if row.pool else None,
+        starts_at=row.starts_at,
+        ends_at=row.ends_at,
+        reason=row.reason,
+        made_by=row.made_by,
+        cancelled_at=row.cancelled_at,
+        cancelled_by=row.cancelled_by,
+    )
+
+
+def detail(row: Row, user: User) -> MaintenanceWindowDetail:
+    """This window and what it meets, as far as this user may see it."""
+    affected = [one for one in _running(row) if one[1].ends_by is None or one[1].ends_by > row.starts_at]
+    numbers = {job for job, _one in affected}
+    visible = set(Job.objects.filter(permissions.visible_jobs(user), pk__in=numbers).values_list("pk", flat=True))
+    return MaintenanceWindowDetail(
+        _shown(row),
+        [one for job, one in affected if job in visible],
+        sum(job not in visible for job, _one in affected),
+    )
+
+
+def _running(row: Row) -> Iterable[tuple[uuid.UUID, Affected]]:
+    """What runs on the nodes of the window, with the ids of the jobs."""
+    where = Q(node=row.node) if row.node else Q(node__pools=row.pool)
+    parts = Part.objects.filter(where, ended_at=None, attempt__ended_at=None)
+    chosen = parts.select_related("attempt__stage__job__user", "node")
+    for part in chosen.order_by("attempt__stage__job__number", "attempt__stage__index", "rank"):
+        attempt, stage = part.attempt, part.attempt.stage
+        limit_s = stage.request["time_limit_s"]
+        began_at = attempt.started_at or attempt.created_at
+        ends_by = began_at + timedelta(seconds=limit_s) if limit_s else None
+        user = stage.job.user.get_username()
+        yield stage.job_id, Affected(stage.job.number, stage.name, user, part.node.name, ends_by)

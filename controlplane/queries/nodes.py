@@ -1,0 +1,164 @@
+"""Nodes, their devices and what runs on them."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import django_filters
+import msgspec
+from django.db.models import Prefetch, Q, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.accounts import permissions
+from controlplane.accounts.models import User
+from controlplane.accounts.permissions import Permit
+from controlplane.fleet import alarms
+from controlplane.fleet import maintenance as fleet_maintenance
+from controlplane.fleet import models as rows
+from controlplane.natural import natural_key
+from controlplane.pools.isolation import is_below
+from controlplane.pools.models import Pool
+from controlplane.queries import devices, hosts, maintenance, survivors
+from controlplane.queries.devices import Device
+from controlplane.queries.maintenance import MaintenanceWindow
+from controlplane.queries.reading import Answer, listed, seen
+from controlplane.queries.refusals import Unseen
+from controlplane.queries.survivors import Survivor
+from scheduler.core.model.lifecycle import NodeState
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A machine that runs an agent. ``alarms`` say what of it the server refuses or leaves out, in sentences.
+
+    ``isolation`` tells how far it keeps stages of different projects apart: none, user, private or full; of its
+    ``pools``, ``too_open_for`` require more, and run nothing here.
+    """
+
+    id: uuid.UUID
+    name: str
+    state: NodeState
+    reason: str
+    pools: list[str]
+    simulated: bool
+    runs_as: str
+    isolation: str
+    too_open_for: list[str]
+    container_engine: str | None
+    agent_version: str
+    hostname: str
+    os: str
+    arch: str
+    memory_bytes: int
+    last_report_at: datetime | None
+    conditions: dict[str, Any]
+    alarms: list[str]
+    labels: dict[str, str]
+    maintenance: list[MaintenanceWindow]
+    devices: list[Device]
+
+
+class NodeDetail(Node, frozen=True):
+    """A machine that runs an agent, with how its host is; null where it told nothing of it. ``survivors`` are for staff
+    only."""
+
+    host: hosts.Host | None
+    survivors: list[Survivor]
+
+
+def shown(nodes: Iterable[rows.Node], user: User) -> list[Node]:
+    """These nodes with their devices, as this user sees them; their pools must be prefetched."""
+    nodes = list(nodes)
+    by_node: dict[str, list[Device]] = defaultdict(list)
+    for device in devices.shown(
+        devices.present().filter(node__in=[node.id for node in nodes]).order_by("kind", "index"), user
+    ):
+        by_node[device.node].append(device)
+    windows = fleet_maintenance.by_node(nodes, timezone.now())
+    wrong = alarms.of_nodes([node.name for node in nodes])
+    return [
+        Node(
+            id=node.id,
+            name=node.name,
+            state=NodeState(node.state),
+            reason=node.reason,
+            pools=sorted((pool.name for pool in node.pools.all()), key=natural_key),
+            simulated=node.simulated,
+            runs_as=node.runs_as,
+            isolation=node.isolation,
+            too_open_for=sorted(pool.name for pool in node.pools.all() if is_below(node.isolation, pool.isolation)),
+            container_engine=node.container_engine,
+            agent_version=node.agent_version,
+            hostname=node.hostname,
+            os=node.os,
+            arch=node.arch,
+            memory_bytes=node.memory_bytes,
+            last_report_at=node.last_report_at,
+            conditions=node.conditions,
+            alarms=wrong.get(node.name, []),
+            labels=node.labels,
+            maintenance=maintenance.shown(windows[node.name]),
+            devices=by_node[node.name],
+        )
+        for node in nodes
+    ]
+
+
+def all_nodes() -> QuerySet[rows.Node]:
+    """The nodes with their pools."""
+    return rows.Node.objects.prefetch_related(Prefetch("pools", Pool.objects.only("name", "isolation")))
+
+
+def found(name: str) -> rows.Node:
+    """The node with this name or id; raises 404."""
+    query = Q(name=name)
+    try:
+        query |= Q(id=uuid.UUID(name))
+    except ValueError:
+        pass  # a name, then
+    node = all_nodes().filter(query).first()
+    if node is None:
+        raise Unseen(_("node {name}").format(name=name[:63]))
+    return node
+
+
+def details(nodes: Iterable[rows.Node], user: User) -> list[NodeDetail]:
+    """These nodes, with how their hosts are."""
+    nodes, sees = list(nodes), permissions.may(user, Permit.SEE_NODES)
+    return [
+        NodeDetail(
+            **msgspec.structs.asdict(told),
+            host=hosts.shown(node),
+            survivors=survivors.of_nodes([node]) if sees else [],
+        )
+        for node, told in zip(nodes, shown(nodes, user), strict=True)
+    ]
+
+
+class NodeFilter(django_filters.FilterSet):
+    """What a list of nodes may be narrowed by."""
+
+    state = django_filters.CharFilter(method="in_states", help_text="Such as READY or LOST.")
+    pool = django_filters.CharFilter("pools__name", help_text="Name of a pool.")
+    q = django_filters.CharFilter("name", lookup_expr="icontains", help_text="A part of the name.")
+
+    def in_states(self, nodes: QuerySet[rows.Node], name: str, value: str) -> QuerySet[rows.Node]:
+        return nodes.filter(state__in=value.upper().split(","))
+
+
+# By name: n2 before n10.
+ORDER = "sort_key"
+
+
+def page(user: User, params: Mapping[str, str]) -> Answer:
+    """One page of the nodes that ``params`` ask for."""
+    return listed(user, "/nodes", params, NodeFilter(params, all_nodes()), ORDER, shown)
+
+
+def one(user: User, name: str) -> Answer:
+    """The node with this name or id, with how its host is."""
+    return seen(user, f"/nodes/{name}", details([found(name)], user)[0])

@@ -1,0 +1,121 @@
+"""Profiles: those that come along, and own ones in versions that are previewed before they are switched on."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db.models import Max
+from django.utils.translation import gettext as _
+
+from controlplane.pools import models as rows
+from controlplane.pools import profiles
+from controlplane.queries.refusals import Unseen
+from scheduler.profiles import DEFAULT, PROFILES
+
+
+class ProfileVersion(msgspec.Struct, frozen=True):
+    """One state of an own profile. ``preview`` is the simulation that showed what it does, ``preview_phase`` how far
+    that is; null and empty where there was none."""
+
+    number: int
+    spec: dict[str, Any]
+    note: str
+    made_by: str
+    made_at: datetime
+    preview: int | None
+    preview_phase: str
+    activated_by: str
+    activated_at: datetime | None
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """A named way to decide. One that comes along (``builtin``) has no versions and never changes but with the program.
+    ``active`` is the number of the version that pools run; ``pools`` are those that have it, ``beside`` those that let
+    it think beside theirs."""
+
+    name: str
+    description: str
+    builtin: bool
+    active: int | None
+    newest: int | None
+    pools: list[str]
+    beside: list[str]
+
+
+class ProfileList(msgspec.Struct, frozen=True):
+    """Those that come along, then own ones by name. ``default`` is what a new pool has."""
+
+    results: list[Profile]
+    default: str
+
+
+class ProfileDetail(msgspec.Struct, frozen=True):
+    """A profile with what decides: ``spec`` is the active version, or the newest where none is. ``versions`` has the
+    newest fifty, the newest first."""
+
+    profile: Profile
+    spec: dict[str, Any]
+    versions: list[ProfileVersion]
+
+
+MOST_SHOWN = 50
+
+
+def all_profiles() -> ProfileList:
+    """All profiles that there are."""
+    own, held = rows.Profile.objects.select_related("active").defer("active__spec"), profiles.users()
+    own = own.annotate(newest=Max("versions__number")).order_by("name")
+    found = [_builtin(name, held.get(name)) for name in PROFILES]
+    found += [_shown(row, row.newest, held.get(row.name)) for row in own]
+    return ProfileList(found, DEFAULT)
+
+
+def own(name: str) -> rows.Profile:
+    """The profile with this name, which does not come along; raises 404."""
+    row = rows.Profile.objects.filter(name=name[:63]).first()
+    if row is None:
+        raise Unseen(_("profile {name}").format(name=name[:63]))
+    return row
+
+
+def _builtin(name: str, held: profiles.Users | None) -> Profile:
+    held = held or profiles.Users()
+    return Profile(name, "", builtin=True, active=None, newest=None, pools=held.pools, beside=held.beside)
+
+
+def _shown(row: rows.Profile, newest: int, held: profiles.Users | None) -> Profile:
+    held = held or profiles.Users()
+    active = row.active.number if row.active else None
+    return Profile(
+        row.name, row.description, builtin=False, active=active, newest=newest, pools=held.pools, beside=held.beside
+    )
+
+
+def detail(name: str) -> ProfileDetail:
+    """This profile with what decides, and its newest versions; raises 404."""
+    held = profiles.users().get(name)
+    if name in PROFILES:
+        return ProfileDetail(_builtin(name, held), msgspec.to_builtins(PROFILES[name]), [])
+    row = own(name)
+    versions = list(row.versions.select_related("preview")[:MOST_SHOWN])
+    decides = row.active or versions[0]
+    return ProfileDetail(
+        _shown(row, versions[0].number, held),
+        decides.spec,
+        [
+            ProfileVersion(
+                number=one.number,
+                spec=one.spec,
+                note=one.note,
+                made_by=one.made_by,
+                made_at=one.made_at,
+                preview=one.preview_id,
+                preview_phase=one.preview.phase if one.preview else "",
+                activated_by=one.activated_by,
+                activated_at=one.activated_at,
+            )
+            for one in versions
+        ],
+    )
