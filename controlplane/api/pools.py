@@ -97,8 +97,8 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @access.mapping.put
     def allow(self, request: Request, name: str) -> Response:
-        """Lets these projects and groups use the pool and nobody else; everybody where both are empty. With ``If-Match``
-        it does so only where they are still as they were read."""
+        """Lets these projects and groups use the pool and nobody else; everybody where both are empty. ``If-Match``
+        makes sure that they are still as they were read."""
         body = self.body(PoolUsersSerializer)
         with transaction.atomic():
             pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +15,6 @@ from controlplane.pools import access
 from controlplane.pools.models import Pool
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
-
 
 
 class OneChange(msgspec.Struct, frozen=True):
@@ -65,7 +63,9 @@ def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
     tried = counterfactuals.tried(job, user)
     refused, may = _refused_pools(job), _powers(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
-    stages = [_stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()]
+    stages = [
+        _stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
+    ]
     return JobCounterfactuals(job.number, datetime.fromtimestamp(tried.at, UTC), tried.too_large, stages)
 
 
