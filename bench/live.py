@@ -203,7 +203,7 @@ class Filled:
         from controlplane.pools.models import Pool, PriorityClass
 
         self.dice, self.now = random.Random(7), timezone.now()
-        self.user = User.objects.create(username="ada", is_staff=True)
+        self.user = User.objects.create(username="ada", is_staff=True, is_superuser=True)
         self.pool = Pool.objects.create(name="default", storage_path="/shared")
         self.projects = [Project.objects.create(name=f"project-{i}") for i in range(PROJECTS)]
         for name, value in CLASSES.items():

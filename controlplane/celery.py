@@ -15,7 +15,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
-    ["controlplane.scheduling", "controlplane.operations", "controlplane.simulations", "controlplane.whatif"]
+    [
+        "controlplane.scheduling",
+        "controlplane.operations",
+        "controlplane.simulations",
+        "controlplane.retention",
+        "controlplane.whatif",
+    ]
 )
 
 

@@ -167,8 +167,10 @@ INSTALLED_APPS = [
     "controlplane.fleet",
     "controlplane.jobs",
     "controlplane.simulations",
+    "controlplane.retention",
     "controlplane.pages",
     "controlplane.backup",
+    "controlplane.operations",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -302,6 +304,7 @@ CELERY_BEAT_SCHEDULE = {
         "fleet.watch": 1.5,
         "maintenance.housekeeping": 60.0,
         "maintenance.invariants": 60.0,
+        "maintenance.retention": 600.0,
     }.items()
 }
 
@@ -348,6 +351,34 @@ SIMULATIONS_PER_USER = int(os.environ.get("YARD_SIMULATIONS_PER_USER", "2"))
 SIMULATIONS_AT_ONCE = int(os.environ.get("YARD_SIMULATIONS_AT_ONCE", "4"))
 SIMULATIONS_KEPT = int(os.environ.get("YARD_SIMULATIONS_KEPT", "50"))
 SIMULATION_BYTES_PER_USER = int(os.environ.get("YARD_SIMULATION_BYTES_PER_USER", str(256 * 2**20)))
+
+
+def _days(name: str, usual: dict[str, int]) -> dict[str, int]:
+    """Numbers of days by kind, of which the environment may change some: YARD_RETENTION_DAYS=logs=30,jobs=400."""
+    for item in _list(name):
+        kind, _, value = item.partition("=")
+        if kind not in usual or not value.isdecimal() or int(value) > 36_500:
+            raise ImproperlyConfigured(f'{name} has "{item}"; it is like logs=30,jobs=400, of {", ".join(usual)}')
+        usual[kind] = int(value)
+    return usual
+
+
+# For how many days what has ended is kept, 0 for ever, and the least that projects may choose.
+RETENTION_DAYS = _days(
+    "YARD_RETENTION_DAYS",
+    {
+        "logs": 90, "events": 400, "jobs": 730, "decisions": 30, "bundles": 30, "simulations": 90, "idempotency": 1,
+        "samples": 7, "audit": 730, "removals": 730,
+    },
+)  # fmt: skip
+RETENTION_LEAST_DAYS = _days("YARD_RETENTION_LEAST_DAYS", {"logs": 1, "events": 1, "jobs": 31, "audit": 180})
+# Laws that ask for an audit log ask for half a year; idempotency keys are promised for a day, and shares and prices are
+# reckoned over thirty.
+for _kind, _least in {**RETENTION_LEAST_DAYS, "bundles": 1, "idempotency": 1, "samples": 1}.items():
+    if 0 < RETENTION_DAYS[_kind] < _least or (_kind == "samples" and not RETENTION_DAYS[_kind]):
+        raise ImproperlyConfigured(f"YARD_RETENTION_DAYS keeps {_kind} for less than {_least} days")
+# How many bytes of logs a project may have, 0 without limit: above that the oldest of ended stages go first.
+LOG_BYTES_PER_PROJECT = int(os.environ.get("YARD_LOG_BYTES_PER_PROJECT", str(50 * 2**30)))
 
 AUTH_USER_MODEL = "access.User"
 AUTH_PASSWORD_VALIDATORS = [

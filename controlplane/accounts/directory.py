@@ -25,12 +25,14 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 5
 ATTRIBUTES: Final = {"first_name": "givenName", "last_name": "sn", "email": "mail"}
+_LONGEST: Final = {"first_name": 150, "last_name": 150, "email": 254}  # as Django's user has them
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,62}")
 
 
 def sign_in(request: HttpRequest | None, name: str, password: str) -> User | None:
     """The active user whom the directory knows by this name and password, with the roles that their groups give."""
     directory = settings.DIRECTORY
+    assert directory is not None  # without one this backend is not installed
     user = DirectoryBackend(directory).authenticate(request, username=name, password=password)
     if user is None or not user.is_active:
         return None
@@ -79,7 +81,7 @@ class DirectoryBackend(LDAPBackend):
             raise ldap_user.AuthenticationFailed
         found = user or User(username=name, is_from_directory=True)
         for field, attribute in ATTRIBUTES.items():
-            longest = User._meta.get_field(field).max_length
+            longest = _LONGEST[field]
             setattr(found, field, _first(ldap_user.attrs, attribute)[:longest])
         return found, user is None
 

@@ -41,6 +41,11 @@ def unseal(envelope: Envelope, context: str) -> bytes:
         raise KeyUnavailable(_("what is kept of it is damaged, or was kept for something else")) from None
 
 
+def check(envelope: Envelope, context: str) -> None:
+    """Raises :class:`KeyUnavailable` where its key is missing; what it holds is not decrypted."""
+    wrapper().unwrap(envelope.key_id, envelope.wrapped_key, FORMAT + context.encode())
+
+
 def rewrap(envelope: Envelope, context: str) -> Envelope:
     """The same content under the newest key: only the data key is wrapped anew."""
     bound = FORMAT + context.encode()

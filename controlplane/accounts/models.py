@@ -130,6 +130,10 @@ class Sealed(models.Model):
         """What it holds, in plain. Raises ``KeyUnavailable``."""
         return envelope.unseal(self._envelope(), self.context())
 
+    def require_key(self) -> None:
+        """Raises ``KeyUnavailable`` where its key is missing."""
+        envelope.check(self._envelope(), self.context())
+
     def rewrap(self) -> None:
         """Wraps the data key with the newest key; the row is not written. Raises ``KeyUnavailable``."""
         self._hold(envelope.rewrap(self._envelope(), self.context()))

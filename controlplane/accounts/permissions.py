@@ -46,6 +46,8 @@ class Permit(StrEnum):
     CHANGE_PROFILES = "pools.change_profile"
     DELETE_PROFILES = "pools.delete_profile"
     SEE_PROJECTS = "access.view_project"
+    SEE_RETENTION = "retention.view_override"
+    CHANGE_RETENTION = "retention.change_override"
     DELETE_SECRETS = "access.delete_secret"
     SEE_SIMULATIONS = "simulations.view_simulation"
     SEE_AUDIT = "access.view_auditentry"

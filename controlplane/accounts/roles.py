@@ -34,6 +34,8 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             "jobs.change_attempt",
             *_of("simulations", "view change", "simulation"),
             "access.view_project",
+            *_of("retention", "view add change delete", "override"),
+            "retention.view_removal",
             "access.delete_secret",
         ]
     ),
@@ -54,6 +56,7 @@ ROLES: Final[Mapping[str, frozenset[str]]] = {
             *_of("pools", "view", "pool", "profile", "quota", "priorityclass"),
             *_of("jobs", "view", "job", "stage", "attempt", "event", "decision", "bundle"),
             "simulations.view_simulation",
+            *_of("retention", "view", "override", "removal"),
         ]
     ),
 }

@@ -68,7 +68,7 @@ def put(user: User, project: Project, name: str, value: str) -> tuple[Secret, bo
         row.updated_by, row.updated_at = who, now
         row.put(value.encode())
         row.save()
-        audit.record("secret.put", _named(row), after={"version": row.version})
+        audit.record("secret.set", _named(row), after={"version": row.version})
     return row, is_new
 
 
@@ -79,13 +79,15 @@ def delete(user: User, project: Project, name: str) -> None:
         detail = _("only leads of project {project} and operators may delete its secrets")
         raise SecretRefused("permission_denied", detail.format(project=project.name), status=403)
     with transaction.atomic():
-        for row in of(project).filter(name=name):
+        row = of(project).select_for_update().filter(name=name).first()
+        if row is not None:
             audit.record("secret.delete", _named(row), before={"version": row.version})
             row.delete()
 
 
 def _named(row: Secret) -> tuple[str, object, str]:
-    return "secret", row.pk, f"{row.name} of {row.project.name}"
+    """What the audit log calls it."""
+    return "secret", row.pk, f"{row.project.name}/{row.name}"
 
 
 def _check(name: str, value: str) -> None:

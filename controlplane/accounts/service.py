@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts import audit
-from controlplane.accounts.models import DeviceCode, IdempotencyKey, SignInLink, Token, User
+from controlplane.accounts.models import DeviceCode, SignInLink, Token, User
 from controlplane.accounts.permissions import runs_cluster
 
 # A prefix by which scanners of public code find a token that leaked.
@@ -124,10 +124,9 @@ def redeem(secret: str) -> User | None:
 
 
 def forget_old() -> int:
-    """Removes answers kept for repeated requests, and codes, links and tokens that expired; returns how many."""
+    """Removes codes, links and tokens that expired; returns how many."""
     now = timezone.now()
-    keys, _ = IdempotencyKey.objects.filter(created_at__lt=now - KEY_LIFE).delete()
     links, _ = SignInLink.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     tokens, _ = Token.objects.filter(expires_at__lt=now - timedelta(days=30)).delete()
     codes, _ = DeviceCode.objects.filter(expires_at__lt=now).delete()
-    return keys + links + tokens + codes
+    return links + tokens + codes

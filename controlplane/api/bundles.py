@@ -95,11 +95,10 @@ class BundleViewSet(ResourceViewSet):
         try:
             sha256, size = _receive(request.data, incoming, settings.BUNDLE_MAX_BYTES)
             name = Row.place(sha256)
-            if not (Row.objects.filter(sha256=sha256).exists() and storages["bundles"].exists(name)):
+            if not (Row.use([sha256]) and storages["bundles"].exists(name)):
                 storages["bundles"].save(name, incoming)
         finally:
             incoming.remove()
-        Row.use([sha256])
         with transaction.atomic():
             row, new = Row.objects.get_or_create(sha256=sha256, defaults={"size_bytes": size, "user": self.user})
             if new:

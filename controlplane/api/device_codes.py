@@ -96,6 +96,7 @@ class DeviceCodeViewSet(SingleViewSet):
         request=DeviceSecretSerializer,
         responses={200: IssuedTokenSerializer},
         auth=[],
+        examples=[OpenApiExample("A code", {"device_code": "yard_dc_0000"}, request_only=True)],
     )
     @action(detail=False, methods=["post"])
     def token(self, request: Request) -> Response:

@@ -269,7 +269,9 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         parameters=[LogQuerySerializer],
         responses={
             (200, "text/plain"): OpenApiResponse(
-                OpenApiTypes.STR, "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on."
+                OpenApiTypes.STR,
+                "The bytes as the stage wrote them. X-Log-Next-Offset says where to go on, X-Log-Cut that the log "
+                "reached its largest size and what came after was dropped.",
             )
         },
     )
@@ -277,10 +279,12 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     def logs(self, request: Request, name: str) -> HttpResponse:
         """The log's bytes from an offset on, or its last lines."""
         wanted = msgspec.convert(self.asked(LogQuerySerializer), job_logs.Wanted)
-        content, next_offset, size = job_logs.of_job(self.get_object(), wanted)
+        content, next_offset, size, is_cut = job_logs.of_job(self.get_object(), wanted)
         response = HttpResponse(content, content_type="text/plain; charset=utf-8")
         response["X-Log-Next-Offset"] = str(next_offset)
         response["X-Log-Size"] = str(size)
+        if is_cut:
+            response["X-Log-Cut"] = "true"
         # The page shows text in its own way; a browser that is sent here directly must never run what a job printed.
         response["Content-Security-Policy"] = "sandbox; default-src 'none'"
         response["X-Content-Type-Options"] = "nosniff"

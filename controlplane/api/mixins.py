@@ -7,10 +7,13 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.utils.cache import get_conditional_response
+from django.utils.translation import gettext as _
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from controlplane.api.idempotency import once
+from controlplane.api.problem import Refused
+from controlplane.queries import names
 from controlplane.queries.reading import etag
 
 
@@ -34,6 +37,15 @@ def conditional(request: Request, response: HttpResponse) -> HttpResponse:
     if not response.has_header("ETag"):
         response["ETag"] = etag(response.content)
     return get_conditional_response(request, etag=response["ETag"], response=response) or response
+
+
+def unless_changed(request: Request, shown: Any) -> None:
+    """Lets a write go on only where what it changes is still as it was read; raises 412. Where no ``If-Match`` was sent
+    nothing was read. ``shown`` is what a GET answers now."""
+    wanted = request.headers.get("If-Match", "*")
+    now = etag(names.encode(shown, request.user))
+    if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
+        raise Refused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
 
 
 class IdempotentCreateMixin(APIView):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final
 
-import msgspec
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.db.models import Model, QuerySet
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -19,17 +16,16 @@ from rest_framework.response import Response
 
 from controlplane.accounts.models import Project
 from controlplane.accounts.permissions import Permit
+from controlplane.api.mixins import unless_changed
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem, Refused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
-from controlplane.jobs.section import FieldError
-from controlplane.pools import access, profiles
+from controlplane.pools import access as pool_access
 from controlplane.pools import models as rows
+from controlplane.pools import profiles
 from controlplane.queries import pools
-from controlplane.queries.reading import etag
 
-M = TypeVar("M", bound=Model)
+MOST_USERS: Final = 1_000
 
 
 class PoolSerializer(ReadModelSerializer):
@@ -38,18 +34,26 @@ class PoolSerializer(ReadModelSerializer):
         read = pools.shown
 
 
-class PoolUsersSerializer(StrictSerializer):
-    """Who may use a pool, by name."""
-
-    projects = serializers.ListField(child=serializers.CharField(max_length=63), max_length=1000, default=list)
-    groups = serializers.ListField(child=serializers.CharField(max_length=150), max_length=100, default=list)
-
-
 class ProfileChoiceSerializer(StrictSerializer):
     """The profiles that a pool is to have; what is left out stays. An empty ``shadow_profile`` ends thinking beside."""
 
     profile = serializers.CharField(default=None, allow_blank=True, allow_null=True)
     shadow_profile = serializers.CharField(default=None, allow_blank=True, allow_null=True)
+
+
+class PoolUsersSerializer(StrictSerializer):
+    """Who may use a pool, by name; everybody where both are empty."""
+
+    projects = serializers.ListField(
+        child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
+        max_length=MOST_USERS,
+        default=list,
+    )
+    groups = serializers.ListField(
+        child=serializers.SlugRelatedField(slug_field="name", queryset=Group.objects.all()),
+        max_length=MOST_USERS,
+        default=list,
+    )
 
 
 @extend_schema_view(
@@ -82,40 +86,26 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         profiles.assign(pool, profile=body["profile"], shadow=body["shadow_profile"])
         return self.shown(pool)
 
-    @extend_schema(operation_id="pools_access", responses=pools.PoolUsers)
-    @action(detail=True)
+    @extend_schema(responses=PoolUsersSerializer)
+    @action(detail=True, methods=["get"])
     def access(self, request: Request, name: str) -> Response:
         """The projects and groups that may use the pool; everybody where both are empty."""
-        return Response(pools.users(self.get_object()))
+        return Response(pool_access.told(self.get_object()))
 
     @extend_schema(
-        operation_id="pools_allow",
         request=PoolUsersSerializer,
-        responses={200: pools.PoolUsers, 412: Problem, 422: Problem},
+        responses=PoolUsersSerializer,
         parameters=[OpenApiParameter("If-Match", str, "header", description="The ETag of what was read.")],
-        examples=[OpenApiExample("For one project", {"projects": ["vision"]}, request_only=True)],
+        examples=[OpenApiExample("One project", {"projects": ["default"]}, request_only=True)],
     )
     @access.mapping.put
     def allow(self, request: Request, name: str) -> Response:
-        """Lets these projects and groups use the pool and nobody else; everybody where both are empty. ``If-Match``
-        makes sure that they are still as they were read."""
+        """Lets these projects and groups use the pool and nobody else; everybody where both are empty.
+
+        With ``If-Match`` only where it is still as it was read."""
         body = self.body(PoolUsersSerializer)
         with transaction.atomic():
             pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)
-            now, wanted = etag(msgspec.json.encode(pools.users(pool))), request.headers.get("If-Match", "*")
-            if wanted != "*" and now not in [one.strip() for one in wanted.split(",")]:
-                raise Refused(412, "changed_meanwhile", _("somebody changed this meanwhile; read it again"))
-            projects = _known(Project.objects.all(), body["projects"], "projects", _("project {name}"))
-            groups = _known(Group.objects.all(), body["groups"], "groups", _("group {name}"))
-            access.allow(pool, projects, groups)
-        return Response(pools.users(pool))
-
-
-def _known(found: QuerySet[M], names: list[str], field: str, what: str) -> list[M]:
-    """The rows of these names; raises 422 for the first that there is none of."""
-    by_name = {str(row): row for row in found.filter(name__in=names)}
-    for index, name in enumerate(names):
-        if name not in by_name:
-            detail = _("there is no {what}").format(what=what.format(name=name[:63]))
-            raise Refused(422, "invalid", detail, errors=[FieldError(f"/{field}/{index}", detail, "unknown")])
-    return list(by_name.values())
+            unless_changed(request, pool_access.told(pool))
+            pool_access.allow(pool, body["projects"], body["groups"])
+        return Response(pool_access.told(pool))

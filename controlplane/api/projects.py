@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_view
 from rest_framework import serializers
@@ -11,20 +13,34 @@ from rest_framework.mixins import ListModelMixin, RetrieveModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.accounts import audit, permissions, secrets
 from controlplane.accounts import models as rows
-from controlplane.accounts import permissions, secrets
+from controlplane.accounts.permissions import Permit
 from controlplane.api.pagination import WholeList
-from controlplane.api.problem import Problem
+from controlplane.api.permissions import permitted
+from controlplane.api.problem import Problem, Refused
 from controlplane.api.serializers import ReadModelSerializer, StrictSerializer
 from controlplane.api.viewsets import ResourceViewSet
+from controlplane.jobs.section import FieldError
+from controlplane.queries import retention as kept
 from controlplane.queries import secrets as secret_rows
 from controlplane.queries.projects import Project, shown
+from controlplane.retention import rules
+from controlplane.retention.models import Override
 
 
 class SecretValueSerializer(StrictSerializer):
     """A value: text of at most 48 KiB without NUL."""
 
     value = serializers.CharField(allow_blank=True, trim_whitespace=False)
+
+
+class RetentionChoiceSerializer(StrictSerializer):
+    """What a project chooses: days by kind, null for as long as all; what is left out stays as it is. ``log_bytes`` is
+    how many bytes of logs it may have, null for as many as all."""
+
+    days = serializers.DictField(child=serializers.IntegerField(allow_null=True), default=dict)
+    log_bytes = serializers.IntegerField(allow_null=True, required=False)
 
 
 class ProjectSerializer(ReadModelSerializer):
@@ -76,5 +92,43 @@ class ProjectViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         secrets.delete(self.user, self.get_object(), secret)
         return Response(status=204)
 
+    @extend_schema(operation_id="projects_retention", responses=kept.ProjectRetention)
+    @action(detail=True, url_path="retention")
+    def show_retention(self, request: Request, name: str) -> Response:
+        """How long the records of a project are kept, and what of that it chose itself."""
+        return Response(kept.of_project(self.get_object()))
+
+    @extend_schema(
+        operation_id="projects_retention_choose",
+        request=RetentionChoiceSerializer,
+        responses={200: kept.ProjectRetention, 422: Problem},
+        examples=[OpenApiExample("Logs for two weeks", {"days": {"logs": 14}}, request_only=True)],
+    )
+    @show_retention.mapping.put
+    def choose_retention(self, request: Request, name: str) -> Response:
+        """Chooses how long records are kept. A lead may shorten; to keep them longer than others needs a permission."""
+        project, body = self.get_object(), self.body(RetentionChoiceSerializer)
+        if not permissions.led(self.user).filter(pk=project.pk).exists():
+            permitted(request, Permit.CHANGE_RETENTION, _("change how long the records of a project are kept"))
+        with transaction.atomic():
+            before = _chosen(project)
+            try:
+                chosen = rules.choose(project, body["days"], body.get("log_bytes", ...))
+            except rules.Unfit as error:
+                at = FieldError(f"/days/{error.kind}", str(error), "invalid")
+                raise Refused(422, "invalid", str(error), errors=[at]) from None
+            for row in chosen:
+                if rules.lengthens(row.kind, row.days, row.log_bytes):
+                    deed = _("keep records of a project longer than those of others")
+                    permitted(request, Permit.CHANGE_RETENTION, deed)
+                row.save()
+            audit.record("project.retention", project, before=before, after=_chosen(project))
+        return Response(kept.of_project(project))
+
     def get_queryset(self) -> QuerySet[rows.Project]:
         return permissions.visible_projects(self.user)
+
+
+def _chosen(project: rows.Project) -> dict[str, object]:
+    found = Override.objects.filter(project=project)
+    return {row.kind: {"days": row.days, "log_bytes": row.log_bytes} for row in found}

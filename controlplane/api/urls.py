@@ -28,6 +28,7 @@ from controlplane.api import (
     profiles,
     projects,
     quotas,
+    retention,
     simulations,
     survivors,
     timeline,
@@ -81,6 +82,7 @@ router.register("priority-classes", priority_classes.PriorityClassViewSet, "prio
 router.register("profiles", profiles.ProfileViewSet, "profiles")
 router.register("projects", projects.ProjectViewSet, "projects")
 router.register("quotas", quotas.QuotaViewSet, "quotas")
+router.register("retention", retention.RetentionViewSet, "retention")
 router.register("simulations", simulations.SimulationViewSet, "simulations")
 router.register("survivors", survivors.SurvivorViewSet, "survivors")
 router.register("timeline", timeline.TimelineViewSet, "timeline")

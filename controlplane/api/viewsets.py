@@ -9,7 +9,9 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework.decorators import action
+from rest_framework.metadata import SimpleMetadata
 from rest_framework.permissions import IsAuthenticated
+from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.versioning import NamespaceVersioning
@@ -30,6 +32,13 @@ from controlplane.queries.refusals import Unseen
 
 LONGEST_REASON = 200
 WHY = OpenApiExample("Why", {"reason": "the fan is to be changed"}, request_only=True)
+
+
+class NameAndTypes(SimpleMetadata):
+    """Answers OPTIONS with name, description and media types; bodies are described by ``openapi.yaml``."""
+
+    def determine_actions(self, request: Request, view: Any) -> dict[str, Any]:
+        return {}
 
 
 class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
@@ -54,6 +63,7 @@ class ResourceViewSet(ConditionalMixin, IdempotentCreateMixin, GenericViewSet):
     pagination_class: Any = KeysetPagination
     versioning_class = NamespaceVersioning
     content_negotiation_class = OneAnswer
+    metadata_class = NameAndTypes
 
     def get_object(self) -> Any:
         """The row that the address names, among those that this user may see; raises 404 by its ``noun``."""

@@ -1,7 +1,7 @@
 """The folders beside the database: which there are, and how one becomes a tar file and comes back.
 
-Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that its rows
-count on, and what goes while it is copied was to go.
+Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that
+its rows count on, and what goes while it is copied was to go.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def elsewhere() -> list[str]:
 
 
 def pack(folder: Path, into: Path, without: set[Path]) -> int:
-    """Write the files below ``folder`` but those below ``without``; return how many. A folder that is not there is empty.
+    """Write the files below ``folder`` but those below ``without``; return how many.
 
-    Memory does not grow with their number.
+    A folder that is not there is empty. Memory does not grow with their number.
     """
     count = 0
     with tarfile.open(into, "w|", bufsize=_BLOCK, format=tarfile.PAX_FORMAT) as archive:
@@ -71,9 +71,11 @@ def pack(folder: Path, into: Path, without: set[Path]) -> int:
 
 def _files(folder: Path, without: set[Path]) -> Iterator[Path]:
     for where, inner, names in os.walk(folder):
-        inner[:] = sorted(name for name in inner if Path(where, name).resolve() not in without)
+        # What begins with a dot is on its way, or is no part of it: a file has its name once it is whole.
+        inner[:] = sorted(
+            name for name in inner if not name.startswith(".") and Path(where, name).resolve() not in without
+        )
         for name in sorted(names):
-            # What begins with a dot is on its way: a file has its name once it is whole.
             path = Path(where, name)
             if not name.startswith(".") and path.is_file() and not path.is_symlink():
                 yield path

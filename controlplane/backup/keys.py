@@ -14,6 +14,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+from django.conf import settings
 
 from controlplane.backup.manifest import BackupUnusable
 
@@ -42,9 +43,11 @@ def passphrase(file: Path) -> bytes:
 
 
 def files() -> dict[str, Path]:
-    """Return the files of keys that this installation is told, by the variable that names each."""
-    named = ((name, os.environ.get(name)) for name in ("YARD_SECRET_KEY_FILE", "YARD_SECRETS_KEY_FILE"))
-    return {name: Path(path) for name, path in named if path}
+    """Return where this installation's keys lie, by the variable that names each file."""
+    found = {"YARD_SECRETS_KEY_FILE": settings.SECRETS_KEY_FILE}
+    if signing := os.environ.get("YARD_SECRET_KEY_FILE"):
+        found["YARD_SECRET_KEY_FILE"] = Path(signing)
+    return found
 
 
 def seal(keys: dict[str, bytes], secret: bytes) -> bytes:

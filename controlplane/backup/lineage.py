@@ -1,4 +1,4 @@
-"""What a restored record must learn of the time after its backup: it is over for the record, not for nodes and disks."""
+"""What a restored record must learn of the time after its backup, which nodes and disks remember."""
 
 from __future__ import annotations
 

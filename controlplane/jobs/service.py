@@ -249,11 +249,9 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
     secret."""
     resolved = jobfile.resolve_all(specs, user)
     possible.check(resolved)
-    # Equal files were resolved once.
-    parted = {
-        id(one): sealed.part(spec, [stage.request for stage in one.stages])
-        for spec, one in zip(specs, resolved, strict=True)
-    }
+    # Equal files were resolved once, and are parted once.
+    distinct = {id(one): (spec, one) for spec, one in zip(specs, resolved, strict=True)}
+    parted = {key: sealed.part(spec, [stage.request for stage in one.stages]) for key, (spec, one) in distinct.items()}
     at, actor = timezone.now(), actor or user.get_username()
     jobs: list[Job] = []
     stages: list[Stage] = []

@@ -14,10 +14,13 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
+from controlplane.accounts.keys import KeyUnavailable, wrapper
+from controlplane.accounts.models import Secret
 from controlplane.changes import CYCLE_TASK
 from controlplane.fleet import alarms
 from controlplane.fleet.models import Alarm, Heartbeat, Node, TaskRecord
 from controlplane.fleet.service import now_in_database
+from controlplane.jobs.models import JobSecrets
 from controlplane.workers import presence
 
 # The scheduler looks round every two seconds, the worker every minute.
@@ -135,6 +138,17 @@ def _storage() -> tuple[bool, str]:
     return ok, said or _("nothing is kept yet")
 
 
+def _secrets() -> tuple[bool, str]:
+    try:
+        newest = wrapper().newest()
+        for model in (Secret, JobSecrets):
+            for one in model._default_manager.order_by("key_id").distinct("key_id"):
+                one.require_key()
+    except KeyUnavailable as error:
+        return False, str(error)
+    return True, _("all their keys are there; {key} wraps new ones").format(key=newest)
+
+
 def _nodes() -> tuple[bool, str]:
     states = list(Node.objects.values_list("state", flat=True))
     ready = states.count("READY")
@@ -154,6 +168,7 @@ _OTHERS: Final[Mapping[str, Callable[[], tuple[bool, str]]]] = {
     "tasks": _tasks,
     "alarms": _alarms,
     "storage": _storage,
+    "secrets": _secrets,
     "nodes": _nodes,
 }
 

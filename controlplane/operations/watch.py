@@ -23,12 +23,12 @@ from controlplane.fleet.models import Heartbeat, JoinToken, Node
 from controlplane.jobs import logs, record, sealed, sessions
 from controlplane.operations import invariants
 from controlplane.scheduling import change_feed, recorder
+from controlplane.simulations import service as simulations
 
 log = logging.getLogger(__name__)
 
 AMNESTY_S = 60.0
 WATCH_S = 1.5
-KEEP_SAMPLES_DAYS = 7
 # By more than this the database's clock and this process's do not drift apart between two looks.
 JUMP_S = 2.0
 _looked: dict[str, float] = {}
@@ -112,6 +112,7 @@ def housekeeping() -> None:
     sealed.forget_ended()
     look_at_disk()
     logs.sweep(int(time.time()) // 60)
+    simulations.sweep(int(time.time()) // 60)
     JoinToken.objects.filter(expires_at__lt=now - timedelta(days=1)).delete()
     for table in ("fleet_device_sample", "fleet_part_sample"):
         _partitions(table)
@@ -147,7 +148,7 @@ def _partitions(table: str) -> None:
             exists, occupied = cursor.fetchone()
             if exists is None and not occupied:
                 cursor.execute(f"CREATE TABLE {name} PARTITION OF {table} FOR VALUES FROM ('{day}') TO ('{end}')")
-        oldest = today - timedelta(days=KEEP_SAMPLES_DAYS)
+        oldest = today - timedelta(days=settings.RETENTION_DAYS["samples"])
         cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname ~ %s", [f"^{table}_[0-9]{{8}}$"])
         for (name,) in cursor.fetchall():
             if name[-8:] < f"{oldest:%Y%m%d}":

@@ -22,6 +22,7 @@ TITLES = {
     "tasks": gettext_lazy("Tasks"),
     "alarms": gettext_lazy("Alarms"),
     "storage": gettext_lazy("Storage"),
+    "secrets": gettext_lazy("Secrets"),
     "nodes": gettext_lazy("Nodes"),
 }
 

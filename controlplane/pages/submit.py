@@ -53,8 +53,8 @@ def show(request: HttpRequest) -> HttpResponse:
             "source": source,
             "secrets": secrets,
             "stage_kinds": KINDS,
-            "projects": list(submittable(request.user).values_list("name", flat=True)),  # type: ignore[arg-type]
-            "pools": pools.usable(request.user),  # type: ignore[arg-type]
+            "projects": list(submittable(reader(request)).values_list("name", flat=True)),
+            "pools": pools.usable_names(reader(request)),
             "classes": [each.name for each in priority_classes()],
             "models": models,
             "device_kinds": sorted({kind for kind, _model in models} | {"gpu", "npu"}),

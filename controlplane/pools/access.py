@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 
 from controlplane import changes
-from controlplane.accounts import audit
+from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Project, User
 from controlplane.pools.models import Pool
 
@@ -29,6 +29,16 @@ def usable_by(user: User) -> Callable[[Pool, Project], bool]:
         return project.pk in projects.get(pool.pk, ()) or bool(own & groups.get(pool.pk, set()))
 
     return may_use
+
+
+def usable_to(user: User) -> Callable[[Pool], bool]:
+    """Whether this user may submit to a pool, in whichever project."""
+    may_use, projects = usable_by(user), list(permissions.submittable(user))
+
+    def is_usable(pool: Pool) -> bool:
+        return any(may_use(pool, project) for project in projects)
+
+    return is_usable
 
 
 @transaction.atomic

@@ -61,7 +61,8 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
 def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
     """Changes with which the waiting stages of this job would start, as this user may be told of them."""
     tried = counterfactuals.tried(job, user)
-    refused, may = _refused_pools(job), _powers(user, job)
+    refused = _refused_pools(job)
+    may = _powers(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
     stages = [
         _stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()

@@ -72,11 +72,17 @@ def streams(job: rows.Job, stage: str = "") -> LogStreamList:
     return LogStreamList(told[:MOST_STREAMS], len(told) > MOST_STREAMS)
 
 
-def of_job(job: rows.Job, query: Wanted) -> tuple[bytes, int, int]:
-    """As :func:`read`; nothing where the stage has not been tried yet."""
+def of_job(job: rows.Job, query: Wanted) -> tuple[bytes, int, int, bool]:
+    """As :func:`read`, and whether the log was cut at its largest size; nothing where the stage was not tried yet."""
     _check(query)
     part = _part(job, query)
-    return (b"", 0, 0) if part is None else read(part, query)
+    if part is None:
+        return b"", 0, 0, False
+    removed = rows.PartLog.objects.filter(part=part, gone_at__isnull=False).values_list("gone_at", flat=True).first()
+    if removed:
+        detail = _("this log was removed on {day}: it was old, or its project had too many bytes of logs")
+        raise Gone(detail.format(day=removed.date().isoformat()))
+    return (*read(part, query), logs.is_cut(logs.size(part, "both")))
 
 
 def _check(query: Wanted) -> None:

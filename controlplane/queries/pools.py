@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from django.db.models import Count, Q
 
-from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.natural import natural_key
 from controlplane.pools import access
@@ -46,8 +46,8 @@ class Pool(msgspec.Struct, frozen=True):
     Nodes that keep projects less apart than ``isolation`` says (none, user, private, full) run nothing of it.
     ``on_node_lost`` holds for stages whose job file does not say it. ``decides`` is the version that the profile's name
     stands for now. ``shadow_profile`` thinks beside it and decides nothing; empty where none does, and ``shadow`` sums
-    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced.
-    ``restricted``: only projects and groups that it names use it; ``usable``: a project to which you submit may."""
+    up what it would have done. ``promises`` tells how many starts came by the end of the range first announced. A
+    ``restricted`` pool is for some projects and groups only; ``usable`` tells whether you may submit to it."""
 
     name: str
     profile: str
@@ -68,18 +68,6 @@ class Pool(msgspec.Struct, frozen=True):
     usable: bool
 
 
-class PoolUsers(msgspec.Struct, frozen=True):
-    """The projects and groups that may use a pool, by name; everybody where both are empty."""
-
-    projects: list[str]
-    groups: list[str]
-
-
-def users(pool: rows.Pool) -> PoolUsers:
-    """Who may use this pool."""
-    return PoolUsers(**access.told(pool))
-
-
 def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     """These pools by name, with how many nodes each has that are not lost; everybody sees them."""
     pools = sorted(pools, key=lambda pool: natural_key(pool.name))
@@ -90,8 +78,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     nodes = dict(counted.values_list("name", "count"))
     owned = rows.Profile.objects.exclude(active=None).filter(name__in={pool.profile for pool in pools})
     active = dict(owned.values_list("name", "active__number"))
-    may_use, projects = access.usable_by(user), list(permissions.submittable(user))
-    restricted = set(rows.Pool.objects.exclude(allowed_projects=None, allowed_groups=None).values_list("pk", flat=True))
+    restricted, usable = _restricted(), access.usable_to(user)
     return [
         Pool(
             name=pool.name,
@@ -110,7 +97,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             isolation=pool.isolation,
             nodes=nodes[pool.name],
             restricted=pool.pk in restricted,
-            usable=any(may_use(pool, project) for project in projects) if projects else pool.pk not in restricted,
+            usable=usable(pool),
         )
         for pool in pools
     ]
@@ -120,16 +107,20 @@ def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
 
 
+def _restricted() -> set[Any]:
+    """The pools that only some may use."""
+    return set(rows.Pool.objects.exclude(allowed_projects=None, allowed_groups=None).values_list("pk", flat=True))
+
+
 def names() -> list[str]:
     """The names of all pools, in the order in which people expect them."""
     return sorted(rows.Pool.objects.values_list("name", flat=True), key=natural_key)
 
 
-def usable(user: User) -> list[str]:
-    """The names of the pools to which this user may submit in some project of theirs, in that order."""
-    may_use, projects = access.usable_by(user), list(permissions.submittable(user))
-    pools = [pool for pool in rows.Pool.objects.all() if any(may_use(pool, project) for project in projects)]
-    return sorted((pool.name for pool in pools), key=natural_key)
+def usable_names(user: User) -> list[str]:
+    """The names of the pools that this user may submit to."""
+    usable = access.usable_to(user)
+    return sorted((pool.name for pool in rows.Pool.objects.all() if usable(pool)), key=natural_key)
 
 
 def whole(user: User) -> Answer:

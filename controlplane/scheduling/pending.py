@@ -240,8 +240,9 @@ class PendingStages:
         (i, job, number, name, project, user, pool, kind, priority, priority_class, submitted, eligible, state) = row[
             :13
         ]
-        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone = row[13:21]
-        secrets_gone, refused = row[21:23]
+        begin, retry_at, failures, max_attempts, held_by, promise, job_name, bundle_gone, secrets_gone, refused, _ = (
+            row[13:]
+        )
         request, had = self._known.requests[i], self._known.had(i)
         self._asked[i] = (project, job_name, name, kind, request, user)
         return Stage(

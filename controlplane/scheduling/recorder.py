@@ -14,12 +14,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
 from django.db import OperationalError, close_old_connections, transaction
-from django.utils import timezone
 
 from controlplane import changes
 from controlplane.fleet import alarms
@@ -36,7 +35,6 @@ logger = logging.getLogger(__name__)
 # Delay before writing, so that recording does not compete with the starts that the cycle has just caused.
 LAG_S = 0.25
 MOST = 500
-KEEP_ROWS_DAYS = 30
 SHADOW_EVERY_S = 10.0
 
 
@@ -249,7 +247,6 @@ def _told(stop: Stop, numbers: Mapping[str, str]) -> dict[str, Any]:
 def forget_old() -> None:
     """Throws away records beyond their age and size, and rows beyond theirs."""
     log.prune(settings.DECISIONS, time.time(), settings.DECISIONS_KEEP_S, settings.DECISIONS_KEEP_BYTES)
-    Decision.objects.filter(at__lt=timezone.now() - timedelta(days=KEEP_ROWS_DAYS)).delete()
 
 
 recorder = Recorder()

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
+from django.core.files.storage import storages
 from django.db import connection, transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -71,6 +72,21 @@ def forget_beyond(user: User) -> None:
         if number >= settings.SIMULATIONS_KEPT or kept_bytes > settings.SIMULATION_BYTES_PER_USER:
             old.append(pk)
     Simulation.objects.filter(pk__in=old).delete()
+
+
+def sweep(shard: int) -> int:
+    """Removes what was kept for rows that never came, of one 256th of all names; how many went."""
+    place, folder = storages["simulations"], f"{shard % 256:02x}"
+    try:
+        names = [f"{folder}/{name}" for name in place.listdir(folder)[1]]
+    except FileNotFoundError:
+        return 0
+    rows = Simulation.objects.filter(Q(trace__in=names) | Q(result__in=names))
+    known = {name for pair in rows.values_list("trace", "result") for name in pair}
+    before = timezone.now() - timedelta(hours=1)
+    gone = [name for name in names if name not in known and place.get_modified_time(name) < before]
+    storage.forget("simulations", *gone)
+    return len(gone)
 
 
 def _try_lock(number: int) -> bool:

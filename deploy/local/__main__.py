@@ -1,4 +1,4 @@
-"""``python -m deploy.local up | demo``: see :mod:`deploy.local`."""
+"""``python -m deploy.local up | demo | sign-in | backup``: see :mod:`deploy.local`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ def main() -> int:
     demo_parser.add_argument("--exit", action="store_true", help="stop after the job and exit with the job's code")
     sign_in_parser = commands.add_parser("sign-in", help="print a new sign-in link of the stack that runs")
     sign_in_parser.add_argument("user", nargs="?", default="admin", help="who signs in by it (default: %(default)s)")
+    backup_parser = commands.add_parser("backup", help="back up the stack that runs: the same as manage.py backup")
+    backup_parser.add_argument("words", nargs=argparse.REMAINDER, metavar="FOLDER [OPTION...]")
     arguments = parser.parse_args()
+    if arguments.command == "backup":
+        from deploy.local import backup
+
+        return backup.main(arguments.words)
     if arguments.command == "sign-in":
         from deploy.local import sign_in
 

@@ -28,7 +28,7 @@ from deploy.local.lock import AlreadyRunning, Lock, Running
 from deploy.local.options import Options
 from deploy.local.port import NoPort, answers, free_port, ready_nodes
 from deploy.local.postgres import Cluster, PostgresUnavailable
-from deploy.local.service import Service, importing, leashed, open_log, python, stop_all
+from deploy.local.service import ROOT, Service, importing, leashed, open_log, python, stop_all
 from deploy.local.stages import stop_stages
 from deploy.local.valkey import Broker, ValkeyUnavailable
 
@@ -122,6 +122,8 @@ class Keeper:
         gateway_port = free_port(port + 1)
         self.url, self.agents_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{gateway_port}"
         self.start_stores()
+        if self.options.restore:
+            self.restore(self.options.restore)
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
         # The web server takes as long to load as the tables take to make; nobody knows its address yet.
         web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
@@ -253,6 +255,25 @@ class Keeper:
 
     def step(self, name: str) -> Step:
         return Step(self, name)
+
+    def restore(self, folder: str) -> None:
+        """Put a backup in the place of what the stores hold, before parts start. Raises :class:`CannotStart`."""
+        with self.step("restore"):
+            # As the caller, whose backup it is; the parts' user may not read it, and gets what is restored.
+            process = subprocess.Popen(
+                leashed(python(str(ROOT / "manage.py"), "restore", "--yes", folder), user="self"),
+                env=self.environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+            status, output = self.ears.attend(process)
+            if status != 0:
+                raise CannotStart(f"{folder} cannot be restored: {output.strip()[-2000:]}")
+        for line in output.splitlines():
+            self.say("say", text=line)
 
     def make_records(self) -> dict[str, str]:
         """Bring the tables up to date; return the first secrets. Raises :class:`CannotStart` when that fails."""

@@ -9,9 +9,11 @@ DEFAULT_PORT = 8470
 
 @dataclass(frozen=True)
 class Options:
-    """The options of ``up`` and ``demo``; ``simulate`` is as the agent reads it, e.g. ``4xdgx-h100``."""
+    """The options of ``up`` and ``demo``; ``simulate`` is as the agent reads it, e.g. ``4xdgx-h100``;
+    ``restore`` is the folder of a backup."""
 
     port: int = DEFAULT_PORT
     simulate: str = ""
     fresh: bool = False
     stages_as_root: bool = False
+    restore: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 from deploy.local.home import Home
@@ -23,6 +24,14 @@ def port(text: str) -> int:
     raise argparse.ArgumentTypeError(f"a port is a number from 1 to 65535, not {text!r}")
 
 
+def backup(text: str) -> str:
+    """Read the folder of a backup."""
+    folder = Path(text).absolute()
+    if not (folder / "manifest.json").is_file():
+        raise argparse.ArgumentTypeError(f"{folder} holds no manifest.json; a backup is a folder with one")
+    return str(folder)
+
+
 def simulated(text: str) -> str:
     """Read what to simulate, as the agent reads it."""
     from agents.devices.vendors.simulated import parse
@@ -39,6 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port, default=DEFAULT_PORT, help="TCP port on 127.0.0.1 (default: %(default)s)")
     parser.add_argument("--fresh", action="store_true", help="delete what earlier runs kept, and start anew")
     parser.add_argument(
+        "--restore",
+        type=backup,
+        metavar="FOLDER",
+        help="put a backup of script/backup in the place of what is there, and start with that",
+    )
+    parser.add_argument(
         "--simulate",
         type=simulated,
         default="",
@@ -54,7 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def chosen(arguments: argparse.Namespace) -> Options:
     """Return the stack's options."""
-    return Options(arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root)
+    return Options(
+        arguments.port, arguments.simulate, arguments.fresh, arguments.stages_as_root, arguments.restore or ""
+    )
 
 
 def describe(word: dict[str, Any]) -> str | None:
@@ -108,6 +125,10 @@ def refuse_second(access: Access, options: Options) -> None:
     """Raise :class:`NotUp` where the person asks for what a running stack cannot give."""
     if options.fresh:
         raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --fresh starts anew")
+    if options.restore:
+        raise NotUp(
+            f"a stack runs at {access.url}; stop it with Ctrl-C first, then --restore puts a backup in its place"
+        )
     if options.simulate:
         raise NotUp(f"a stack runs at {access.url}; stop it with Ctrl-C first, then --simulate adds nodes to it")
 

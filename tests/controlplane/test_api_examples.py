@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controlplane.accounts.models import User
 from tests.controlplane.people import Town
 
 SCHEMA = yaml.safe_load((Path(__file__).parents[2] / "openapi.yaml").read_text())
@@ -36,6 +37,7 @@ def bodies(operation: dict[str, Any]) -> list[Any]:
 )
 def test_every_example_is_taken(town: Town, path: str, method: str, operation: dict[str, Any]) -> None:
     town.machine()
+    User.objects.filter(pk=town.user.pk).update(is_superuser=True)
     for parameter in operation.get("parameters", ()):
         if parameter["in"] == "path":
             assert "example" in parameter, f"{path}: no example of {parameter['name']}"
@@ -50,6 +52,8 @@ def test_every_example_is_taken(town: Town, path: str, method: str, operation: d
     shown = bodies(operation)
     assert shown or operation["operationId"] in FILES, "a route that takes a body shows one"
     for body in shown:
-        answer = town.staff.post(path, body)
-        # What is asked for may not be there or may not be in its place; but it was understood.
-        assert answer.status_code in {200, 201, 204, 404, 409}, json.loads(answer.content)
+        sent = "" if body is None else json.dumps(body)
+        kind = "application/json"
+        answer = town.staff.client.generic(method.upper(), f"/api/v1{path}", sent, content_type=kind)
+        # What is asked for may not be there, may have expired or may not be in its place; but it was understood.
+        assert answer.status_code in {200, 201, 204, 404, 409} or b"expired_token" in answer.content, answer.content

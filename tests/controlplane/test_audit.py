@@ -28,6 +28,7 @@ from controlplane.fleet import fuse
 from controlplane.fleet.models import Device, Heartbeat, JoinToken, MaintenanceWindow, Node
 from controlplane.jobs.models import Attempt, Job
 from controlplane.pools.models import Pool, PriorityClass, Profile, Quota
+from controlplane.retention.models import Override
 from controlplane.whatif import consolidation
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_roles import routes, somebody
@@ -118,7 +119,7 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             lambda: owner.client.put(
                 "/api/v1/projects/default/secrets/HF", '{"value": "hf_canary"}', content_type="application/json"
             ),
-            "secret.put",
+            "secret.set",
         ),
         ("DELETE", "projects/{name}/secrets/{secret}"): (
             lambda: town.lead.client.delete("/api/v1/projects/default/secrets/HF"),
@@ -180,6 +181,12 @@ def deeds(town: Town, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], 
             "pool.allow",
         ),
         ("POST", "profiles/{name}/delete"): (lambda: staff.post("/profiles/mine/delete"), "profile.delete"),
+        ("PUT", "projects/{name}/retention"): (
+            lambda: staff.client.put(
+                "/api/v1/projects/default/retention", '{"days": {"logs": 7}}', content_type="application/json"
+            ),
+            "project.retention",
+        ),
         ("POST", "simulations"): (simulate, "simulation.begin"),
         ("POST", "simulations/{number}/cancel"): (
             lambda: owner.post(f"/simulations/{last().object_id}/cancel"),
@@ -387,6 +394,14 @@ def drive_admin(town: Town, browser: Client, model: type) -> list[tuple[HttpResp
         case "SocialAccount":
             account = SocialAccount.objects.create(user=User.objects.get(username="mate"), provider="p", uid="u")
             return [remove(account, "socialaccount.delete")]
+        case "Override":
+            made = add("override.add", project=town.project.pk, kind="logs", days=7)
+            row = Override.objects.get()
+            return [
+                made,
+                change(row, "override.change", project=town.project.pk, kind="logs", days=5),
+                delete(row, "override.delete"),
+            ]
         case "Job":
             return [do(Job.objects.get(), "cancel", "job.cancel")]
     return []

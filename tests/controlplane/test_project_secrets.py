@@ -16,7 +16,7 @@ from django.test import Client
 
 from agents.protocol import PartSpec
 from controlplane.accounts import envelope, keys, secrets, service
-from controlplane.accounts.models import Project, Secret
+from controlplane.accounts.models import AuditEntry, Project, Secret
 from controlplane.jobs import sealed
 from controlplane.jobs.models import Job, JobSecrets, Stage
 from deploy.local.home import new_secrets_key
@@ -306,6 +306,12 @@ def test_setting_is_idempotent_and_no_answer_repeats_a_value(town: Town) -> None
         assert (answers[-1].status_code, json.loads(answers[-1].content)["errors"][0]["pointer"]) == (422, "/name")
     assert not [one for one in answers if VALUE in one.content.decode()]
     assert not Secret.objects.exists()
+    told = AuditEntry.objects.filter(action__startswith="secret.").order_by("id")
+    assert [(one.action, one.name, one.actor, one.before, one.after) for one in told] == [
+        ("secret.set", "default/HF_TOKEN", "owner", {}, {"version": 1}),
+        ("secret.set", "default/HF_TOKEN", "owner", {}, {"version": 2}),
+        ("secret.delete", "default/HF_TOKEN", "lead", {"version": 2}, {}),
+    ]
 
 
 def test_a_project_has_so_many_and_no_more(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,3 +392,18 @@ def test_the_command_takes_a_value_from_a_file_or_from_its_input_alone(
     assert "secret HF_TOKEN of project default has version 1" in said.out
     assert VALUE not in said.out + said.err
     assert [one.name for one in Secret.objects.all()] == ["HF_TOKEN"]
+
+
+def test_health_tells_a_key_that_is_missing(town: Town, key_file: Path) -> None:
+    def told() -> tuple[bool, str]:
+        (one,) = [each for each in town.staff.read("/health")["checks"] if each["name"] == "secrets"]
+        return one["ok"], one["says"]
+
+    newest = next(iter(keys.read_keys(key_file)))
+    town.machine()
+    put(town)
+    town.job(env={"HF_TOKEN": INLINE})
+    assert told() == (True, f"all their keys are there; {newest} wraps new ones")
+    key_file.write_text(new_secrets_key())
+    assert told()[0] is False
+    assert f"the server has no key {newest}" in told()[1]

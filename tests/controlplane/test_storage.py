@@ -86,7 +86,7 @@ def test_a_bundle_goes_in_and_out(town: Town, place: tuple[str, Path]) -> None:
 def test_what_a_simulation_reads_and_gives_lies_in_the_storage(
     town: Town, place: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "ask_to_launch", lambda _: None)
+    monkeypatch.setattr(service, "ask_to_run", lambda _: None)
     answer = town.owner.post("/simulations", {**SMALL, "trace": {"text": CSV, "format": "generic"}})
     assert answer.status_code == 201, answer.content
     row = Simulation.objects.get()

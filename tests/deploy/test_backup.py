@@ -71,7 +71,7 @@ class Installation:
 
     def sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
         with psycopg.connect(f"{AT} dbname={self.name}", autocommit=True) as link:
-            found = link.execute(text, values)  # type: ignore[arg-type]
+            found = link.execute(text, values or None)  # type: ignore[arg-type]
             return found.fetchall() if found.description else []
 
 
@@ -173,7 +173,8 @@ def test_it_comes_back_where_it_was_made_and_replaces_all_that_came_after(here: 
     # One of those that waited has been started since; the others have not.
     here.sql(
         "INSERT INTO jobs_attempt (id, stage_id, number, epoch, alternative, why_here, said, estimate, created_at, "
-        "stop_why, stop_note, cause, detail) SELECT gen_random_uuid(), s.id, 1, 1, 0, '', '{}', '{}', now(), '', '', '', '' "
+        "stop_why, stop_note, cause, detail) "
+        "SELECT gen_random_uuid(), s.id, 1, 1, 0, '', '{}', '{}', now(), '', '', '', '' "
         "FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id WHERE j.number = 2"
     )
     assert "--yes" in here.refused("restore", backup)

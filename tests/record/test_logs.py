@@ -20,7 +20,7 @@ from agents.protocol import LogChunk
 from controlplane.api.problem import _refused
 from controlplane.dispatch import uploads
 from controlplane.jobs import logs
-from controlplane.jobs.models import LogSpan, Part
+from controlplane.jobs.models import LogSpan, Part, PartLog
 from controlplane.operations import invariants
 from controlplane.queries.logs import Gone, Wanted
 from controlplane.queries.logs import read as asked
@@ -104,8 +104,9 @@ def test_an_append_and_a_read_ask_the_same_however_long_the_log_is(agent: Agent)
             statements(lambda: logs.read(part, "both", at, 4)),
         )
 
-    short = counted(0)
-    end = 4
+    send(agent, ("out", 0, b"more"))
+    short = counted(4)
+    end = 8
     for _ in range(40):
         send(agent, ("err", logs.size(part, "err"), b"e" * 1_000), ("out", end, b"o" * 1_000))
         end += 1_000
@@ -166,3 +167,37 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(agent: Agent, tmp_path: P
     with pytest.raises(OSError, match="symbolic"):
         send(agent, ("out", 0, b"text"))
     assert (tmp_path / "elsewhere").read_bytes() == b"untouched"
+
+
+def test_a_log_that_is_too_long_is_cut_with_a_word_and_nothing_more_is_taken(agent: Agent, settings: Any) -> None:
+    settings.LOG_MAX_BYTES = 100
+    part = part_of(agent)
+
+    def answered(*chunks: tuple[str, int, bytes]) -> dict[str, tuple[int, str]]:
+        told = [LogChunk(str(part.id), 1, 0, stream, at, data) for stream, at, data in chunks]
+        return {each.stream: (each.committed, each.refused) for each in uploads._append(agent.node, told)}
+
+    assert answered(("out", 0, b"o" * 60), ("err", 0, b"e" * 40)) == {"out": (60, ""), "err": (40, "")}
+    word = logs.cut_here()
+    assert answered(("out", 60, b"more")) == {"out": (60 + len(word), "full")}
+    assert answered(("err", 40, b"more"))["err"] == (40, "full")
+    assert answered(("out", 60 + len(word), b"more"))["out"] == (60 + len(word), "full")
+    assert whole(part, "both") == b"e" * 40 + b"o" * 60 + word
+    assert logs.is_cut(logs.size(part, "both"))
+    assert PartLog.objects.get(part=part).size_bytes == 100 + len(word)
+    assert invariants.broken() == []
+
+
+def test_a_chunk_that_reaches_over_the_end_is_kept_up_to_it(agent: Agent, settings: Any) -> None:
+    settings.LOG_MAX_BYTES = 100
+    send(agent, ("out", 0, b"a" * 90), ("out", 90, b"b" * 40), ("out", 130, b"c" * 40))
+    assert whole(part_of(agent), "out") == b"a" * 90 + b"b" * 10 + logs.cut_here()
+
+
+def test_a_log_that_went_is_not_begun_again(agent: Agent) -> None:
+    part = part_of(agent)
+    send(agent, ("out", 0, b"here"))
+    logs.remove([part.id])
+    (commit,) = uploads._append(agent.node, [LogChunk(str(part.id), 1, 0, "out", 4, b"more")])
+    assert (commit.committed, commit.refused) == (0, "gone")
+    assert not LogSpan.objects.filter(part=part).exists()

@@ -40,9 +40,7 @@ class Command(BaseCommand):
                 done += count
                 faults += failed
         with audit.command("rotate_secrets_key"):
-            audit.record(
-                "server.rotate_secrets_key", ("server", None, "secrets"), after={"secrets": done, "newest": newest}
-            )
+            audit.record("secrets.rotate_key", ("key", None, newest), after={"rewrapped": done, "failed": len(faults)})
         self.stdout.write(f"{done} secrets are wrapped with key {newest} now")
         if faults:
             raise CommandError(f"{len(faults)} could not be opened, and need the key that they name: {faults[0]}")

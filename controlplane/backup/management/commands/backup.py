@@ -115,7 +115,9 @@ def _sealed(passphrase_file: Path | None) -> bytes | None:
     named = keys.files()
     if "YARD_SECRET_KEY_FILE" not in named:
         raise BackupUnusable("--with-keys seals what YARD_SECRET_KEY_FILE names, and it is not set")
-    return keys.seal({name: path.read_bytes() for name, path in named.items()}, keys.passphrase(passphrase_file))
+    # A key service may hold what the file of keys for secrets would.
+    found = {name: path.read_bytes() for name, path in named.items() if path.is_file()}
+    return keys.seal(found, keys.passphrase(passphrase_file))
 
 
 def _onto_disk(path: Path) -> Piece:

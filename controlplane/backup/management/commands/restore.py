@@ -68,7 +68,8 @@ class Command(BaseCommand):
             self._follow_up(folder, manifest, found_keys, before, options)
         except (BackupUnusable, DatabaseError, OSError) as error:
             raise CommandError(
-                f"the database is restored, and what follows is not: {error}. Start nothing; see to that and run this again"
+                f"the database is restored, and what follows is not: {error}. Start nothing; see to that and run this "
+                "again"
             ) from None
 
     def _replaceable(self, yes: bool) -> None:
@@ -102,8 +103,8 @@ class Command(BaseCommand):
         except (RedisError, OSError) as error:
             self.stderr.write(f"what Redis remembers could not be cleared ({error}): restart it before anything else")
         self.stdout.write(
-            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes take "
-            "orders again"
+            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes "
+            "take orders again"
         )
         if held:
             shown = ", ".join(f"#{number}" for number in held[:20]) + (" ..." if len(held) > 20 else "")

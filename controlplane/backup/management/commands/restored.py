@@ -32,6 +32,6 @@ class Command(BaseCommand):
             skipped = lineage.skip(options["skip"])
             audit.record("server.restored", ("server", None, "database"), after={"skip": options["skip"]})
         self.stdout.write(
-            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes take "
-            "orders again"
+            f"the next job is #{skipped.job}, the next project's number is {skipped.project}; {skipped.nodes} nodes "
+            "take orders again"
         )

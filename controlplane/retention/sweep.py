@@ -1,0 +1,122 @@
+"""Removes what is older than it is kept, in small steps, and tells beforehand what that would be."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from controlplane.accounts.models import Project
+from controlplane.retention import rules
+from controlplane.retention.choice import Row, choose
+from controlplane.retention.kinds import KINDS, Kind
+from controlplane.retention.models import Removal
+
+log = logging.getLogger(__name__)
+
+# So long one run goes on removing; the next goes on where it stopped.
+LONGEST_S: Final = 60.0
+# No preview counts more rows of one kind and project.
+MOST_COUNTED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Went:
+    """What goes, or went, of one kind: how many rows and bytes, and since when the oldest has been there."""
+
+    rows: int
+    size_bytes: int
+    oldest: datetime | None
+
+    def told(self) -> dict[str, Any]:
+        """As it is written down."""
+        return {**asdict(self), "oldest": self.oldest.isoformat() if self.oldest else None}
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What would go of one kind, of a project where the kind has projects, by which rule. ``is_cut`` says that more
+    would go than was counted."""
+
+    kind: Kind
+    project: Project | None
+    rule: rules.Rule
+    went: Went
+    is_cut: bool
+
+
+def places(project: Project | None = None) -> Iterator[tuple[Kind, Project | None]]:
+    """Each kind, with each project where it has projects; with ``project`` only that."""
+    projects = [project] if project else list(Project.objects.order_by("name"))
+    for kind in KINDS:
+        if kind.has_projects:
+            yield from ((kind, each) for each in projects)
+        elif project is None:
+            yield kind, None
+
+
+def _chosen(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime, most: int) -> list[Row]:
+    """The rows that are due, the oldest first, of which no more than so many are looked at."""
+    before, excess = rule.before(now), rules.excess(kind, project, rule)
+    rows = kind.rows(project)
+    if not excess:
+        rows = rows.filter(age__lt=before) if before else rows.none()
+    return list(choose((Row(*row) for row in rows.values_list("pk", "age", "size")[:most]), before, excess))
+
+
+def _summed(rows: list[Row]) -> Went:
+    return Went(len(rows), sum(row.size for row in rows), rows[0].at if rows else None)
+
+
+def preview(project: Project | None = None, now: datetime | None = None) -> list[Due]:
+    """What a removal would remove now, of one project or of all and the cluster."""
+    now = now or timezone.now()
+    found = []
+    for kind, whose in places(project):
+        rule = rules.rule_of(kind, whose)
+        rows = _chosen(kind, whose, rule, now, MOST_COUNTED + 1)
+        found.append(Due(kind, whose, rule, _summed(rows[:MOST_COUNTED]), len(rows) > MOST_COUNTED))
+    return found
+
+
+def sweep(now: datetime | None = None, longest_s: float = LONGEST_S) -> list[Removal]:
+    """Removes what is due, step by step, until it is done or the time is up; what was written down of it."""
+    now, until = now or timezone.now(), time.monotonic() + longest_s
+    went: dict[Project | None, dict[str, list[Row]]] = {}
+    for kind, project in places():
+        rule = rules.rule_of(kind, project)
+        while time.monotonic() < until:
+            rows = _step(kind, project, rule, now)
+            if rows:
+                went.setdefault(project, {}).setdefault(kind.name, []).extend(rows)
+            if len(rows) < kind.step:
+                break
+    return [_noted(project, by_kind) for project, by_kind in went.items()]
+
+
+def _step(kind: Kind, project: Project | None, rule: rules.Rule, now: datetime) -> list[Row]:
+    """Removes the oldest rows that are due, no more than one step; those that went."""
+    rows = _chosen(kind, project, rule, now, kind.step)
+    if not rows:
+        return []
+    try:
+        with transaction.atomic():
+            kind.remove([row.id for row in rows])
+    except DatabaseError as error:
+        # Somebody else holds a lock; the next run tries again.
+        log.warning("%s of %s were not removed: %s", kind.name, project or "the cluster", error)
+        return []
+    left = set(kind.rows(project).filter(pk__in=[row.id for row in rows]).values_list("pk", flat=True))
+    return [row for row in rows if row.id not in left]
+
+
+def _noted(project: Project | None, by_kind: dict[str, list[Row]]) -> Removal:
+    told = {name: _summed(rows).told() for name, rows in by_kind.items()}
+    log.info("removed by retention of %s: %s", project or "the cluster", told)
+    return Removal.objects.create(project=project, went=told)
