@@ -21,7 +21,8 @@ pytestmark = pytest.mark.browser
 HOSTILE = '<img src=x onerror="alert(1)">'
 PAGES = (
     "/", "/jobs", "/jobs/{job}", "/timeline", "/nodes", "/nodes/g03", "/jobs/new", "/decisions", "/decisions/2",
-    "/user", "/health", "/simulations", "/simulations/1", "/profiles", "/profiles/night-shift", "/profiles/hybrid",
+    "/user", "/secrets", "/health", "/simulations", "/simulations/1", "/profiles", "/profiles/night-shift",
+    "/profiles/hybrid",
 )  # fmt: skip
 
 
@@ -345,6 +346,60 @@ def test_what_is_shown_is_submitted_or_nothing(open_page: Open, site: Site) -> N
     page.wait_for_url(re.compile(r"/jobs/\d+$"), timeout=20_000)
     assert site.run("SELECT spec->>'run' FROM jobs_job WHERE name = 'corrected'") == [("echo there",)]
     assert site.run(names) == [(0,)]
+
+
+def test_a_draft_is_kept_without_secrets_and_goes_at_sign_out(open_page: Open, site: Site) -> None:
+    page, _witness = open_page("/jobs/new")
+
+    def kept() -> str:
+        return str(page.evaluate("JSON.stringify(Object.entries(localStorage))"))
+
+    def keeps(words: str) -> bool:
+        """Waits until the browser keeps it; a strict policy forbids the browser's own way to wait."""
+        for _turn in range(100):
+            if words in kept():
+                return True
+            page.wait_for_timeout(100)
+        return False
+
+    page.evaluate("localStorage.setItem('yard.draft', 'a draft of an earlier release')")
+    page.reload()
+    page.fill("[data-yaml]", "# a remark\nname: a-draft\nrun: echo hi\n")
+    expect(page.locator("[data-key-path=name]")).to_have_value("a-draft", timeout=10_000)
+    assert keeps("# a remark")
+    assert "an earlier release" not in kept()
+    variables = "env:\n  HF_TOKEN: canary-1\n  PLAN: canary-2\nsecrets: [PLAN]\n# OLD_TOKEN: canary-3\n"
+    text = f"name: with-secrets\nrun: echo hi\n{variables}"
+    page.locator("[data-yaml]").press_sequentially(text[:40])
+    page.fill("[data-yaml]", text)
+    expect(page.locator("[data-key-path=name]")).to_have_value("with-secrets", timeout=10_000)
+    assert keeps("with-secrets")
+    assert "canary" not in kept()
+    page.fill("[data-key-path=name]", "renamed-draft")
+    assert keeps("renamed-draft")
+    assert "canary" not in kept()
+    assert "canary-1" in page.input_value("[data-yaml]")
+    page.reload()
+    expect(page.locator("[data-yaml]")).to_have_value(re.compile(r"HF_TOKEN: .?\*\*\*"), timeout=10_000)
+    expect(page.locator("[data-fault-list]")).to_contain_text("the value of HF_TOKEN is masked", timeout=10_000)
+    page.click(".y-menu summary")
+    page.click("form[action='/sign-out'] button")
+    page.wait_for_url(re.compile("/sign-in"))
+    assert "draft" not in kept()
+
+
+def test_secrets_are_set_and_deleted_on_their_page(open_page: Open, site: Site) -> None:
+    page, witness = open_page("/secrets")
+    page.fill("input[name=name]", "HF_TOKEN")
+    page.fill("textarea[name=value]", "canary-of-the-page")
+    page.click("form[action='/secrets/set'] button")
+    expect(page.locator("[role=status]").first).to_contain_text("The secret is set")
+    expect(page.locator("table")).to_contain_text("HF_TOKEN")
+    assert "canary" not in page.content()
+    page.click("[aria-label='Delete the secret HF_TOKEN']")
+    expect(page.locator("[role=status]").first).to_contain_text("The secret is deleted")
+    assert page.locator("table").count() == 0
+    assert witness.complaints() == []
 
 
 def test_the_form_shows_what_a_stage_has_from_the_whole_job(open_page: Open) -> None:
