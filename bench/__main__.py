@@ -21,15 +21,17 @@ def main() -> int:
     parser.add_argument("name", choices=NAMES)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as one flat object")
     parser.add_argument("--only", metavar="ROW[,ROW]", default="", help="of the engine's rows, only these")
-    parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop, a smaller cluster than 10,000 nodes")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of the live loop and of reports, how many nodes")
     parser.add_argument("--inputs", type=int, metavar="N", help="of the fuzzing, how many inputs in all")
     arguments = parser.parse_args()
     if arguments.only and arguments.name != "engine":
         parser.error("--only chooses rows of the engine; the other measurements are one row each")
     if arguments.inputs is not None and (arguments.name != "fuzz" or arguments.inputs < 1):
         parser.error("--inputs is how many inputs the fuzzing tries in all")
-    if arguments.nodes is not None and (arguments.name != "live" or not 4 <= arguments.nodes <= 10_000):
-        parser.error("--nodes is a number from 4 to 10000, for the live loop only")
+    if arguments.nodes is not None and (
+        arguments.name not in ("live", "reports") or not 4 <= arguments.nodes <= 10_000
+    ):
+        parser.error("--nodes is a number from 4 to 10000, for the live loop and reports only")
     module = import_module(f"bench.{arguments.name}")
     print(f"{arguments.name}: {(module.__doc__ or '').strip().splitlines()[0]}", flush=True)
     chosen: dict[str, Any] = {}

@@ -64,7 +64,7 @@ def pack(folder: Path, into: Path, without: set[Path]) -> int:
                 told.uid = told.gid = 0
                 told.uname = told.gname = ""
                 archive.addfile(told, _Whole(file, told.size))
-            archive.members.clear()
+            archive.members.clear()  # type: ignore[attr-defined]
             count += 1
     return count
 
@@ -104,7 +104,7 @@ def unpack(packed: Path, folder: Path) -> int:
     count = 0
     with tarfile.open(packed, "r|", bufsize=_BLOCK) as archive:
         for member in archive:
-            archive.members.clear()
+            archive.members.clear()  # type: ignore[attr-defined]
             name = Path(member.name)
             if not member.isreg() or name.is_absolute() or ".." in name.parts:
                 raise BackupUnusable(f'{packed} holds "{member.name}", which is no file below its folder')

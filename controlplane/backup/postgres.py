@@ -118,7 +118,14 @@ def load(dumped: Path, scratch: Path) -> None:
     command, environment = _command(
         folder / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null", "--file=-"
     )
-    read = [folder / "pg_restore", "--no-owner", "--no-privileges", f"--use-list={wanted}", "--file=-", dumped]
+    read = [
+        str(folder / "pg_restore"),
+        "--no-owner",
+        "--no-privileges",
+        f"--use-list={wanted}",
+        "--file=-",
+        str(dumped),
+    ]
     with (scratch / "said").open("w+b") as said:
         reader = subprocess.Popen(read, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
         writer = subprocess.Popen(

@@ -31,6 +31,16 @@ from controlplane.pages.sign_in import too_many
 MOST_DAYS = 366
 # What was done is told on the page that follows, by these words in its address.
 DONE = ("revoked", "password", "signed-out", "ended", "disconnected")
+# By what a browser and a system are known, the first that fits: most claim to be several.
+BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+SYSTEMS = {
+    "Windows": "Windows",
+    "Android": "Android",
+    "iPhone": "iOS",
+    "iPad": "iOS",
+    "Mac OS": "macOS",
+    "Linux": "Linux",
+}
 THEMES = ("", "light", "dark")
 
 
@@ -48,6 +58,18 @@ def _connected(user: User) -> list[tuple[Any, SocialAccount | None]]:
     return [(provider, held.get(provider.name)) for provider in settings.OIDC_PROVIDERS.values()]
 
 
+def _sessions(request: HttpRequest) -> list[UserSession]:
+    """Where the reader is signed in; only for a page that is looked at, as listing them removes those that ended."""
+    return UserSession.objects.purge_and_list(request.user) if request.method == "GET" else []
+
+
+def _browser(agent: str) -> str:
+    """A browser as people call it, or what it says of itself."""
+    name = next((name for mark, name in BROWSERS.items() if mark in agent), "")
+    system = next((system for mark, system in SYSTEMS.items() if mark in agent), "")
+    return f"{name}, {system}" if name and system else agent[:60]
+
+
 def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = _reader(request)
     scopes = service.scopes_of(user)
@@ -63,7 +85,7 @@ def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
             "has_password": _has_password(user),
             "second_factor": Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).first(),
             "connected": _connected(user),
-            "sessions": UserSession.objects.purge_and_list(user) if request.method == "GET" else (),
+            "sessions": [(each, _browser(each.user_agent)) for each in _sessions(request)],
             "most_days": MOST_DAYS,
             "longest": guard.LONGEST_PASSWORD,
             "done": request.GET.get("done") if request.GET.get("done") in DONE else "",

@@ -26,7 +26,7 @@ from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.identity import Exposed
 from deploy.local.lock import AlreadyRunning, Lock, Running
 from deploy.local.options import Options
-from deploy.local.port import NoPort, answers, free_port, ready_nodes
+from deploy.local.port import NoPort, answers, free_port, listens, ready_nodes
 from deploy.local.postgres import Cluster, PostgresUnavailable
 from deploy.local.service import ROOT, Service, importing, leashed, open_log, python, stop_all
 from deploy.local.stages import stop_stages
@@ -129,10 +129,12 @@ class Keeper:
         web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
         first = self.make_records()
         write_private(self.home.client_file, f'url = "{self.url}"\ntoken = "{first["api_token"]}"\n')
-        self.start(parts.gateway(self.home, gateway_port, people.user, self.parts_environment))
+        gateway = self.start(parts.gateway(self.home, gateway_port, people.user, self.parts_environment))
         self.start(parts.worker(self.home, people.user, self.parts_environment))
         with self.step("dashboard"):
             self.wait_until(lambda: answers(port), web, 60)
+            # On a busy machine it loads for longer than an agent tries.
+            self.wait_until(lambda: listens(gateway_port), gateway, 60)
         with self.step("node"):
             agents = self.start_agents(first)
             missing = self.wait_for_nodes(port, first["api_token"], agents)

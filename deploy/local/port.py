@@ -29,6 +29,13 @@ def answers(port: int) -> bool:
     return _get(port, "/version") is not None
 
 
+def listens(port: int) -> bool:
+    """Tell whether anybody takes connections."""
+    with socket.socket() as link:
+        link.settimeout(2)
+        return link.connect_ex(("127.0.0.1", port)) == 0
+
+
 def ready_nodes(port: int, token: str) -> set[str]:
     """Return the names of the nodes that take work."""
     found: set[str] = set()

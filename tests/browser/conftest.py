@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,35 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.browser.site import LAUNCH, PASSWORD, Site, environment_of_tests, serve
+from tests.browser.site import LAUNCH, PASSWORD, ROOT, Site, environment_of_tests, serve
+from tests.controlplane.oidc_server import CLIENT, SECRET
 
 
 @pytest.fixture(scope="package")
-def site(servers: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def provider() -> Iterator[str]:
+    """The address of a provider of OpenID Connect."""
+    command = [sys.executable, "-m", "tests.controlplane.oidc_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="package")
+def site(servers: Any, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("site")
-    with serve(servers.database_url, environment_of_tests(), folder / "web.log") as found:
+    (folder / "secret").write_text(SECRET)
+    environment = environment_of_tests() | {
+        "YARD_OIDC": "corp",
+        "YARD_OIDC_CORP_ISSUER": provider,
+        "YARD_OIDC_CORP_CLIENT_ID": CLIENT,
+        "YARD_OIDC_CORP_CLIENT_SECRET_FILE": str(folder / "secret"),
+        "YARD_OIDC_CORP_TITLE": "Corp SSO",
+        "YARD_OIDC_CORP_DOMAINS": "example.org",
+    }
+    with serve(servers.database_url, environment, folder / "web.log") as found:
         yield found
 
 

@@ -16,7 +16,9 @@ from switchyard.client import JobRecord
 from tests.chaos.stack import eventually, standing
 from tests.chaos.test_job import TIMERS, Yard, processes_of
 from tests.chaos.test_restore import connect
+from tests.conftest import Servers
 from tests.deploy import release
+from tests.deploy.test_backup import Installation, database
 
 pytestmark = pytest.mark.chaos
 
@@ -72,7 +74,8 @@ def test_the_agent_of_the_release_before_works_and_stages_go_on_through_both_upg
         (tmp_path / f"end-{job.name}").touch()
         job.wait(timeout_s=120)
         assert job.refresh().state == "COMPLETED", job.stages
-        assert "over" in "".join(yard.client.jobs.logs(job, stage="main"))
+        # Logs follow a little after the end.
+        assert eventually(lambda: "over" in "".join(yard.client.jobs.logs(job, stage="main")))
 
     quick, long = submit("quick"), submit("long")
     yard.until(long, "main", lambda stage: stage["state"] == "RUNNING")
@@ -104,3 +107,95 @@ def test_the_agent_of_the_release_before_works_and_stages_go_on_through_both_upg
         ends(another)
     ran = [line.split() for line in oracle.read_text().splitlines()]
     assert sorted(name for name, _ in ran) == ["after-during", "after-long", "during", "long", "quick"], "each ran once"
+
+
+def test_the_server_goes_forward_and_back_under_a_stage_that_runs(servers: Servers, tmp_path: Path) -> None:
+    former, state, oracle = tmp_path / "former", tmp_path / "state", tmp_path / "oracle"
+    packed = subprocess.run(["git", "archive", release.COMMIT], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode != 0:
+        pytest.skip("no history: this checkout has not the code of the release before")
+    former.mkdir()
+    subprocess.run(["tar", "-x"], cwd=former, input=packed.stdout, check=True)
+    with database() as name, standing() as up:
+        here = Installation(name, up.home)
+
+        def start(code: Path) -> Yard:
+            command = [sys.executable, "-P", "-m", "deploy.local", "up", "--port", str(up.port), "--stages-as-root"]
+            told = {"YARD_HOME": str(up.home), "PYTHONPATH": str(code), "YARD_TIMERS": TIMERS}
+            environment = {**os.environ, **told, "DATABASE_URL": here.environment["DATABASE_URL"]}
+            for another in ("REDIS_URL", "REDIS_PASSWORD_FILE", "YARD_SECRET_KEY_FILE"):
+                environment.pop(another, None)
+            up.launchers.append(
+                subprocess.Popen(
+                    command, cwd=code, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+            )
+            launcher = up.launchers[-1]
+            assert launcher.stdout is not None
+            said = []
+            for line in launcher.stdout:
+                said.append(line)
+                if "Ctrl-C stops everything" in line:
+                    return Yard(up, connect(up.home, up.port))
+            pytest.fail("".join(said))
+
+        def stop(yard: Yard) -> None:
+            yard.client.close()
+            up.launchers[-1].send_signal(signal.SIGINT)
+            up.launchers[-1].wait()
+
+        yard = start(former)
+        state.mkdir()
+        token = subprocess.run(
+            [sys.executable, "manage.py", "join_token", "--pool", "default"],
+            cwd=former,
+            env=up.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (state / "join").write_text(token.stdout)
+        # That release had no gateway: its agents speak with the web server, which still takes what they say.
+        command = ["-P", "-m", "agents", "--url", f"http://127.0.0.1:{up.port}", "--state", str(state), "--name", NAME]
+        more = ["--join-token-file", str(state / "join"), "--run-as", str(os.geteuid())]
+        agent = subprocess.Popen(
+            [sys.executable, *command, *more], cwd=former, env={**os.environ, "PYTHONPATH": str(former)}
+        )
+        try:
+            assert eventually(lambda: ready(yard))
+            (others,) = [node["name"] for node in yard.client.nodes.list() if node["name"] != NAME]
+            yard.client.nodes.drain(others, "the test is on another")
+            script = f"echo $$ >> {oracle}; until [ -e {tmp_path}/end ]; do sleep 0.1; done"
+            job = yard.client.jobs.submit({"name": "long", "run": script, "cpus": 0.1, "memory": "16MiB"})
+            yard.until(job, "main", lambda stage: stage["state"] == "RUNNING")
+            stop(yard)
+
+            yard = start(ROOT)
+            assert eventually(lambda: ready(yard))
+            assert yard.client.jobs.get(job.number).state == "RUNNING"
+            quick = yard.client.jobs.submit({"name": "quick", "run": "true", "cpus": 0.1, "memory": "16MiB"})
+            quick.wait(timeout_s=120)
+            assert quick.refresh().state == "COMPLETED"
+            stop(yard)
+
+            keys = {
+                "YARD_SECRET_KEY_FILE": str(up.home / "secrets" / "django.key"),
+                "YARD_SECRETS_KEY_FILE": str(up.home / "secrets" / "secrets.keys"),
+            }
+            for app, last in reversed(release.MIGRATIONS.items()):
+                here.done("migrate", app, last, "--verbosity", "0", **keys)
+            yard = start(former)
+            assert eventually(lambda: ready(yard))
+            job = yard.client.jobs.get(job.number)
+            assert job.state == "RUNNING"
+            (tmp_path / "end").touch()
+            job.wait(timeout_s=120)
+            assert job.refresh().state == "COMPLETED"
+            assert yard.client.jobs.get(quick.number).state == "COMPLETED"
+            assert len(oracle.read_text().split()) == 1, "it ran once"
+            stop(yard)
+        finally:
+            for process in processes_of(str(tmp_path)):
+                process.kill()
+            agent.kill()
+            agent.wait()

@@ -33,9 +33,10 @@ READS = [
     "jobs/{number}/checkpoints", "jobs/{number}/streams", "jobs/{number}/logs", "jobs/{number}/metrics",
     "jobs/{number}/values", "nodes", "topology",
     "nodes/n1", "devices", "devices/GPU-n1-0", "pools", "pools/default", "profiles", "profiles/hybrid",
-    "projects", "projects/default", "quotas",
+    "projects", "projects/default", "projects/default/retention", "retention/preview", "quotas",
     "priority-classes", "overview", "timeline", "events", "decisions", "simulations", "version", "whoami",
-    "maintenance-windows", "fuse", "health",
+    "maintenance-windows", "fuse", "health", "audit", "retention/preview", "projects/default/secrets",
+    "projects/default/retention",
     "openapi.yaml", "docs",
 ]  # fmt: skip
 WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",
@@ -45,7 +46,8 @@ WRITES = ["bundles", "fuse/release", "jobs", "jobs/batch",
           "devices/GPU-n1-0/uncordon", "simulations", "maintenance-windows", "consolidation", "profiles",
           "pools/default/profile"]  # fmt: skip
 # Judged where they are tested, since they need what no other read needs.
-OTHERS = {"survivors", "survivors/{id}/stop", "survivors/{id}/forget",
+OTHERS = {"device-codes", "device-codes/token", "tokens/current", "pools/{id}/access", "projects/{id}/secrets/{name}",
+          "survivors", "survivors/{id}/stop", "survivors/{id}/forget",
           "maintenance-windows/{id}", "maintenance-windows/{id}/cancel",
           "attempts/{id}", "attempts/{id}/adjust", "bundles/{sha256}",
           "decisions/{id}", "decisions/{id}/difference", "decisions/{id}/record",

@@ -210,7 +210,7 @@ def test_a_file_is_read_as_the_api_reads_it(town: Town) -> None:
         answer = client.post("/jobs/new/parse", body, content_type="application/yaml")
         return answer.status_code, answer.json()
 
-    assert parse("name: a\nrun: echo on\n") == (200, {"spec": {"name": "a", "run": "echo on"}})
+    assert parse("name: a\nrun: echo on\n") == (200, {"spec": {"name": "a", "run": "echo on"}, "draft": None})
     for wrong in ("a: [", "a: &x 1\nb: *x\n", "- 1\n", "a: 1\na: 2\n"):
         status, answer = parse(wrong)
         assert (status, set(answer)) == (400, {"detail"})

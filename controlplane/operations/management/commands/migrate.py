@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import CommandError
+from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import migrate
 from django.db import OperationalError, connections
 from psycopg.errors import LockNotAvailable
@@ -23,7 +22,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
 class Command(migrate.Command):
     """Bounds how long each statement waits for a lock, and not how long it may take."""
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Adds how long to wait, and how often to try."""
         super().add_arguments(parser)
         parser.add_argument(

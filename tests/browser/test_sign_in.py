@@ -1,0 +1,169 @@
+"""Signing in as people do: through a provider, by a link, with a second factor, and a program by its code."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from allauth.mfa.totp.internal import auth
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import _LISTEN, Open
+from tests.browser.site import PASSWORD, Site
+
+pytestmark = pytest.mark.browser
+
+LOOKS = [("light", "en-US", 1440), ("dark", "zh-CN", 390)]
+ASK = {"name": "yard on a laptop with a rather long name", "scopes": ["read", "submit"], "days": 30}
+
+
+@pytest.fixture(params=LOOKS, ids=["light", "dark"])
+def visit(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    theme, language, width = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme, locale=language)
+    page = context.new_page()
+    page.add_init_script(_LISTEN)
+    yield page
+    context.close()
+
+
+def judge(page: Page) -> None:
+    """What every page keeps to: nothing refused by its own policy, nothing wider than the window, no serious fault."""
+    assert page.evaluate("window.__refused") == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.locator("h1").count() == 1
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []
+
+
+def test_a_provider_signs_in_and_makes_an_account(visit: Page, site: Site, provider: str) -> None:
+    claims: dict[str, Any] = {
+        "sub": f"s{time.time()}",
+        "email": f"u{time.time_ns()}@example.org",
+        "email_verified": True,
+    }
+    httpx.post(f"{provider}/claims", json={"claims": claims}).raise_for_status()
+    visit.goto(f"{site.url}/sign-in?next=/user")
+    judge(visit)
+    visit.click("form[action='/sign-in/with/corp'] button")
+    visit.wait_for_url(f"{site.url}/user")
+    judge(visit)
+    httpx.post(f"{provider}/claims", json={"claims": claims | {"sub": "other", "email": "x@elsewhere.org"}})
+    visit.context.clear_cookies()
+    visit.goto(f"{site.url}/sign-in")
+    visit.click("form[action='/sign-in/with/corp'] button")
+    expect(visit.locator("[role=alert]")).to_contain_text("example.org")
+    judge(visit)
+
+
+def test_a_link_signs_in_by_its_button(visit: Page, site: Site) -> None:
+    digest = hashlib.sha256(b"a-link").hexdigest()
+    site.run("DELETE FROM access_signinlink")
+    site.run(
+        "INSERT INTO access_signinlink (digest, user_id, expires_at) "
+        "SELECT %s, id, now() + interval '1 hour' FROM access_user WHERE username = 'admin'",
+        digest,
+    )
+    visit.goto(f"{site.url}/sign-in/a-link")
+    judge(visit)
+    visit.click("button[type=submit]")
+    visit.wait_for_selector("[data-live-pill]")
+    visit.context.clear_cookies()
+    visit.goto(f"{site.url}/sign-in/a-link")
+    expect(visit.locator("[role=alert]")).to_be_visible()
+
+
+def test_a_second_factor_is_set_up_asked_for_and_removed(visit: Page, site: Site) -> None:
+    def sign_in() -> None:
+        visit.goto(f"{site.url}/sign-in?next=/user")
+        visit.fill("[name=username]", "admin")
+        visit.fill("[name=password]", PASSWORD)
+        visit.click("button[type=submit]")
+
+    def give_code(secret: str) -> None:
+        # Each code is taken once: the one of the next half minute, if this one was used.
+        while True:
+            counter = next(iter(auth.yield_hotp_counters_from_time()))
+            if time.time() % 30 < 25 and counter not in used:
+                break
+            visit.wait_for_timeout(250)
+        used.add(counter)
+        visit.fill("[name=code]", auth.format_hotp_value(auth.hotp_value(secret, counter)))
+        visit.keyboard.press("Enter")
+
+    used: set[int] = set()
+    sign_in()
+    visit.click("a[href='/user/second-factor/new']")
+    judge(visit)
+    visit.fill("[name=password]", PASSWORD)
+    visit.click("button[type=submit]")
+    visit.wait_for_selector(".y-qr")
+    judge(visit)
+    secret = visit.locator("code").inner_text()
+    give_code(secret)
+    visit.wait_for_selector("#recovery-codes")
+    judge(visit)
+    codes = visit.locator("#recovery-codes").inner_text().split()
+    visit.context.clear_cookies()
+    sign_in()
+    judge(visit)
+    visit.fill("[name=code]", "000000")
+    visit.click("button[type=submit] >> nth=0")
+    expect(visit.locator("[role=alert]")).to_be_visible()
+    judge(visit)
+    visit.fill("[name=code]", codes[0])
+    visit.click("button[type=submit] >> nth=0")
+    visit.wait_for_url(f"{site.url}/user")
+    judge(visit)
+    visit.click("a[href='/user/second-factor/remove']")
+    visit.wait_for_selector("[name=password], [name=code]")
+    if visit.locator("[name=password]").count():
+        visit.fill("[name=password]", PASSWORD)
+        visit.click("button[type=submit]")
+    else:
+        give_code(secret)
+    visit.wait_for_selector(".y-btn.danger")
+    judge(visit)
+    visit.click("button.danger")
+    visit.wait_for_selector("a[href='/user/second-factor/new']")
+
+
+def test_a_program_is_signed_in_by_its_code(visit: Page, site: Site) -> None:
+    asked = httpx.post(f"{site.url}/api/v1/device-codes", json=ASK).raise_for_status().json()
+    visit.goto(f"{site.url}/device")
+    visit.fill("[name=username]", "admin")
+    visit.fill("[name=password]", PASSWORD)
+    visit.click("button[type=submit]")
+    visit.wait_for_selector("[name=code]")
+    judge(visit)
+    visit.fill("[name=code]", "BBBB-BBBB")
+    visit.keyboard.press("Enter")
+    expect(visit.locator("[role=alert]")).to_be_visible()
+    visit.fill("[name=code]", asked["user_code"].lower())
+    visit.keyboard.press("Enter")
+    visit.wait_for_selector("button[value=confirm]")
+    judge(visit)
+    visit.click("button[value=confirm]")
+    expect(visit.locator("[role=status]")).to_be_visible()
+    judge(visit)
+    told = httpx.post(f"{site.url}/api/v1/device-codes/token", json={"device_code": asked["device_code"]})
+    token = told.raise_for_status().json()["access_token"]
+    me = httpx.get(f"{site.url}/api/v1/whoami", headers={"Authorization": f"Bearer {token}"}).json()
+    assert (me["user"], me["scopes"]) == ("admin", ["read", "submit"])
+
+
+def test_a_session_is_ended_from_another_browser(open_page: Open, site: Site) -> None:
+    here, _witness = open_page("/user")
+    there, _other = open_page("/")
+    expect(there.locator("[data-live-pill]")).to_have_attribute("data-state", "live", timeout=20_000)
+    here.reload()
+    for _ in range(here.locator("form[action$='/end']").count()):
+        here.locator("form[action$='/end'] button").first.click()
+        here.wait_for_url("**/user?done=ended")
+    there.goto(f"{site.url}/jobs")
+    expect(there.locator("[name=username]")).to_be_visible()
