@@ -130,6 +130,9 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 SECRET_KEY = _secret_key()
+# Former keys, a line each, newest first: what was signed or encrypted with one still opens. YARD_FORMER_KEYS_FILE.
+_FORMER = os.environ.get("YARD_FORMER_KEYS_FILE")
+SECRET_KEY_FALLBACKS = Path(_FORMER).read_text().split() if _FORMER else []
 # The keys that wrap the data keys of secrets, newest first; never in the database. See controlplane/accounts/keys.py.
 SECRETS_KEY_FILE = Path(os.environ.get("YARD_SECRETS_KEY_FILE") or HOME / "secrets.keys")
 SECRETS_KEY_WRAPPER = os.environ.get("YARD_SECRETS_KEY_WRAPPER") or "controlplane.accounts.keys.KeyFile"

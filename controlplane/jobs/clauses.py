@@ -7,6 +7,7 @@ somebody's own words, or older than they are, and is shown as it is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +25,9 @@ MOST_CLAUSES: Final = 16
 LONGEST: Final = 2000
 # Where a sentence would name a stage whose job its reader may not see.
 HIDDEN: Final = _("another project's stage")
+# Where it would name several, one after the other.
+HIDDEN_SEVERAL: Final = _("{n} stages of other projects")
+_SEVERAL: Final = re.compile(r"([0-9]+) stages of other projects")
 
 RECORD: Final[Mapping[str, str]] = {
     "Comma": _(", "),
@@ -161,7 +165,8 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
 
 def hidden_in_words(text: str) -> str:
     """The text with what it does not name in the reader's language."""
-    return text.replace(HIDDEN, gettext(HIDDEN))
+    several = gettext(HIDDEN_SEVERAL)
+    return _SEVERAL.sub(lambda found: several.format(n=found[1]), text.replace(HIDDEN, gettext(HIDDEN)))
 
 
 def shown(params: Mapping[str, Any]) -> dict[str, str]:

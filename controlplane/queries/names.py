@@ -1,7 +1,8 @@
 """Stages of jobs that the reader may not see are not named, whoever says so: every answer passes through here.
 
 The engine, agents and the record name a stage in one way, ``#12 train`` or ``#12/train``. What is kept holds these
-names; what is told holds them only for whoever may see the job, and says *another project's stage* to everybody else.
+names; what is told holds them only for whoever may see the job, and says *another project's stage* to everybody else,
+or of how many where a sentence lists several.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import msgspec
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
-from controlplane.jobs.clauses import HIDDEN
+from controlplane.jobs.clauses import HIDDEN, HIDDEN_SEVERAL
 from controlplane.jobs.models import Job
 
 _NUMBER: Final = re.compile(rb"#([0-9]{1,18})")
 _STAGE: Final = re.compile(r"#([0-9]{1,18})(?:[ /][A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){0,62})?")
+# Several that are not named, one after the other.
+_LIST: Final = re.compile(rf"{HIDDEN}(?:,? (?:and )?{HIDDEN}| and {HIDDEN})+")
 # What a reader's own job says in its owner's words; a number there is theirs.
 OWN: Final = frozenset({"spec", "request", "labels", "name"})
 
@@ -45,7 +48,11 @@ def _without(told: Any, hidden: Container[int]) -> Any:
     def name(found: re.Match[str]) -> str:
         return HIDDEN if int(found[1]) in hidden else found[0]
 
-    return _through(told, lambda text: _STAGE.sub(name, text))
+    return _through(told, lambda text: _LIST.sub(_counted, _STAGE.sub(name, text)))
+
+
+def _counted(found: re.Match[str]) -> str:
+    return HIDDEN_SEVERAL.format(n=found[0].count(HIDDEN))
 
 
 def _through(told: Any, change: Callable[[str], str]) -> Any:

@@ -431,11 +431,11 @@ def test_secrets_are_set_and_deleted_on_their_page(open_page: Open, site: Site) 
     page.fill("input[name=name]", "HF_TOKEN")
     page.fill("textarea[name=value]", "canary-of-the-page")
     page.click("form[action='/secrets/set'] button")
-    expect(page.locator("[role=status]").first).to_contain_text("The secret is set")
+    expect(page.locator("p[role=status]")).to_contain_text("The secret is set")
     expect(page.locator("table")).to_contain_text("HF_TOKEN")
     assert "canary" not in page.content()
     page.click("[aria-label='Delete the secret HF_TOKEN']")
-    expect(page.locator("[role=status]").first).to_contain_text("The secret is deleted")
+    expect(page.locator("p[role=status]")).to_contain_text("The secret is deleted")
     assert page.locator("table").count() == 0
     assert witness.complaints() == []
 

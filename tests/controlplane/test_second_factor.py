@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.mfa.adapter import get_adapter
 from allauth.mfa.models import Authenticator
 from allauth.mfa.totp.internal import auth
 from django.core.cache import cache
@@ -238,3 +239,11 @@ def test_the_page_says_where_one_is_signed_in_and_ends_it(town: Town) -> None:
     assert [client.get("/user").status_code for client in (here, there)] == [200, 302]
     assert here.post("/user/theme", {"theme": "dark"}).status_code == 302
     assert 'data-theme="dark"' in here.get("/user").content.decode()
+
+
+def test_what_was_encrypted_with_a_former_key_still_opens(settings: Any) -> None:
+    adapter = get_adapter()
+    kept = adapter.encrypt("JBSWY3DPEHPK3PXP")
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "another key, of more than fifty characters, of this test"
+    assert adapter.decrypt(kept) == "JBSWY3DPEHPK3PXP"

@@ -25,6 +25,7 @@ from scheduler.core.model.reasons import CATALOGUE
 from tests.controlplane.people import Person, Town
 from tests.controlplane.test_feed import _job as watched_job
 from tests.controlplane.test_feed import line, people, rows
+from tests.controlplane.test_roles import somebody
 
 __all__ = ["people"]
 
@@ -207,6 +208,38 @@ def test_it_is_said_in_the_readers_language() -> None:
         text = reason_text({"code": "ReservedForHigher", "text": "", "params": {"promised": HIDDEN}})
     assert HIDDEN not in text
     assert text
+
+
+def test_owner_mate_and_auditor_read_names_where_a_stranger_reads_how_many(world: World) -> None:
+    """The record has one sentence; everybody is told it as they may see it."""
+    names = f"#{OF_OWNER[0]} {OF_OWNER[2]}"
+    several = f"behind {names}, #{OF_OWNER[0]}/{OF_OWNER[2]}, {names} and #{OF_STRANGER[0]} {OF_STRANGER[2]}"
+    reason = {"code": "PriorityBehind", "text": several, "acts": "", "params": {"stages": several}}
+    Stage.objects.update(reasons=[reason])
+    town, auditor = world.town, somebody("auditor")
+    Attempt.objects.update(why_here=several)
+    for person in (town.owner, town.mate, auditor):
+        told = person.get(f"/jobs/{OF_OWNER[0]}/attempts").content.decode()
+        assert several.partition(" and ")[0] in told
+        assert (OF_STRANGER[2] in told) is (person is auditor)
+    assert auditor.read(f"/jobs/{OF_STRANGER[0]}")["stages"][0]["reasons"][0]["text"] == several
+    told = town.stranger.read(f"/jobs/{OF_STRANGER[0]}")["stages"][0]["reasons"][0]
+    assert told["text"] == f"behind 3 stages of other projects and #{OF_STRANGER[0]} {OF_STRANGER[2]}"
+    assert told["params"]["stages"] == told["text"]
+    with override("zh-hans"):
+        read = reason_text({"code": "DependencyPending", "params": {"stages": "3 stages of other projects"}})
+    assert "其他项目的 3 个阶段" in read
+
+
+def test_an_auditor_sees_all_and_changes_nothing_of_it(world: World) -> None:
+    auditor = somebody("auditor")
+    told = everything(world, auditor)
+    for path in ("decisions", "events", "timeline", "consolidation", "jobs/880001/why", "jobs/990001/counterfactuals"):
+        answer = told[f"/api/v1/{path}"]
+        assert b"permission_denied" not in answer, path
+        assert HIDDEN.encode() not in answer, path
+    assert found(told["/api/v1/events"], OF_OWNER[1:2]) or found(told["/api/v1/decisions"], OF_OWNER[2:])
+    assert json.loads(told["hold 880001"])["code"] == json.loads(told["release 990001"])["code"] == "permission_denied"
 
 
 async def test_a_socket_names_them_neither(people: dict[str, Any]) -> None:
