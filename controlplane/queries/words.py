@@ -157,7 +157,7 @@ RULES = (
     _("an ended part holds nothing, an open claim belongs to a part that lives"),
     _("an attempt has ended exactly when all its parts have"),
     _("no claim ends before it begins, and no attempt either"),
-    _("the events of a job are numbered from 1 without a gap"),
+    _("the events of a job are numbered without a gap, from 1 or from those that went because they were old"),
     _("no slot of a device is in two open claims"),
 )
 
