@@ -555,7 +555,7 @@ def _claim(
 
 
 def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[Note]:
-    """Return notes for elastic stages that resume on another number of nodes; their new attempts are counted already."""
+    """Return notes for elastic stages that resume on another number of nodes; their new attempts count already."""
     elastic = {p.stage.id: p for p in placings if demand.most_nodes(p.stage.request) and p.stage.attempt_count > 1}
     if not elastic:
         return []
