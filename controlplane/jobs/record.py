@@ -324,7 +324,7 @@ def _failed(part: Part) -> bool:
 
 
 def _first_to_fail(parts: Sequence[Part]) -> Part | None:
-    """Return the part that ended first and so caused the end of the others, which fail or are stopped after it."""
+    """Return the part that failed first and so caused the end of the others, which fail or are stopped after it."""
     failed = [part for part in parts if part.ended_at and _failed(part)]
     return min(failed, key=lambda p: (bool((p.exit or {}).get("stopped")), _failed_at(p), p.rank), default=None)
 
