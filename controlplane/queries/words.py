@@ -1,6 +1,6 @@
-"""Words in the reader's language: reasons for waiting by their code, what is told in clauses,
-and the few turns of phrase in which the engine and the API say what is asked, how far a search came and what a forecast
-rests on.
+"""Texts in the reader's language: reasons for waiting by code, stored clauses, and phrases of the engine and the API.
+
+These phrases describe demands, how far a search came, and what a forecast is based on.
 """
 
 from __future__ import annotations
