@@ -24,6 +24,7 @@ from typing import Any
 
 import psutil
 from websockets.asyncio.client import connect
+from websockets.typing import Origin
 
 from bench.figures import Figures, quantile
 from bench.live import Filled, fresh_database
@@ -99,7 +100,7 @@ class Tab:
         found = re.search(r'id="overview-cursors" type="application/json">(.*?)</script>', page)
         assert found, "the page names what it follows"
         cursors: dict[str, str] = json.loads(html.unescape(found[1]))
-        origin = f"http://127.0.0.1:{self.port}"
+        origin = Origin(f"http://127.0.0.1:{self.port}")
         headers = {"Cookie": self.cookie}
         async with connect(
             f"ws://127.0.0.1:{self.port}/ws/v1",

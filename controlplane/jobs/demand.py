@@ -509,6 +509,11 @@ def spoken(request: Mapping[str, Any]) -> str:
     return nodes + " · ".join([*parts, f"{cores_:g} core{'' if cores_ == 1 else 's'}"])
 
 
+def device_kind(request: Mapping[str, Any]) -> str:
+    """The kind of device that a stage asks for first: ``gpu``, ``npu``, another accelerator's, or ``cpu``."""
+    return str(request["alternatives"][0]["asks"][0]["kind"])
+
+
 def _spoken_ask(ask: Mapping[str, Any]) -> str:
     if ask["kind"] == "cpu":
         return "cpu"

@@ -195,7 +195,9 @@ def _near(body: Mapping[str, Any]) -> dict[str, Any]:
 
 @login_required
 def show(request: HttpRequest) -> HttpResponse:
-    user, parts, cursors = reader(request), {}, {}
+    user = reader(request)
+    parts: dict[str, Any] = {}
+    cursors: dict[str, str] = {}
     for source in SOURCES:
         snapshot = Shared.of(source, user).now()
         parts |= {name: msgspec.json.decode(part) for name, part in snapshot.parts.items()}

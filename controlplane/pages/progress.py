@@ -57,7 +57,7 @@ def main_stage(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """The stage by which a job is told apart in a list: what runs, else the first that asks more than cores."""
     stages = job["stages"]
     running = next((stage for stage in stages if stage["state"] in ACTIVE), None)
-    return running or next((stage for stage in stages if " · " in stage["asks"]), stages[0])
+    return running or next((stage for stage in stages if stage["device_kind"] != "cpu"), stages[0])
 
 
 def step_text(progress: Mapping[str, Any]) -> str:

@@ -8,18 +8,18 @@ from django.contrib.staticfiles.storage import ManifestFilesMixin, StaticFilesSt
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 
-class CollectedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
+class CollectedStaticFiles(CompressedManifestStaticFilesStorage):
     """What ``collectstatic`` wrote. Where nothing was collected, as in a checkout that is tested, names stay plain."""
 
     # Our own modules import each other; nobody else's scripts name a file.
     patterns = (
         *(entry for entry in ManifestFilesMixin.patterns if entry[0] == "*.css"),
-        ("yard/*.js", ManifestFilesMixin._js_module_import_aggregation_patterns[1]),
+        ("yard/*.js", ManifestFilesMixin._js_module_import_aggregation_patterns[1]),  # type: ignore[attr-defined]
     )
     # A style sheet of another application may name what its release does not bring, such as a source map.
     manifest_strict = False
 
-    def url(self, name: str, force: bool = False) -> str:  # type: ignore[override]
+    def url(self, name: str, force: bool = False) -> str:
         if not self.hashed_files:
             return str(StaticFilesStorage.url(self, name))
         return str(super().url(name, force))

@@ -140,6 +140,7 @@ class Stage(msgspec.Struct, frozen=True):
     detail_said: list[Clause]
     exit_code: int | None
     asks: str
+    device_kind: str
     nodes: int
     least_nodes: int
     most_nodes: int
@@ -307,6 +308,7 @@ def _stage(stage: rows.Stage, siblings: list[rows.Stage], around: _Around) -> St
         detail_said=clauses(stage.said),
         exit_code=stage.exit_code,
         asks=demand.spoken(stage.request),
+        device_kind=demand.device_kind(stage.request),
         nodes=len(places) if places and state not in WAITING else demand.least_nodes(stage.request),
         least_nodes=demand.least_nodes(stage.request),
         most_nodes=stage.request["nodes"],

@@ -85,6 +85,7 @@ class NextStart(msgspec.Struct, frozen=True):
     name: str
     stage: str
     asks: str
+    device_kind: str
     expected_start: ExpectedStart | None
 
 
@@ -106,6 +107,7 @@ class RunningStage(msgspec.Struct, frozen=True):
     project: str
     user: str
     asks: str
+    device_kind: str
     started_at: datetime | None
     progress: float | None
 
@@ -301,6 +303,7 @@ def queue(user: User) -> Queue:
                 stage.job.name,
                 stage.name,
                 demand.spoken(stage.request),
+                demand.device_kind(stage.request),
                 expected(stage.expected),
             )
             for stage in soonest
@@ -321,6 +324,7 @@ def running(user: User, most: int = MOST_RUNNING) -> tuple[list[RunningStage], i
             project=stage.job.project.name,
             user=stage.job.user.get_username(),
             asks=demand.spoken(stage.request),
+            device_kind=demand.device_kind(stage.request),
             started_at=stage.started_at,
             progress=_share(stage.progress),
         )

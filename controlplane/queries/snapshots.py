@@ -181,7 +181,7 @@ class Shared:
         if not redis.set(lock, _MAKING, nx=True, px=round(MAKING_S * 1000)):
             if redis.get(lock) != _RESTING:
                 return LOOK_S
-            return max(LOOK_S, int(redis.pttl(lock)) / 1000)  # type: ignore[arg-type]
+            return max(LOOK_S, int(redis.pttl(lock)) / 1000)
         began = time.monotonic()
         try:
             self._publish(redis, wanted)
@@ -222,7 +222,7 @@ class Shared:
                 return
         whole = redis.get(self._name("whole"))
         if whole:  # else it expired meanwhile, and one like it is made anew
-            self.snapshot = msgspec.json.decode(whole, type=SharedSnapshot)  # type: ignore[arg-type]
+            self.snapshot = msgspec.json.decode(whole, type=SharedSnapshot)
             self.deltas.clear()
 
     def _apply(self, delta: Delta, head: _Head) -> None:

@@ -263,6 +263,19 @@ def test_charts_can_be_zoomed_and_saved(open_page: Open) -> None:
     page, witness = open_page("/timeline")
     _drawn(page)
     assert page.locator("#panel-timeline .modebar-btn").count() >= 4
+    page.click('#panel-timeline .modebar-btn[data-title="Zoom in"]', force=True)
+    chart = page.locator("#panel-timeline [data-chart]").first
+    narrow = chart.evaluate("el => el.layout.xaxis.range")
+    # What the chart shows moves on by two minutes, as it does while one looks at it.
+    chart.evaluate("""el => {
+        const holder = document.getElementById(el.dataset.source), d = JSON.parse(holder.textContent);
+        for (const end of ["from", "to"]) d[end] = new Date(Date.parse(d[end]) + 120000).toISOString();
+        holder.textContent = JSON.stringify(d);
+        el.before = el.dataset.drawn;
+    }""")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_function("el => el.dataset.drawn && el.dataset.drawn !== el.before", arg=chart.element_handle())
+    assert chart.evaluate("el => el.layout.xaxis.range") == narrow
     assert witness.complaints() == []
 
 

@@ -20,7 +20,7 @@ from tests.conftest import Servers
 from tests.deploy import release
 from tests.deploy.test_backup import Installation, database
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 
 NAME = "older"
 

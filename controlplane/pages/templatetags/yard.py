@@ -15,7 +15,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.jobs.amounts import gib, span
-from controlplane.jobs.demand import DeviceCatalogue
 from controlplane.jobs.reasons import asks_text, phrase_text, reason_text
 from controlplane.queries.words import (
     ACTORS,
@@ -48,7 +47,6 @@ NODE_LOOK = {
 }
 HEALTH_LOOK = {"OK": "completed", "DEGRADED": "warn", "CORDONED": "held", "LOST": "lost"}
 KINDS = {"cpu", "gpu", "npu"}
-KNOWN = DeviceCatalogue()
 
 
 @register.simple_tag
@@ -92,15 +90,6 @@ def health_badge(health: str) -> SafeString:
 @register.simple_tag
 def kind_icon(kind: str) -> SafeString:
     return icon(f"k-{kind if kind in KINDS else 'other'}")
-
-
-@register.filter
-def kind_of(asks: str) -> str:
-    """The device kind that a demand such as "2 nodes x 8 H100 · 4 cores" speaks of first."""
-    first, _dot, _rest = str(asks).partition(" · ")
-    words = first.lower().split()
-    named = next((kind for kind in ("npu", "gpu") if kind in words), "")
-    return named or KNOWN.kind_of(first) or ("cpu" if "core" in first or "cpu" in words else "other")
 
 
 @register.simple_tag

@@ -1,12 +1,12 @@
 // The one module that calls Plotly. A chart is <div data-chart="KIND" data-source="ID">, and the JSON script ID holds what
 // to draw; colours are token names, so a change of theme is a redraw. Redraws come at most once a second, never off screen.
-// A double click shows all again.
+// What a reader zoomed to stays while the data move on; a double click shows all again.
 import { cells } from "./cells.js";
 import { lang, num, t, wall } from "./text.js";
 
 const CONFIG = {
   displaylogo: false, showSendToCloud: false, plotlyServerURL: "", topojsonURL: "/static/none/", responsive: false, scrollZoom: false,
-  displayModeBar: "hover", doubleClick: "reset", modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d"],
+  displayModeBar: "hover", doubleClick: "autosize", modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d", "resetScale2d"],
   locale: lang.startsWith("zh") ? "zh-CN" : "en",
 };
 
@@ -261,6 +261,20 @@ function ask(el, again = false) {
   waiting.set(el, setTimeout(() => { waiting.delete(el); requestAnimationFrame(() => draw(el)); }, wait));
 }
 
+const zooms = new WeakMap();
+/** Keeps the ranges that the reader chose, by axis; "all again" forgets them. */
+function zoomed(el, change) {
+  const names = Object.keys(change);
+  if (names.some(name => name.endsWith(".autorange"))) {
+    zooms.delete(el);
+    ask(el, true);
+    return;
+  }
+  const kept = zooms.get(el) || {};
+  for (const axis of ["xaxis", "yaxis"]) if (names.some(name => name.startsWith(`${axis}.range`))) kept[axis] = [...el.layout[axis].range];
+  zooms.set(el, kept);
+}
+
 async function draw(el) {
   const source = document.getElementById(el.dataset.source)?.textContent;
   if (!el.isConnected || !source || !el.clientWidth || el.dataset.drawn === String(stamp(source))) return;
@@ -271,11 +285,13 @@ async function draw(el) {
   if (wanted.height) el.style.height = `${wanted.height}px`;
   if (wanted.width) [el.style.width, el.style.maxWidth] = [`${wanted.width}px`, "100%"];
   const [traces, more] = KIND[el.dataset.chart](wanted, el);
+  for (const [axis, range] of Object.entries(zooms.get(el) || {})) more[axis].range = range;
   const image = { filename: `switchyard-${el.dataset.source}`, scale: 2 };
   await Plotly.react(el, traces, { ...more, width: el.clientWidth, height: el.clientHeight }, { ...CONFIG, toImageButtonOptions: image });
   if (live.has(el)) return;
   live.add(el);
   el.on("plotly_click", ({ points }) => { const to = points[0]?.customdata?.[1]; if (to) location.href = to; });
+  el.on("plotly_relayout", change => zoomed(el, change));
   el.on("plotly_hover", ({ points }) => readout(el, points[0]));
 }
 
