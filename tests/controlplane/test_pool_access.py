@@ -15,7 +15,12 @@ from controlplane.accounts.models import AuditEntry, Project, User
 from controlplane.fleet.models import Node
 from controlplane.jobs import spec
 from controlplane.jobs.models import Job, Stage
+from controlplane.pools import profiles
 from controlplane.pools.models import Pool
+from controlplane.scheduling.apply import apply_plan
+from controlplane.scheduling.store import clock
+from scheduler.core.model.types import Plan, Preempt
+from scheduler.core.planning import engine
 from tests.controlplane.people import Person, Town
 
 REFUSED = "project default may not use pool default; it may use free"
@@ -148,6 +153,34 @@ def test_a_group_that_is_deleted_leaves_the_pool_closed(shut: Town) -> None:
     assert shut.owner.post("/jobs", {"run": "x"}).status_code == 201
     night.delete()
     assert shut.owner.post("/jobs", {"run": "x"}).status_code == 422
+
+
+def test_a_start_whose_project_lost_the_pool_since_the_snapshot_is_skipped(town: Town) -> None:
+    town.machine()
+    job, theirs = town.job(), town.stranger.post("/jobs", {"run": "x"}).json()["number"]
+    now = clock()
+    snapshot = town.store.load(now)
+    plan = engine.plan(snapshot, profiles.of(snapshot.pools), now)
+    assert len(plan.starts) == 2
+    assert put(town.staff, {"projects": ["other"]}).status_code == 200
+    applied = apply_plan(snapshot, plan, now)
+    ours, other = Stage.objects.get(job=job), Stage.objects.get(job__number=theirs)
+    assert (applied.skipped, applied.started) == ((str(ours.pk),), (str(other.pk),))
+    assert (ours.state, other.state) == ("PENDING", "STARTING")
+
+
+def test_nothing_is_stopped_for_a_stage_that_lost_the_pool_since_the_snapshot(town: Town) -> None:
+    agent = town.machine()
+    running = town.running(agent, devices={"kind": "gpu", "count": 2})
+    victim = Stage.objects.get(job=running)
+    wants = Stage.objects.get(job=town.job(name="wants", devices={"kind": "gpu"}))
+    now = clock()
+    snapshot = town.store.load(now)
+    stop = Preempt(victim=str(victim.pk), stage=str(wants.pk), price=0.0, gain=1.0, devices=())
+    put(town.staff, {"projects": ["other"]})
+    assert apply_plan(snapshot, Plan(preempts=(stop,)), now).stopped == ()
+    victim.refresh_from_db()
+    assert victim.state == "RUNNING"
 
 
 def test_what_runs_goes_on(town: Town) -> None:
