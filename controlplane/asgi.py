@@ -21,12 +21,12 @@ from controlplane.dispatch.agent_routes import AGENT_BODIES, AGENT_SOCKETS  # no
 from controlplane.live.browser_socket import BrowserFeed  # noqa: E402
 from controlplane.live.exec_socket import CallerSession  # noqa: E402
 
-# Agents prove themselves by their credential and carry no cookie; only the browsers' door checks the Origin.
+# Agents authenticate by their credential and send no cookie; only the browsers' socket checks the Origin.
 browser = AllowedHostsOriginValidator(AuthMiddlewareStack(BrowserFeed.as_asgi()))
 
 
 def unless_foreign(door: Any) -> Any:
-    """The door, shut for pages of other sites. Who names no origin is no page."""
+    """Wrap a socket application so that it refuses pages of other sites; clients without an Origin are not pages."""
     checked = AllowedHostsOriginValidator(door)
 
     async def enter(scope: Any, receive: Any, send: Any) -> None:
@@ -36,7 +36,7 @@ def unless_foreign(door: Any) -> Any:
     return enter
 
 
-# It asks for an access token, which no browser sends by itself; pages are kept out all the same.
+# It requires an access token, which no browser sends by itself; pages of other sites are refused all the same.
 caller = unless_foreign(CallerSession.as_asgi())
 
 application = ProtocolTypeRouter(
@@ -44,7 +44,7 @@ application = ProtocolTypeRouter(
         "http": BodyLimit(
             django_application,
             [
-                # A little more than the views take, which say it better.
+                # A little more than the views accept: their refusals are more specific.
                 Route("/api/v1/bundles", settings.BUNDLE_MAX_BYTES + USUAL, sender.of_api),
                 Route("/api/v1/jobs/batch", LARGEST_BATCH + USUAL, sender.of_api),
                 Route("/api/v1/simulations", LARGEST_BATCH + USUAL, sender.of_api),
@@ -55,7 +55,7 @@ application = ProtocolTypeRouter(
         ),
         "websocket": URLRouter(
             [
-                *AGENT_SOCKETS,  # of agents that joined by this address and not by the gateway's
+                *AGENT_SOCKETS,  # for agents that joined by this address and not by the gateway's
                 path("api/v1/jobs/<str:name>/exec", caller),
                 path("ws/v1", browser),
             ]

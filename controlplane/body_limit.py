@@ -1,8 +1,9 @@
-"""Bounds of request bodies, before anything is read to memory or disk: how large, how slow, how many, and from whom.
+"""Limits request bodies before they are read to memory or disk: size, speed, number, and sender.
 
-Django under ASGI spools the whole body before any view runs. This refuses what no view would accept, by its declared
-length at once or as soon as what has come exceeds the limit; it hands a large body on only from somebody who may send
-one, ends a body that comes too slowly, and bounds how many unfinished ones an address or a person may have at once.
+Django under ASGI spools the whole body before any view runs. This middleware refuses bodies that no view would accept,
+by their declared length at once or as soon as the received bytes exceed the limit. It accepts a large body only from
+somebody who may send one, ends a body that arrives too slowly, and bounds how many unfinished bodies an address or a
+person may have at once.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-# Who sends a request and may send it, such as "user:7"; empty where that is nobody. It may ask the database.
+# Returns the sender of a request if it may be sent, such as "user:7"; else empty. It may query the database.
 Identify = Callable[[Scope], str]
 
-# More than this is an upload: it is taken only from somebody who may send it.
+# A larger body is an upload: it is accepted only from somebody who may send it.
 USUAL: Final = 2**20
-# Unfinished bodies of addresses that have not proved who sends them, in all: memory for these is about as many MiB.
+# The most unfinished bodies of unidentified senders in all; they take about as many MiB of memory.
 UNPROVED: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The addresses below ``prefix``: their bodies have ``limit`` bytes at most, and ``identify`` tells who sends."""
+    """The paths below ``prefix``: bodies have ``limit`` bytes at most, and ``identify`` returns the sender."""
 
     prefix: str
     limit: int
@@ -50,7 +51,7 @@ class Route:
 
 
 class BodyLimit:
-    """Passes requests on to ``application`` where their bodies keep to the limits of the first route that fits."""
+    """ASGI middleware that enforces the limits of the first matching route before ``application``."""
 
     def __init__(self, application: Application, routes: Sequence[Route]) -> None:
         self._application = application
@@ -80,9 +81,10 @@ class BodyLimit:
             body.finish()
 
     async def _begin(self, scope: Scope, route: Route) -> str:
-        """Whose unfinished body this is counted as; empty where they have too many.
+        """Return the name that this unfinished body is counted under; empty if it has too many.
 
-        An address that has many counts no more: who shares it goes on by proving who they are.
+        Bodies count for their address first. If the address has too many, they count for the sender, if the sender is
+        identified; so people who share an address can still send.
         """
         address = _address(scope)
         unproved = sum(count for whose, count in self._unfinished.items() if whose.startswith("address:"))
@@ -93,7 +95,7 @@ class BodyLimit:
 
 
 class _Body:
-    """One request's body on its way."""
+    """A request's body while it is received."""
 
     def __init__(
         self, unfinished: Counter[str], whose: str, route: Route, scope: Scope, receive: Receive, send: Send
@@ -106,7 +108,7 @@ class _Body:
         self._is_finished = self._is_answered = self._is_cut = False
 
     async def pass_on(self, application: Application) -> None:
-        """Have the application answer, once it is clear that the body may come."""
+        """Run the application once it is clear that the body may be received."""
         first = await self._next()
         if self._is_answered:
             return
@@ -120,7 +122,7 @@ class _Body:
                     return
                 self._whose = whose
             else:
-                # The application says why, as it says it to anybody; the rest of the body is never read.
+                # The application refuses it with its usual answer; the rest of the body is never read.
                 self.finish()
                 self._is_cut = True
                 first = {"type": "http.request", "body": b"", "more_body": False}
@@ -128,7 +130,7 @@ class _Body:
         await application(self._scope, self._receive_next, self._send_on)
 
     def finish(self) -> None:
-        """The body is here, or nobody waits for the rest of it."""
+        """Stop counting the body as unfinished: it is complete, or its rest will not be read."""
         self._is_finished = True
         self._count_no_more()
 
@@ -140,14 +142,14 @@ class _Body:
             self._whose = ""
 
     async def _receive_next(self) -> Message:
-        """What the application receives; where the body was refused, a client that has gone."""
+        """Return the application's next message; if the body was refused, a disconnect."""
         if self._first is not None:
             first, self._first = self._first, None
             return first
         return await (self._receive() if self._is_finished else self._next())
 
     async def _next(self) -> Message:
-        """The next piece of the body in time, or none because it was refused."""
+        """Return the next piece of the body; refuse the body and return a disconnect if it is late or too large."""
         due = self._began + settings.BODY_GRACE_S + self._came / settings.BODY_BYTES_PER_S
         try:
             async with asyncio.timeout_at(due):
@@ -168,7 +170,7 @@ class _Body:
         return {"type": "http.disconnect"}
 
     async def _send_on(self, message: Message) -> None:
-        """Send what the application answers, unless the body was refused meanwhile."""
+        """Send the application's answer, unless the body was refused meanwhile."""
         if self._is_answered:
             return
         if self._is_cut and message["type"] == "http.response.start":
@@ -177,7 +179,7 @@ class _Body:
 
 
 def _count(unfinished: Counter[str], whose: str, most: int) -> bool:
-    """Count one more, unless there are as many already."""
+    """Count one more unfinished body; return False if there are as many already."""
     if unfinished[whose] >= most:
         return False
     unfinished[whose] += 1
@@ -238,7 +240,7 @@ async def _refuse(scope: Scope, send: Send, why: Callable[[], tuple[int, str, st
 
 
 def _language(scope: Scope) -> str:
-    """The language of whoever sent this, by the same cookie and header as everywhere."""
+    """Return the language of the sender, by the same cookie and header as everywhere."""
     headers, request = dict(scope["headers"]), HttpRequest()
     request.COOKIES = parse_cookie(headers.get(b"cookie", b"").decode("latin-1"))
     request.META["HTTP_ACCEPT_LANGUAGE"] = headers.get(b"accept-language", b"").decode("latin-1")

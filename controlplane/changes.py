@@ -1,7 +1,7 @@
-"""Hints that something changed, and the wake of the scheduler. Hints may be lost: whoever needs the truth reads it.
+"""Publishes change hints and wakes the scheduler. Hints may be lost: receivers read the truth from the database.
 
-Nothing here blocks or fails its caller: messages go through one background thread with its own event loop and its own
-connections, and a dead Redis costs a log line a minute.
+Nothing here blocks or fails its caller: messages are sent by one background thread with its own event loop and its own
+connections. If Redis is down, this costs one log line a minute.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ CYCLE_TASK = "scheduling.cycle"
 EXPLAIN_TASK = "scheduling.explain"
 SHADOW_TASK = "maintenance.shadow"
 WAKE_KEY = "yard:wake"
-# After Redis failed no cycle waits for it for so long.
+# After a failure of Redis, cycles skip it for this many seconds.
 AGAIN_S = 10.0
 _blind_until = 0.0
 
 
 class _Courier:
-    """A daemon thread with an event loop; made anew in a forked process."""
+    """A daemon thread with an event loop that sends hints; created anew in a forked process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class _Courier:
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join()
         loop.run_until_complete(self._drop(asyncio.all_tasks(loop)))
-        loop.close()  # the channel layer closes its own with it
+        loop.close()  # the channel layer closes its connections with it
         if client := _clearing.pop(os.getpid(), None):
             client.close()
 
@@ -92,12 +92,12 @@ async def _send(group: str, message: dict[str, Any]) -> None:
 
 
 def counter(name: str) -> str:
-    """The key in Redis that counts changes: ``samples`` are measurements, and all others are ``facts``."""
+    """Return the Redis key of a change counter: ``samples`` for measurements, ``facts`` for everything else."""
     return f"yard:changes:{name}"
 
 
 async def _announce(keys: list[str]) -> None:
-    # Counted before it is told: who is told finds the count that includes it.
+    # Counted before it is sent: a receiver finds the count that includes this change.
     names = {"samples" if key == "samples" else "facts" for key in keys}
     redis = _client()
     for name in names:
@@ -106,34 +106,34 @@ async def _announce(keys: list[str]) -> None:
 
 
 def announce(*keys: str) -> None:
-    """Tells browsers' sockets that what these keys name has changed: ``jobs``, ``job:12``, ``fleet``, ``samples``."""
+    """Notify browsers' sockets that these keys have changed: ``jobs``, ``job:12``, ``fleet``, ``samples``."""
     _courier.carry(_announce(list(keys)))
 
 
 def nudge(node_ids: list[str]) -> None:
-    """Tells the sockets of these nodes to send a fresh Desired."""
+    """Ask the sockets of these nodes to send a fresh Desired."""
     for node_id in node_ids:
         _courier.carry(_send(f"node.{node_id}", {"type": "nudge"}))
 
 
 def recheck(node_ids: list[str]) -> None:
-    """Tells the sockets of these nodes to look at once whether their credential still holds."""
+    """Ask the sockets of these nodes to check at once whether their credential is still valid."""
     for node_id in node_ids:
         _courier.carry(_send(f"node.{node_id}", {"type": "recheck"}))
 
 
 def wake() -> None:
-    """Asks for a scheduling cycle soon. Many wakes before the next cycle are one."""
+    """Request a scheduling cycle soon. Requests before the next cycle are merged."""
     _courier.carry(_wake())
 
 
-# Clients by process: one for the courier's loop, one for whoever begins a cycle.
+# Clients by process: one for the courier's event loop, one for the cycles' ``clear_wake``.
 _redis: dict[int, Any] = {}
 _clearing: dict[int, Any] = {}
 
 
 def _client() -> Any:
-    """The courier's client; only its loop uses it."""
+    """Return the courier's Redis client; only its event loop uses it."""
     from redis.asyncio import Redis
 
     client = _redis.get(os.getpid())
@@ -148,7 +148,7 @@ async def _wake() -> None:
 
 
 def explain() -> None:
-    """Asks the scheduler to tell some more of those who wait why."""
+    """Ask the scheduler to compute the reasons for waiting of some more stages."""
     _courier.carry(_explain())
 
 
@@ -163,14 +163,14 @@ def _send_task(name: str) -> None:
 
 
 def think_beside(decision_id: int) -> None:
-    """Asks a worker to let the shadow profiles think about this decision."""
+    """Ask a worker to evaluate the shadow profiles for this decision."""
     from controlplane.celery import app
 
     app.send_task(SHADOW_TASK, (decision_id,), retry=False, expires=60)
 
 
 def clear_wake() -> None:
-    """Called by a cycle as it begins, so that whatever happens from now on wakes the next one."""
+    """Clear the wake mark at the start of a cycle, so that later changes wake the next cycle."""
     global _blind_until
     from redis import Redis
 

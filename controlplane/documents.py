@@ -1,4 +1,4 @@
-"""JSON and YAML texts with bounds: one that is too deep or too clever is refused before it is read."""
+"""Parses JSON and YAML texts with bounds: texts that are too deep or too large are refused before parsing."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from controlplane.wellformed import LARGEST_WHOLE, faults
 
 DEEPEST: Final = 20
 MOST_NODES: Final = 10_000
-# Of any body: job files, which are more than others, have the bounds above, each for itself.
+# Bounds of any body; each job file in a body also has the bounds above.
 DEEPEST_BODY: Final = 50
 MOST_VALUES: Final = 1_000_000
-# A text, whole, so that what stands in it is not counted; and what opens, parts and closes. A text that is never closed
-# goes on to the end: were it tried again from each of its quotes, that would take for ever.
+# A whole string, so that its content is not counted, or a bracket, brace or comma. An unterminated string extends to
+# the end of the body: trying again from each quote in it would take quadratic time.
 _MARK: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\Z)|[][{},]', re.DOTALL)
 _ESCAPED: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
 class Unreadable(Exception):
-    """Raised for a text that is no acceptable JSON or YAML; says why."""
+    """Raised for a text that is not acceptable JSON or YAML; the message says why."""
 
 
 def from_json(content: bytes) -> Any:
-    """The JSON value, which has only texts and numbers that can be kept; raises :class:`Unreadable`."""
+    """Parse JSON; its texts and numbers can all be stored. Raises :class:`Unreadable`."""
     _count(content)
     try:
         value = json.loads(
@@ -55,7 +55,7 @@ def _too_deep() -> Unreadable:
 
 
 def _count(content: bytes) -> None:
-    """Raises for a text that holds more values, or more deeply, than any body may: before they are made."""
+    """Raise for a text with more values, or deeper nesting, than any body may have, before values are created."""
     if sum(map(content.count, (b",", b"[", b"{"))) <= DEEPEST_BODY:
         return
     depth = count = 0
@@ -108,7 +108,7 @@ def _at_line(mark: yaml.Mark, problem: str) -> Unreadable:
 
 
 class _JobFileLoader(yaml.SafeLoader):
-    """Safe YAML without what makes it dangerous or surprising: aliases, tags, and the 1.1 words for true and times."""
+    """Safe YAML without dangerous or surprising features: aliases, tags, and the booleans and times of YAML 1.1."""
 
     depth = 0
     nodes = 0
@@ -163,7 +163,7 @@ _JobFileLoader.add_constructor("tag:yaml.org,2002:int", _int)
 
 
 def from_yaml(content: bytes) -> Any:
-    """The value of one YAML document; raises :class:`Unreadable` with the line."""
+    """Parse one YAML document. Raises :class:`Unreadable` with the line."""
     try:
         loader = _JobFileLoader(content.decode("utf-8"))
         try:

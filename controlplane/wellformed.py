@@ -1,8 +1,8 @@
-"""What a text, a number and a time may be wherever a request carries one: every edge asks here, and nowhere else.
+"""Defines which texts, numbers and times a request may carry; every edge uses these checks and no others.
 
-:class:`WellFormed` asks for paths, query strings, headers, cookies and forms before any view runs; the parsers of
-texts of JSON and YAML (``documents.py``), serializers, cursors (``queries/cursor.py``) and the browsers' socket
-ask for what only they can see.
+:class:`WellFormed` checks paths, query strings, headers, cookies and forms before any view runs; the parsers of JSON
+and YAML (``documents.py``), serializers, cursors (``queries/cursor.py``) and the browsers' socket check what only they
+can see.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.sentences import title
 
-# What PostgreSQL keeps as bigint.
+# The largest bigint of PostgreSQL.
 LARGEST_WHOLE: Final = 2**63 - 1
-# Between these every sum with a span that is accepted elsewhere stays a time.
+# Within these bounds, adding any duration that is accepted elsewhere gives a valid time.
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ LONGEST_HEADER: Final = 16_000
 log = logging.getLogger(__name__)
 
 _FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
-# The addresses of programs: errors are documents there, and bodies are read by the views themselves.
+# Paths for programs: errors are problem documents there, and the views read bodies themselves.
 PROGRAMS: Final = ("/api/", "/agent/")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _LENGTH: Final = re.compile(r"[0-9]{0,18}")
@@ -48,7 +48,7 @@ _CHARSETS: Final = {"utf-8", "utf8", "us-ascii"}
 
 
 def fault_in(text: str) -> str:
-    """What keeps a text from being stored or sent on, as the end of a sentence; empty where all is well."""
+    """Return why a text cannot be stored or sent on, as the end of a sentence; empty if it can."""
     if "\0" in text:
         return _("holds the character NUL, which no text here may")
     try:
@@ -59,7 +59,7 @@ def fault_in(text: str) -> str:
 
 
 def fault_of(value: Any) -> str:
-    """What keeps a plain value (a text, a number or a time) from being stored, as :func:`fault_in` does for texts."""
+    """Return why a plain value (text, number or time) cannot be stored, like :func:`fault_in`; empty if it can."""
     if isinstance(value, str):
         return fault_in(value)
     if isinstance(value, datetime):
@@ -73,7 +73,7 @@ def fault_of(value: Any) -> str:
 
 
 def faults(value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
-    """The JSON pointers of all plain values and keys within ``value`` that cannot be kept, each with its fault."""
+    """Yield the JSON pointer and the fault of each plain value and key within ``value`` that cannot be stored."""
     left = [(pointer, value)]
     while left:
         at, each = left.pop()
@@ -90,7 +90,7 @@ def faults(value: Any, pointer: str = "") -> Iterator[tuple[str, str]]:
 
 
 def fault_of_query(query: str) -> str:
-    """What is wrong with a query string as it came, in a sentence that names the parameter; empty where all is well."""
+    """Return what is wrong with a raw query string, in a sentence that names the parameter; empty if nothing is."""
     if len(query) > LONGEST_QUERY:
         return _("the query string may have at most {most:,} characters").format(most=LONGEST_QUERY)
     pieces = query.split("&")
@@ -109,7 +109,7 @@ def fault_of_query(query: str) -> str:
 
 
 def _decoded(quoted: str) -> str:
-    """What is wrong with what a percent-encoded text stands for."""
+    """Return what is wrong with the decoded form of a percent-encoded text."""
     if "%" not in quoted and quoted.isascii():
         return fault_in(quoted)
     try:
@@ -119,27 +119,30 @@ def _decoded(quoted: str) -> str:
 
 
 class WellFormed(MiddlewareMixin):
-    """A middleware that refuses with 400 what no view could make sense of; the answer names where it stands.
+    """Middleware that refuses malformed requests with 400; the answer says which part is malformed.
 
-    A broken cookie is passed over instead: whoever has one could not get rid of it.
+    A malformed cookie is ignored instead, because its owner could not get rid of it.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Refuses, or lets the request go on."""
+        """Refuse a malformed request; return None to let it go on."""
         broken = [name for name, value in request.COOKIES.items() if fault_in(value) or _CONTROL.search(value)]
         for name in broken:
             del request.COOKIES[name]
         if not _fault(request):
             return None
-        # Nobody has yet chosen the reader's language.
+        # No middleware has activated the reader's language yet.
         with translation.override(translation.get_language_from_request(request)):
             return _refused(request, _fault(request))
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """A value of the right form that a column or a field cannot hold: the administration finds out by trying."""
+        """Refuse a value that is well-formed but invalid for its column or field, with 400.
+
+        The administration detects such values only by trying.
+        """
         odd_choice = isinstance(exception, ValueError | FieldDoesNotExist) and request.path_info.startswith("/admin/")
         if odd_choice or isinstance(exception, DataError | ValidationError):
-            # Most often somebody tries; where it is a fault of this server, the log must have it.
+            # Most often the client is at fault; if the server is, the log must show it.
             log.warning("%s %s was refused", request.method, request.path_info[:200], exc_info=exception)
             return _refused(request, _("A value in this request is none that can be here."))
         return None
@@ -177,7 +180,7 @@ def _of_headers(request: HttpRequest) -> str:
             return _("the header {name} may have at most {most:,} characters").format(name=name, most=LONGEST_HEADER)
         if key != "HTTP_COOKIE" and _CONTROL.search(value):
             return _("the header {name} holds a control character").format(name=name)
-    # A codec is looked up by this name, and not each of them makes texts of bytes.
+    # Django looks up a codec by this name, and not every codec decodes bytes to text.
     if str((request.content_params or {}).get("charset", "utf-8")).lower() not in _CHARSETS:
         return _("the header Content-Type names another charset than utf-8")
     return ""
@@ -198,16 +201,16 @@ def _refused(request: HttpRequest, fault: str) -> HttpResponse:
 
 
 def problem(detail: str, instance: str = "") -> bytes:
-    """The problem document of a request that is not well formed."""
+    """Return the problem document for a malformed request."""
     shown = instance if not fault_in(instance) else ""
     told = {"type": "/api/v1/docs#invalid", "title": title(400), "status": 400, "code": "invalid"}
     return msgspec.json.encode({**told, "detail": detail, "instance": shown})
 
 
 def said(request: HttpRequest, exception: Any = None) -> HttpResponse:
-    """The page that says what is wrong with a request; Django calls it wherever a page refuses one with 400."""
+    """Return the error page for a malformed request; Django calls it whenever a page answers 400."""
     told = exception if isinstance(exception, str) else str(exception) if isinstance(exception, BadRequest) else ""
-    # Where the middleware refuses, nobody has yet chosen the reader's language.
+    # If the middleware refuses a request, the reader's language is not activated yet.
     with translation.override(translation.get_language_from_request(request)):
         values = {"said": told or _("The server cannot read this request."), "language": translation.get_language()}
         return HttpResponse(loader.render_to_string("400.html", values), status=400)

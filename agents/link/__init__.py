@@ -1,1 +1,1 @@
-"""The line to the control plane: joining, the socket, plain calls."""
+"""The connection to the control plane: enrolment, the socket, and plain HTTP calls."""

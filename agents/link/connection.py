@@ -1,4 +1,4 @@
-"""The socket to the control plane: Report goes up, Desired comes down, and a lost line only means to dial again."""
+"""The socket to the control plane: Report goes up, Desired comes down; a lost connection is dialled again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _encoded(report: Report) -> bytes:
-    """The report as JSON. One text that no UTF-8 can carry, or one number too long, does not keep the rest back."""
+    """Return the report as JSON; a text that is not valid UTF-8, or a number too long, does not hold back the rest."""
     try:
         return _encode(report)
     except (UnicodeEncodeError, OverflowError) as error:
@@ -56,7 +56,7 @@ _desired = Shape[Desired](Desired)
 
 
 class Link:
-    """One node's line to the control plane. ``lease`` is what answers to its reports renew."""
+    """One node's connection to the control plane. Answers to its reports renew ``lease``."""
 
     def __init__(self, node: Node, view: HostView, server: Server, lease: Renewal, credentials: Credentials) -> None:
         self.node = node
@@ -72,7 +72,7 @@ class Link:
         self._faults: list[str] = []
 
     async def run(self) -> None:
-        """For ever: dial, talk, dial again with growing, jittered pauses."""
+        """Connect and exchange messages for ever; pauses between attempts grow and have jitter."""
         pause = 0.2
         while True:
             began = boottime()
@@ -90,9 +90,9 @@ class Link:
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))
 
     async def _talk(self) -> str:
-        """One connection, from dialling to its end; answers why it ended.
+        """Run one connection from dialling to its end; return why it ended.
 
-        Dialling again at once is pointless where it was ``refused``, or where the credential is ``unknown``.
+        Dialling again at once is pointless if it was ``refused``, or if the credential is ``unknown``.
         """
         url = self.server.socket_url(LINK_PATH)
         try:
@@ -154,7 +154,7 @@ class Link:
             report = self._report()
             self.lease.sent(self.seq, at)
             await socket.send(report, text=True)
-            # Under load reports are coalesced: the more there is to say, the longer the pause between two.
+            # Reports are coalesced: the more parts there are, the longer the pause between two.
             await asyncio.sleep(min(_GAP_MAX_S, _GAP_S + _GAP_PER_PART_S * len(self.node.parts)))
             period = self.node.timers.report_s * random.uniform(0.8, 1.2)
             await within(self.node.changed, period)
@@ -216,7 +216,7 @@ class Link:
                 return
 
     async def _take_credential(self, credential: str) -> bool:
-        """Go over to a new secret; true where the link is to be dialled again with it."""
+        """Switch to a new credential; return True if the link must be dialled again with it."""
         try:
             return await asyncio.to_thread(self.credentials.take, credential)
         except OSError as error:
@@ -224,9 +224,9 @@ class Link:
             return False
 
     def _leased(self, desired: Desired) -> Desired:
-        """Renew the lease where this answers a report; while it is over, parts that need one are not begun.
+        """Renew the lease if this answers a report; while the lease is over, drop orders for parts that need one.
 
-        They are wanted again with the answer to the next report, which goes out at once.
+        The answer to the next report, which is sent at once, has these orders again.
         """
         lease_s = desired.timers.lease_s
         self.lease.answered(desired.answers_seq, lease_s, boottime())

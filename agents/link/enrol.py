@@ -1,4 +1,4 @@
-"""Joining: a token becomes a credential, once, and the credential is kept where only the agent's user reads it."""
+"""Enrolment: a join token is exchanged once for a credential, which only the agent's user can read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _enrolled = Shape[Enrolled](Enrolled)
 
 
 def read_token(source: str) -> str:
-    """The join token from a file, or from standard input for ``-``. It is never given on the command line."""
+    """Read the join token from a file, or from standard input for ``-``. It is never given on the command line."""
     text = sys.stdin.readline() if source == "-" else Path(source).read_text()
     token = text.strip()
     if not token:
@@ -32,7 +32,7 @@ def read_token(source: str) -> str:
 
 
 def remembered(state: Path) -> Enrolled | None:
-    """Who this node is, if it has joined before."""
+    """Return the node's identity if it has joined before."""
     try:
         return _enrolled.read((state / "node.json").read_bytes())
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def remembered(state: Path) -> Enrolled | None:
 
 @cache
 def machine_id() -> str:
-    """A digest of the name that this machine has for itself (machine-id(5)); empty where it has none.
+    """Return a digest of this machine's own id (machine-id(5)); empty if it has none.
 
     ``AGENT_MACHINE_ID_PATH`` names another file, for tests of a copied state folder.
     """
@@ -50,7 +50,7 @@ def machine_id() -> str:
 
 
 def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
-    """Join and remember. Raises ValueError, with what would help, when that cannot be done now."""
+    """Join, and store the credential. Raises ValueError, with what would help, if that is impossible now."""
     channel, url = Channel(server), server.url
     try:
         answer = channel.call("POST", ENROL_PATH, msgspec.json.encode(Enrol(token=token, name=name)))
@@ -69,7 +69,7 @@ def enrol(state: Path, server: Server, name: str, token: str) -> Enrolled:
 
 
 def remember(state: Path, enrolled: Enrolled) -> None:
-    """Keep it: it is on disk, readable by this user alone, when this returns. Raises OSError; then the old one is."""
+    """Store the credential durably, readable by this user alone. Raises OSError; then the old one is still stored."""
     write_whole(str(state / "node.json"), msgspec.to_builtins(enrolled), sync=True)
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -79,7 +79,7 @@ def remember(state: Path, enrolled: Enrolled) -> None:
 
 
 class Credentials:
-    """The secrets of one node: the one in use, and the one before it. Whoever speaks for the node uses ``identity``."""
+    """The current and the former secret of one node. All connections of the node share ``identity``."""
 
     def __init__(self, state: Path, enrolled: Enrolled) -> None:
         self.state = state
@@ -87,7 +87,7 @@ class Credentials:
         self.identity = Identity(f"{enrolled.node}:{enrolled.credential}")
 
     def take(self, credential: str) -> bool:
-        """Go over to a new one, once it is on disk; false where it is the one in use. Raises OSError."""
+        """Switch to a new credential once it is on disk; return False if it is in use already. Raises OSError."""
         if not _USABLE.fullmatch(credential) or credential == self.enrolled.credential:
             return False
         new = msgspec.structs.replace(self.enrolled, credential=credential, former=self.enrolled.credential)
@@ -96,7 +96,7 @@ class Credentials:
         return True
 
     def fall_back(self) -> bool:
-        """After a refusal, try the other one: a control plane that was restored knows only the former."""
+        """After a refusal, switch to the other credential: a restored control plane knows only the former one."""
         if not self.enrolled.former:
             return False
         one = self.enrolled

@@ -1,7 +1,8 @@
-"""The control plane as an address: where it is, who we are to it, and plain HTTP calls on kept connections.
+"""The control plane as a server: its address, the node's identity to it, and HTTP calls on kept connections.
 
-``http.client`` rather than a full client library: an agent makes three kinds of small calls, and every MiB counts that
-it takes from the jobs of a thousand hosts. TLS is required off loopback, unless the operator answers for the way there.
+``http.client`` is used instead of a full client library, because an agent makes three kinds of small calls, and its
+memory is taken from the jobs of a thousand hosts. TLS is required except on loopback, unless the operator vouches for
+the network.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Identity:
-    """Who a node is to the control plane: ``text`` is ``<node-id>:<credential>``, empty before enrolment. All that
-    speaks for the node shares it, so a new credential holds for all at once."""
+    """The node's identity to the control plane: ``text`` is ``<node-id>:<credential>``, empty before enrolment.
+
+    All connections of the node share it, so that a new credential applies to all at once.
+    """
 
     def __init__(self, text: str = "") -> None:
         self.text = text
@@ -48,9 +51,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Server:
-    """Where the control plane is, and who we are to it.
+    """The address of the control plane, and the node's identity to it.
 
-    ``plain_http`` says that the operator trusts whoever is on the way: without it plain HTTP is for loopback only.
+    ``plain_http`` says that the operator trusts the network: without it plain HTTP is for loopback only.
     """
 
     url: str
@@ -70,7 +73,7 @@ class Server:
 
     @property
     def is_readable_on_the_way(self) -> bool:
-        """Whether others on the network could read what is sent, the node's credential included."""
+        """Whether others on the network could read the traffic, the node's credential included."""
         parts = urlsplit(self.url)
         return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
@@ -87,7 +90,7 @@ class Server:
 class Channel:
     """One kept HTTP connection, used by one task at a time and dialled again after any error.
 
-    ``skew_s`` is by how much this host's clock is ahead of the date of the newest answer.
+    ``skew_s`` is how many seconds this host's clock is ahead of the date of the newest answer.
     """
 
     def __init__(self, server: Server, timeout_s: float = 15.0) -> None:
@@ -121,7 +124,7 @@ class Channel:
         raise AssertionError("unreachable: the second try either answers or raises")
 
     def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json") -> bytes:
-        """The answer's body. Raises ServerRefused above status 299, OSError or HTTPException when nobody answers."""
+        """Return the answer's body. Raises ServerRefused above status 299, OSError or HTTPException if none comes."""
         answer = self._send(method, path, body, content_type)
         self.skew_s = skew_s(answer.getheader("Date"), time.time())
         try:
@@ -137,7 +140,7 @@ class Channel:
         return content
 
     def download(self, path: str) -> Iterator[bytes]:
-        """The answer's body in pieces, for what does not belong in memory."""
+        """Yield the answer's body in pieces, for content too large for memory."""
         answer = self._send("GET", path, None, "application/octet-stream")
         if answer.status > 299:
             raise ServerRefused(answer.status, answer.read(4096))
@@ -147,7 +150,7 @@ class Channel:
     async def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> bytes:
-        """:meth:`call` off the loop."""
+        """Run :meth:`call` in a thread."""
         return await asyncio.to_thread(self.call, method, path, body, content_type)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Sessions of people inside running parts: each on a socket of its own, so that no byte of them delays a report.
+"""Interactive sessions inside running parts: each on a socket of its own, so that its bytes never delay a report.
 
-The control plane names a session in a Desired; the agent dials, is told the command, has the part's shim start it
-(:mod:`agents.supervisor.session`) and passes bytes both ways, until the command, the part or the socket ends. What is
-typed and shown is neither kept nor logged here.
+The control plane names a session in a Desired; the agent dials, receives the command, lets the part's shim start it
+(:mod:`agents.supervisor.session`) and passes bytes both ways, until the command, the part or the socket ends. Input and
+output are neither stored nor logged here.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _end = Shape[SessionEnd](SessionEnd).read
 
 
 class Broken(Exception):
-    """The other side does not keep to the rules of a session."""
+    """Raised if the other side violates the protocol of sessions."""
 
 
 class Sessions:
@@ -75,7 +75,7 @@ class Sessions:
         self._door = asyncio.Lock()
 
     def begin(self, orders: list[SessionOrder]) -> None:
-        """Dial for every session that was not heard of before."""
+        """Dial for every new session."""
         for order in orders:
             if order.id in self._seen:
                 continue
@@ -103,7 +103,7 @@ class Sessions:
                 log.info("session %s enters part %s", name, asked.part)
                 end = await self._run(line, name, asked)
                 await line.send(_encode(SessionWord(end=end)), text=True)
-                # Who hangs up first may cut off what is still on its way: the other side does when it has all.
+                # Closing first could lose bytes in transit: the other side closes after it has received all.
                 async with asyncio.timeout(LET_IN_S):
                     async for _ in line:
                         pass
@@ -129,7 +129,7 @@ class Sessions:
         return await _pass_on(line, link, msgspec.json.encode(order))
 
     async def _let_in(self, intent: Intent, name: str) -> socket.socket:
-        """Have the shim of a part start a session; answers the socket to it. Raises Unlaunchable, OSError."""
+        """Let the shim of a part start a session; return the socket to it. Raises Unlaunchable, OSError."""
         shim = (shim_record(intent.folder) or {}).get("pid", 0)
         folder = os.open(intent.folder, os.O_RDONLY | os.O_DIRECTORY)
         door, called = socket.socket(socket.AF_UNIX), f"session-{name[:36]}"
@@ -158,13 +158,13 @@ class Sessions:
 
 
 def _is_child_of(link: socket.socket, shim: int) -> bool:
-    """Whether the program at the other end is the one that the shim has started; a job may have the same user."""
+    """Whether the program at the other end was started by the shim; a job may run as the same user."""
     pid, uid, _ = _PEER.unpack(link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return uid == os.geteuid() and procfs.parent(pid) == shim
 
 
 class _Window:
-    """How much more may be sent before the other side has taken some of it."""
+    """How many bytes may be sent before the other side acknowledges some."""
 
     def __init__(self) -> None:
         self.left = WINDOW_BYTES
@@ -182,7 +182,7 @@ class _Window:
 
 
 async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) -> SessionEnd:
-    """Pass bytes both ways until one side ends; answers how the command did. Raises where the control plane ended."""
+    """Pass bytes both ways until one side ends; return how the command ended. Raises if the control plane ended it."""
     reader, writer = await asyncio.open_connection(sock=link)
     window = _Window()
     up: asyncio.Task[SessionEnd] | None = None
@@ -201,12 +201,12 @@ async def _pass_on(line: ClientConnection, link: socket.socket, order: bytes) ->
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # To the process at the other end this is the end, for all that it started too.
+        # This ends the process at the other end, with all that it started.
         writer.close()
 
 
 async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Window) -> SessionEnd:
-    """What the command says."""
+    """Pass the command's output on to the control plane."""
     while True:
         try:
             kind, length = guest.HEAD.unpack(await reader.readexactly(guest.HEAD.size))
@@ -214,7 +214,7 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Win
                 raise Broken(f"a message of {length} bytes")
             content = await reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError):
-            # Whoever ends a part ends this with it.
+            # The part was ended, and the session with it.
             return SessionEnd(cut="part")
         if kind in (guest.STDOUT, guest.STDERR):
             await window.take(length)
@@ -227,7 +227,7 @@ async def _up(reader: asyncio.StreamReader, line: ClientConnection, window: _Win
 
 
 async def _down(line: ClientConnection, writer: asyncio.StreamWriter, window: _Window) -> None:
-    """What is typed."""
+    """Pass the caller's input on to the command."""
     async for message in line:
         if isinstance(message, bytes):
             if not message or message[0] != guest.STDIN or len(message) > PIECE_BYTES + 1:

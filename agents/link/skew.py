@@ -1,7 +1,7 @@
-"""How far this host's clock is from the control plane's, as the date of its answers tells; for people alone.
+"""Estimates the difference between this host's clock and the control plane's, from the date of its answers; only shown.
 
-No decision compares clocks of two machines. But logs of a host whose clock is wrong mislead whoever reads them, and its
-certificates seem to have ended.
+No decision compares clocks of two machines. But logs of a host whose clock is wrong mislead their readers, and its
+certificates seem to have expired.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-# The date of an answer has whole seconds, and the answer took a while.
+# The date has a resolution of one second, and the answer took some time to arrive.
 NOTED_FROM_S: Final = 10.0
 
 
 def skew_s(date: str | None, now: float) -> float | None:
-    """Seconds by which ``now``, a time of this host, is ahead of the date of an answer; None where that tells none."""
+    """Return how many seconds ``now``, a time of this host, is ahead of the date of an answer; None if it has none."""
     try:
         return now - parsedate_to_datetime(date or "").timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -22,7 +22,7 @@ def skew_s(date: str | None, now: float) -> float | None:
 
 
 def sentence(found_s: float | None) -> str:
-    """What people are told of it; empty where there is nothing to tell."""
+    """Return the warning for people; empty if the difference is small."""
     if found_s is None or abs(found_s) < NOTED_FROM_S:
         return ""
     about_s = round(abs(found_s), -1)

@@ -1,1 +1,1 @@
-"""What is wanted here against what is here: the journal, the parts and their lives as the agent sees them."""
+"""Reconciles desired and actual parts of a node: the journal, and the life cycle of parts as the agent sees it."""

@@ -1,13 +1,14 @@
-"""What the agent must do, as a pure function of what is wanted and what is here.
+"""Computes the agent's orders as a pure function of the desired and the actual state.
 
-``diff`` reads no clock, file or socket. Its laws (link.md):
+``diff`` reads no clock, file or socket. Its rules (link.md):
 
 - an older generation orders nothing; the same generation may be applied any number of times;
 - a part that was ever started here is never started again, forgotten or not;
-- absence from Desired is not a stop, and what the server does not know is kept;
+- absence from Desired is not a stop, and parts unknown to the server are kept;
 - a start waits while a live local part holds one of its devices and either of the two claims it exclusively, or both
   claim the same slots of it;
-- a restored database (another lineage) may count from anew, and makes the agent forget nothing of the former one.
+- a restored database (another lineage) may count generations from the beginning, and makes the agent forget nothing of
+  the former one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Holders = dict[str, list[tuple[str, DeviceClaim]]]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A part that was started here, as far as orders depend on it."""
+    """The fields of a part that was started here on which orders depend."""
 
     part: str
     epoch: int
@@ -42,7 +43,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All that the agent remembers. ``gone`` are the tombstones of parts that it was told to forget."""
+    """The state that the agent remembers. ``gone`` has the tombstones of parts that it was told to forget."""
 
     generation: int = 0
     lineage: str = ""
@@ -52,14 +53,14 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Journal the part, then start it."""
+    """Order: journal the part, then start it."""
 
     wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Do not start the part yet: ``holder`` still has ``device``."""
+    """Do not start the part yet: part ``holder`` still has ``device``."""
 
     wanted: Wanted
     device: str
@@ -68,7 +69,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the part within its grace; where ``save``, ask it for a checkpoint first."""
+    """Order: end the part within its grace period; with ``save``, ask it for a checkpoint first."""
 
     part: str
     grace_s: float
@@ -85,7 +86,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Revise:
-    """A newer revision of a running part is wanted: the same process gets ``share``."""
+    """Order: apply a newer revision of a running part; the same process gets ``share``."""
 
     part: str
     spec_rev: int
@@ -94,14 +95,14 @@ class Revise:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """A stop came for a part that never started here: record it as ended, so that it never will."""
+    """Order: record a part as ended that is to stop but never started here, so that it never starts."""
 
     wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The part ended here long ago and was forgotten: tell its end again instead of starting it."""
+    """Order: report again the end of a part that ended here long ago and was forgotten, instead of starting it."""
 
     wanted: Wanted
     exit: Exit | None
@@ -116,14 +117,14 @@ Order = Start | Hold | Stop | Signal | Revise | Void | Recall | Forget
 
 
 def is_current(desired: Desired, world: World) -> bool:
-    """Tells whether a message may be applied: it is not older than the newest one of its lineage."""
+    """Whether a message may be applied: it is not older than the newest one of its lineage."""
     if desired.lineage != world.lineage and desired.lineage and world.lineage:
         return True
     return desired.generation >= world.generation
 
 
 def diff(desired: Desired, world: World) -> list[Order]:
-    """The orders that lead from what is here to what is wanted; forgetting first, starting last."""
+    """Return the orders that lead from the actual to the desired state; forgetting first, starting last."""
     if not is_current(desired, world):
         return []
     orders: list[Order] = []
@@ -165,12 +166,12 @@ def _orders_for_known(wanted: Wanted, known: Known) -> list[Order]:
 
 
 def claims_whole(claim: DeviceClaim) -> bool:
-    """Tells whether a claim shares its device with nobody. A CPU device is always shared, by cores."""
+    """Whether a claim is exclusive on its device. A CPU device is always shared, by cores."""
     return claim.kind != "cpu" and claim.milli >= WHOLE_DEVICE_MILLI
 
 
 def are_apart(one: DeviceClaim, other: DeviceClaim) -> bool:
-    """Tells whether two claims on one device can be held at once: both are shares, and no slot is in both."""
+    """Whether two claims on one device can be held at once: both are shares, and they have no slot in common."""
     if claims_whole(one) or claims_whole(other):
         return False
     mine, theirs = one.partition, other.partition

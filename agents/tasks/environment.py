@@ -1,8 +1,8 @@
-"""The environment of a stage's process: who it is, where its folders are, which devices it may see.
+"""Builds the environment of a stage's process: its identity, its folders, and its visible devices.
 
-Pure. The user's variables come first and lose against what tells the truth about placement; the agent's own environment
-is passed on only by the short list ``INHERITED``, so that nothing of the privileged side leaks into a job and nothing
-of a job ever reaches the privileged side.
+Pure. The user's variables come first, and are overridden by those that describe the placement. The agent's own
+environment is passed on only by the short list ``INHERITED``, so that nothing of the privileged side leaks into a job
+and nothing of a job ever reaches the privileged side.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INHERITED: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_D
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where one part's files are. ``folder`` is the agent's; ``work``, ``scratch`` and ``reports`` are the job's."""
+    """The paths of a part's files. ``folder`` is the agent's; ``work``, ``scratch`` and ``reports`` are the job's."""
 
     folder: Path
 
@@ -33,7 +33,7 @@ class Places:
 
     @property
     def secrets(self) -> Path:
-        """What of its secrets the job gets as files."""
+        """Return the secrets that the job gets as files."""
         return self.folder / GIVEN
 
     @property
@@ -56,7 +56,7 @@ def accelerators(spec: PartSpec) -> list[DeviceClaim]:
 def environment(
     wanted: Wanted, places: Places, own: Mapping[str, str], runtime: Path | None, home: str
 ) -> dict[str, str]:
-    """Everything the process starts with. ``own`` is the agent's environment, ``runtime`` what PYTHONPATH gets."""
+    """Return all variables of the process. ``own`` is the agent's environment, ``runtime`` the value for PYTHONPATH."""
     spec = wanted.spec
     assert spec is not None, "only a run order has an environment"
     devices = accelerators(spec)

@@ -1,8 +1,8 @@
-"""What collective libraries should know of this host's network: the interface that leads to the others of a gang.
+"""Tells collective libraries which network interface of this host leads to the other nodes of a gang.
 
-A library that looks for itself takes the first interface that is up, which on a host with several (a container bridge,
-a management port) is often not one that the others reach. Sources: NCCL's and HCCL's environment variables, where
-``=`` asks for this very name, and PyTorch's for Gloo and TensorPipe.
+By default a library takes the first interface that is up, which on a host with several (a container bridge, a
+management port) often cannot be reached by the others. Sources: NCCL's and HCCL's environment variables, where ``=``
+requests exactly this name, and PyTorch's for Gloo and TensorPipe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RDMA = Path("/dev/infiniband")
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface of this host that has the address; None where none has, or where it is loopback's."""
+    """Return the interface of this host that has the address; None if there is none, or if it is loopback."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.split("%")[0] == address for each in addresses):
             return None if name == "lo" else name
@@ -25,7 +25,7 @@ def interface_of(address: str) -> str | None:
 
 
 def variables(address: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The variables that name the interface of this node's own ``address``, but for those that the stage has set."""
+    """Return the variables that name the interface of this node's ``address``, without those that the stage has set."""
     name = interface_of(address) if address else None
     if name is None:
         return {}
@@ -39,5 +39,5 @@ def variables(address: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_rdma() -> bool:
-    """Whether stages of this host can reach network adapters directly (InfiniBand, RoCE)."""
+    """Whether stages of this host can access network adapters directly (InfiniBand, RoCE)."""
     return os.path.isdir(RDMA)

@@ -1,4 +1,4 @@
-"""What the processes of a gang need to find each other: host file, topology, collective back-end, Ascend's rank table.
+"""Describes a gang to its processes: host file, topology, collective back-end, and Ascend's rank table.
 
 Pure but for :func:`write`. The rank table follows Huawei, "HCCL user guide", chapter "Rank table" (version 1.0).
 """
@@ -28,12 +28,12 @@ BACKENDS: Final[Mapping[str, str]] = {
 }
 _ADDRESS = re.compile(r"^address_(\d{1,5})=(\S+)$", re.MULTILINE)
 
-# Starts one process per device under a plain POSIX shell: $1 local processes, $2 rank of the first, $3 of all gangs.
-# The first that fails ends the others, and its code is the code of all; asked to stop, each is asked, and once.
+# Starts one process per device under a POSIX shell: $1 local processes, $2 rank of the first, $3 processes of the gang.
+# The first failure ends the others, and its exit code is that of all; a stop is passed on to each process, once.
 #
-# A signal that meets a shell's child between fork and exec is lost: the handler of the shell takes it, and exec forgets
-# it. So a child is forked while TERM is ignored, takes it as any process does, says so, and only then becomes the
-# command; nobody is signalled before it said so. What a wrapper itself misses meanwhile is sent again.
+# A signal to a shell's child between fork and exec is lost: the shell's handler receives it, and exec discards it. So a
+# child is forked while TERM is ignored, restores the default action, reports that, and only then executes the command;
+# no child is signalled before it has reported. Signals that a wrapper itself misses meanwhile are sent again.
 PER_DEVICE: Final = """
 count=$1 first=$2 total=$3; shift 3
 verdict=${TMPDIR:-/tmp}/.first-failure over=${TMPDIR:-/tmp}/.over
@@ -103,7 +103,7 @@ fi
 
 
 def members(spec: PartSpec) -> list[GangMember]:
-    """Every node of the gang in rank order; a stage on one node is a gang of one."""
+    """Return every node of the gang in rank order; a stage on one node is a gang of one."""
     if spec.gang:
         return spec.gang
     peers = [GangPeer(claim.kind, claim.vendor, claim.index) for claim in spec.devices if not claim.simulated]
@@ -115,7 +115,7 @@ def processes_per_node(spec: PartSpec) -> int:
 
 
 def command(spec: PartSpec) -> list[str]:
-    """The words to execute: those of the stage, or one process of them per device."""
+    """Return the command to execute: that of the stage, or a launcher of one such process per device."""
     if spec.launcher != "per-device":
         return spec.argv
     count = processes_per_node(spec)
@@ -124,25 +124,25 @@ def command(spec: PartSpec) -> list[str]:
 
 
 def backend(spec: PartSpec) -> str:
-    """The library that carries collectives among all devices of the gang; gloo where they are of several makers."""
+    """Return the back-end for collectives among all devices of the gang; gloo if they are of several vendors."""
     vendors = {peer.vendor.lower() for member in members(spec) for peer in member.devices if peer.kind != "cpu"}
     return BACKENDS.get(vendors.pop(), "gloo") if len(vendors) == 1 else "gloo"
 
 
 def host_file(spec: PartSpec) -> str:
-    """``<address> slots=<processes>``, one node a line, as MPI launchers and DeepSpeed read it."""
+    """Format ``<address> slots=<processes>``, one node a line, as MPI launchers and DeepSpeed read it."""
     slots = processes_per_node(spec)
     return "".join(f"{member.address or member.name} slots={slots}\n" for member in members(spec))
 
 
 def topology(spec: PartSpec) -> dict[str, Any]:
-    """Who is where: nodes in rank order, each with its address and devices."""
+    """Return the nodes in rank order, each with its address and devices."""
     listed = [{"rank": rank, **msgspec.to_builtins(member)} for rank, member in enumerate(members(spec))]
     return {"rank": spec.rank, "nodes": listed}
 
 
 def rank_table(spec: PartSpec) -> dict[str, Any] | None:
-    """The table that HCCL reads; None unless every node of the gang gives Ascend devices."""
+    """Return the table that HCCL reads; None unless every node of the gang has Ascend devices."""
     servers: list[dict[str, Any]] = []
     rank = 0
     for member in members(spec):
@@ -168,12 +168,12 @@ def _places(scratch: Path) -> dict[str, Path]:
 
 
 def has_company(spec: PartSpec) -> bool:
-    """Whether anybody could ask who is where: a stage without accelerators on one node is one process by itself."""
+    """Whether the processes need a topology; a stage without accelerators on one node is a single process."""
     return len(members(spec)) > 1 or any(claim.kind != "cpu" for claim in spec.devices)
 
 
 def variables(spec: PartSpec, scratch: Path) -> dict[str, str]:
-    """The variables of the gang. A rank table of the user's own is left alone."""
+    """Return the variables of the gang. A rank table that the user has set is kept."""
     if not has_company(spec):
         return {"YARD_COMM_BACKEND": backend(spec)}
     places = _places(scratch)
@@ -205,12 +205,12 @@ def write(spec: PartSpec, scratch: Path) -> None:
 
 
 def device_addresses(configuration: str) -> dict[int, str]:
-    """The address of each Ascend chip's own network port by its index, from ``/etc/hccn.conf``."""
+    """Return the address of each Ascend chip's own network port by the chip's index, from ``/etc/hccn.conf``."""
     return {int(index): address for index, address in _ADDRESS.findall(configuration)}
 
 
 def with_addresses(devices: list[Device], configuration: Path = Path("/etc/hccn.conf")) -> list[Device]:
-    """The devices, each Ascend chip with the address that the host's configuration gives it."""
+    """Return the devices; Ascend chips have their addresses from the host's configuration."""
     if not any(device.vendor.lower() == "huawei" and device.kind != "cpu" for device in devices):
         return devices
     try:

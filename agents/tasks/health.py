@@ -1,9 +1,9 @@
-"""Whether this node may be given tasks, as its operator's own checks say; and what is run around each task.
+"""Runs the operator's health checks, which decide whether the node accepts tasks, and hooks around each task.
 
-A folder of health checks is run at the start, every few minutes, and those named ``start-…`` before each task. A
-folder of hooks has ``prolog`` and ``epilog``, for all pools or below the name of one. Whatever fails keeps new tasks
-away, with its reason, until it passes; a task that met it did nothing wrong and is queued again. Nothing of a job's
-environment reaches any of them.
+The checks of a folder run at the start, every few minutes, and those named ``start-…`` before each task. A folder of
+hooks has ``prolog`` and ``epilog``, for all pools or in a subfolder for one. A failure keeps new tasks away, with its
+reason, until the check or hook passes; a task that was about to start is requeued without blame. Checks and hooks see
+nothing of a job's environment.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ log = logging.getLogger("switchyard.agent")
 
 
 class NodeUnfit(Unlaunchable):
-    """The node is not fit to run a task, through no fault of the task."""
+    """Raised if the node is not fit to run a task; the task itself is not at fault."""
 
     cause = "NODE_UNFIT"
 
 
 class HealthChecks:
-    """The checks and hooks of one node. ``changed`` is called whenever what fails is another."""
+    """The checks and hooks of one node. ``changed`` is called whenever the set of failures changes."""
 
     def __init__(
         self, checks: Path | None, hooks: Path | None, changed: Callable[[], None], every_s: float = EVERY_S
     ) -> None:
-        """Raises ValueError or OSError where a folder cannot be used."""
+        """Raises ValueError or OSError if a folder cannot be used."""
         for folder in (checks, hooks):
             if folder is not None:
                 scripts.listed(folder)
@@ -51,20 +51,20 @@ class HealthChecks:
         self.every_s = every_s
         self._changed = changed
         self._failing: dict[str, str] = {}
-        # A hook is tried again when a task comes: until then it keeps tasks away for a while only.
+        # A failed hook runs again only with the next task, so it keeps tasks away for a limited time only.
         self._until: dict[str, float] = {}
 
     def sentences(self) -> list[str]:
-        """What keeps tasks away, as ``<check>: <what it said>``."""
+        """Return the failures that keep tasks away, as ``<check>: <its message>``."""
         now = time.monotonic()
         return [f"{name}: {said}" for name, said in sorted(self._failing.items()) if self._until.get(name, now) >= now]
 
     async def run(self) -> None:
-        """For ever: run every check, and again."""
+        """Run every check again and again, for ever."""
         while True:
             await asyncio.to_thread(self.look)
             await asyncio.sleep(self.every_s)
-            self._changed()  # a hook's time may be over
+            self._changed()  # the time limit of a failed hook may have passed
 
     def look(self) -> None:
         """Run every check once. Blocks."""
@@ -89,17 +89,17 @@ class HealthChecks:
             if path.name.startswith(BEFORE_START):
                 self._judge(path.name, scripts.run(path, env, CHECK_S), for_a_while=False)
         if self._hook("epilog", spec.pool) is not None:
-            # Noted first: what a prolog began is the epilog's to end, also after a crash.
+            # Recorded first: the epilog must clean up after the prolog, also after a crash.
             write_whole(f"{folder}/{FILE}", {"pool": spec.pool, "env": env})
         if (prolog := self._hook("prolog", spec.pool)) is not None:
             self._judge("prolog", scripts.run(prolog, env, HOOK_S), for_a_while=True)
 
     def is_due(self, folder: str) -> bool:
-        """Whether an epilog has to be run when the task of this folder has ended."""
+        """Whether an epilog has to run after the end of the task with this folder."""
         return self.hooks is not None and read_whole(f"{folder}/{FILE}") is not None
 
     def after_end(self, folder: str) -> None:
-        """Run the epilog, where one is due. Blocks."""
+        """Run the epilog if one is due. Blocks."""
         told = read_whole(f"{folder}/{FILE}") if self.hooks is not None else None
         if not told:
             return
@@ -127,7 +127,7 @@ class HealthChecks:
             self._changed()
 
     def _hook(self, name: str, pool: str) -> Path | None:
-        """The program of this name for a pool: its own, else that of all."""
+        """Return the hook of this name for a pool: the pool's own, else that of all pools."""
         if self.hooks is None:
             return None
         own = [self.hooks / pool / name] if _POOL.fullmatch(pool) else []
@@ -135,7 +135,7 @@ class HealthChecks:
 
 
 def variables(part: str, spec: PartSpec, uid: int | None) -> Mapping[str, str]:
-    """What hooks are told of a task."""
+    """Return the variables that describe a task to hooks."""
     return {
         "YARD_PART": part,
         "YARD_JOB": str(spec.job),

@@ -1,9 +1,9 @@
-"""The write-ahead journal: every part ever started here, the last generation seen, how often the agent started.
+"""The write-ahead journal: every part ever started here, the newest generation seen, and the number of agent starts.
 
 JSON lines with a checksum each, appended and then made durable in groups: whoever needs durability awaits
-:meth:`Journal.sync`, and all who wait at the same moment share one fsync. A torn last line is cut off at the next
-opening. A forgotten part leaves a tombstone, for a part is never started twice even when a restored control plane asks
-for it again.
+:meth:`Journal.sync`, and all who wait at the same moment share one fsync. A torn last line is truncated when the
+journal is opened. A forgotten part leaves a tombstone, because a part is never started twice, even if a restored
+control plane asks for it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMPACT_ABOVE_BYTES: Final = 1 << 20
 
 
 class Started(msgspec.Struct, tag="started", tag_field="is", frozen=True, omit_defaults=True):
-    """The agent started for the ``start_seq``-th time, in this boot, after it had run for ``lived_s`` in all."""
+    """The agent started for the ``start_seq``-th time, in this boot, after a total running time of ``lived_s``."""
 
     start_seq: int
     boot_id: str
@@ -44,7 +44,7 @@ class Started(msgspec.Struct, tag="started", tag_field="is", frozen=True, omit_d
 
 
 class Seen(msgspec.Struct, tag="seen", tag_field="is", frozen=True, omit_defaults=True):
-    """The newest generation of Desired that was applied, and the lineage of the database that spoke."""
+    """The newest generation of Desired that was applied, and the lineage of the database that sent it."""
 
     generation: int
     lineage: str = ""
@@ -53,9 +53,9 @@ class Seen(msgspec.Struct, tag="seen", tag_field="is", frozen=True, omit_default
 class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_defaults=True):
     """A part is about to be started. Durable before anything of it exists.
 
-    ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any),
-    ``weight`` the weight of its share of cores, ``uid`` and ``gid`` whose rights it has where its project has its own;
-    ``lease_until`` is when the lease that it was ordered under ends (see :mod:`agents.supervisor.lease`).
+    ``executor`` names what runs it (empty: plain processes), ``cpus`` the cores it starts on (empty: any), ``weight``
+    the weight of its share of cores, ``uid`` and ``gid`` the user it runs as if its project has its own;
+    ``lease_until`` is when the lease under which it was ordered ends (see :mod:`agents.supervisor.lease`).
     """
 
     part: str
@@ -78,7 +78,7 @@ class Intent(msgspec.Struct, tag="intent", tag_field="is", frozen=True, omit_def
 
 
 class Signalled(msgspec.Struct, tag="signalled", tag_field="is", frozen=True, omit_defaults=True):
-    """A signal order was carried out; it is not given again for the same revision."""
+    """A signal order was carried out; it is not repeated for the same revision."""
 
     part: str
     spec_rev: int
@@ -90,9 +90,9 @@ class Ended(msgspec.Struct, tag="ended", tag_field="is", frozen=True, omit_defau
 
 
 class Gone(msgspec.Struct, tag="gone", tag_field="is", frozen=True, omit_defaults=True):
-    """The server recorded the end and the agent dropped the part; what is left is its tombstone.
+    """The server recorded the end and the agent dropped the part; this is its tombstone.
 
-    ``lived_s`` is for how long the agent had run until then: no clock that is set makes a tombstone older.
+    ``lived_s`` is the agent's total running time until then: setting a clock does not change a tombstone's age.
     """
 
     part: str
@@ -108,7 +108,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Past(msgspec.Struct):
-    """What a journal tells after it was read from its first line to its last."""
+    """The state that follows from reading a journal from its first line to its last."""
 
     start_seq: int = 0
     boot_id: str = ""
@@ -122,7 +122,7 @@ class Past(msgspec.Struct):
     unreadable: int = 0
 
     def take(self, line: Line) -> None:
-        """Fold one line in. Folding a line twice is folding it once."""
+        """Apply one line to the state. Idempotent."""
         match line:
             case Started():
                 self.start_seq = max(self.start_seq, line.start_seq)
@@ -150,7 +150,7 @@ class Past(msgspec.Struct):
         return len(self.gone) > MOST_TOMBSTONES or self.lived_s - oldest.lived_s > TOMBSTONES_KEPT_S
 
     def lines(self) -> Iterator[Line]:
-        """The shortest journal that tells the same."""
+        """Yield the shortest sequence of lines with the same state."""
         yield Started(start_seq=self.start_seq, boot_id=self.boot_id, lived_s=self.lived_s)
         yield Seen(generation=self.generation, lineage=self.lineage)
         yield from self.gone.values()
@@ -162,13 +162,13 @@ class Past(msgspec.Struct):
 
 
 def written(line: Line) -> bytes:
-    """A line as it is written: JSON whose last field is the checksum (CRC-32) of what it is without it."""
+    """Return a line as it is written: JSON whose last field is the checksum (CRC-32) of the rest."""
     text = _encode(line)
     return b'%b,"crc":"%08x"}\n' % (text[:-1], crc32(text))
 
 
 def _whole(raw: bytes) -> bytes:
-    """The line without its checksum. Raises Undecodable where that tells that it is another than was written.
+    """Return the line without its checksum. Raises Undecodable if the checksum does not match.
 
     Lines of agents from before checksums have none.
     """
@@ -181,7 +181,7 @@ def _whole(raw: bytes) -> bytes:
 
 
 def read(path: Path) -> tuple[Past, int]:
-    """What a journal tells, and the bytes of its whole lines; a torn last line is not among them."""
+    """Read a journal; return its state, and the length of its complete lines, without a torn last one, in bytes."""
     past = Past()
     try:
         content = path.read_bytes()
@@ -191,7 +191,7 @@ def read(path: Path) -> tuple[Past, int]:
     for raw in whole.split(b"\n")[:-1]:
         try:
             line = _lines.read(_whole(raw))
-            _encode(line)  # what cannot be written again would keep the journal from being made shorter
+            _encode(line)  # a line that cannot be encoded again would prevent compaction
             past.take(line)
         except (Undecodable, OverflowError):
             past.unreadable += 1
@@ -199,9 +199,9 @@ def read(path: Path) -> tuple[Past, int]:
 
 
 def runs_full(disk: os.statvfs_result, did: bool) -> bool:
-    """Whether a disk has so little room, or so few files left, that nothing more should be started on it.
+    """Whether a disk has so little space, or so few free inodes, that nothing more should be started on it.
 
-    Where it ``did`` run full, it does until there is twice the room.
+    If it ``did`` run full, it stays full until twice as much is free.
     """
     factor = 2 if did else 1
     room = min(FULL_BELOW_BYTES, disk.f_blocks * disk.f_frsize // 50)
@@ -210,7 +210,7 @@ def runs_full(disk: os.statvfs_result, did: bool) -> bool:
 
 
 class Journal:
-    """One agent's journal on disk. ``past`` is always what the appended lines tell."""
+    """One agent's journal on disk. ``past`` is always the state of all appended lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -229,7 +229,7 @@ class Journal:
             self.compact(content)
 
     def _keep_reserve(self) -> None:
-        """Hold space that is given up on a full disk, so that running parts can still be recorded as ended."""
+        """Reserve space that is released on a full disk, so that running parts can still be recorded as ended."""
         try:
             if not self._reserve.exists():
                 descriptor = os.open(self._reserve, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -244,16 +244,16 @@ class Journal:
 
     @property
     def lived_s(self) -> float:
-        """For how long agents of this journal have run in all, in seconds."""
+        """Return the total running time of agents with this journal, in seconds."""
         return self._lived_before_s + boottime() - self._began_at
 
     def append(self, line: Line) -> None:
-        """Note a line; it is durable after the next :meth:`sync`."""
+        """Append a line; it is durable after the next :meth:`sync`."""
         self.past.take(line)
         self._pending.append(written(line))
 
     async def sync(self) -> None:
-        """Return when everything appended before this call is on disk. Raises OSError when the disk refuses."""
+        """Return when everything appended before this call is on disk. Raises OSError if writing fails."""
         while self._pending or self._waiting:
             if self._waiting is not None:
                 await asyncio.shield(self._waiting)
@@ -264,7 +264,7 @@ class Journal:
                 batch = b"".join(self._pending)
                 self._pending.clear()
                 await loop.run_in_executor(None, self._write, batch)
-                # Not with every batch: writing down all that is remembered takes as long as there is much of it.
+                # Not with every batch: the cost of compaction is proportional to the whole state.
                 if self._size > max(_COMPACT_ABOVE_BYTES, 2 * self._compacted):
                     if content := self._shorter():
                         await loop.run_in_executor(None, self.compact, content)
@@ -278,7 +278,7 @@ class Journal:
                 waiting.set_result(None)
 
     def flush(self) -> None:
-        """The same without a loop, for the start and the end of the agent."""
+        """Do the same without an event loop, for the start and the end of the agent."""
         batch = b"".join(self._pending)
         self._pending.clear()
         self._write(batch)
@@ -296,7 +296,7 @@ class Journal:
             self._append(batch)
 
     def _append(self, batch: bytes) -> None:
-        """Write whole lines or none: what a full disk cut in the middle is taken back."""
+        """Write whole lines or none: a partial write on a full disk is truncated."""
         try:
             write_all(self._file, batch)
             os.fdatasync(self._file)
@@ -306,12 +306,12 @@ class Journal:
         self._size += len(batch)
 
     def _shorter(self) -> bytes | None:
-        """The shortest journal that tells the same, if writing it is worth it. Called by the loop's thread only."""
+        """Return the shortest journal with the same state, if it is much shorter. Only for the event loop's thread."""
         content = b"".join(map(written, self.past.lines()))
         return content if len(content) * 2 < self._size else None
 
     def compact(self, content: bytes) -> None:
-        """Replace the file's content in one step. Lines still pending may be in both: folding twice is folding once."""
+        """Replace the file's content atomically. Pending lines may be in both, since applying a line is idempotent."""
         draft = self.path.with_suffix(".draft")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -327,7 +327,7 @@ class Journal:
         self._file, self._size, self._compacted = descriptor, len(content), len(content)
 
     def recheck_disk(self) -> None:
-        """See whether the disk runs full, before it is, and take the reserve back once there is room again."""
+        """Check whether the disk is nearly full, and restore the reserve once there is space again."""
         if self.disk_pressure and not self._reserve.exists():
             self._keep_reserve()
         if self._reserve.exists():

@@ -1,7 +1,7 @@
-"""Devices that an ended stage does not let go: processes that are killed and still there (a wedged driver or disk).
+"""Devices that an ended stage still holds, because its killed processes have not gone (a wedged driver or disk).
 
-After a minute the device, and not the node, is quarantined, with pid, user and age for people to see. It is free again
-when they are gone; until then the part does not end, and nobody else gets the device.
+After a minute the device, and not the node, is quarantined; pid, user and age of the processes are shown to people. The
+device is free again when the processes are gone; until then the part does not end, and nobody else gets the device.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MOST_NAMED: Final = 3
 
 @dataclass
 class Leftovers:
-    """Since when which part's killed processes have been there."""
+    """Since when the killed processes of each part have not gone."""
 
     since: dict[str, float] = field(default_factory=dict)
 
     def look(self, left: Mapping[str, tuple[Sequence[int], Iterable[DeviceClaim]]], now: float) -> list[DeviceError]:
-        """The devices to quarantine. ``left`` has, per part, the pids that do not end and the devices that it holds."""
+        """Return the devices to quarantine. ``left`` has, per part, the remaining pids and the devices it holds."""
         self.since = {part: self.since.get(part, now) for part in left}
         errors: list[DeviceError] = []
         for part, (pids, claims) in left.items():
@@ -35,7 +35,7 @@ class Leftovers:
                 continue
             named = "; ".join(_named(pid) for pid in pids[:_MOST_NAMED])
             more = f" and {len(pids) - _MOST_NAMED} more" if len(pids) > _MOST_NAMED else ""
-            # Whole minutes: a sentence that changed with each report would be written with each report.
+            # Whole minutes: a text that changed with each report would cause a database write with each report.
             detail = f"killed {age_s // 60:.0f} min ago and still there: {named}{more}"
             errors += [DeviceError(claim.uuid, QUARANTINED, detail) for claim in claims if claim.kind != "cpu"]
         return errors

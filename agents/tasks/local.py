@@ -1,4 +1,4 @@
-"""What a node itself decides about a part before it starts: folders where no disk is shared, port, where it resumes."""
+"""Node-local decisions about a part before it starts: folders without a shared disk, port, and resume path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PORTS: Final = 1_000
 
 
 def localised(part: str, spec: PartSpec, local: Path | None, rights: Rights = OWN) -> PartSpec:
-    """The spec as it holds on this node. May block on the disk where it is a later attempt."""
+    """Return the spec with this node's values. May block on the disk for a later attempt."""
     changes: dict[str, object] = {}
     if local is not None and not spec.checkpoint_dir:
         base = local / str(spec.job)
@@ -45,9 +45,9 @@ def localised(part: str, spec: PartSpec, local: Path | None, rights: Rights = OW
 
 
 def free_port(part: str) -> int:
-    """A port of this host that nobody listens on, for a part whose processes meet on this host only.
+    """Return a port of this host on which nobody listens, for a part whose processes are all on this host.
 
-    Where it looks first depends on the part, so that two that start at the same moment look in different places.
+    The search starts at a place that depends on the part, so that two parts that start at once look at different ports.
     """
     start = zlib.crc32(part.encode())
     for turn in range(PORTS):
@@ -63,16 +63,16 @@ def free_port(part: str) -> int:
 
 
 def job_folder(path: str, local: Path | None) -> str:
-    """The folder of a job on this node's own disk that a path lies in; empty where it lies elsewhere."""
+    """Return the job's folder on this node's own disk that contains a path; empty if the path is elsewhere."""
     if local is None or not path.startswith(f"{local}/"):
         return ""
     return str(local / Path(path).relative_to(local).parts[0])
 
 
 def expire(local: Path, keep_s: float = KEEP_S) -> list[str]:
-    """Remove the folders of jobs that no part has used for so long; answers their names. Blocks.
+    """Remove the folders of jobs that no part has used for ``keep_s`` seconds, and return their names. Blocks.
 
-    A job that shares no disk may come back for its checkpoints, and nobody tells a node that it will not.
+    A job without a shared disk may return for its checkpoints, and nothing tells a node that it will not.
     """
     gone = []
     with Folder(str(local)) as folder:
@@ -83,7 +83,7 @@ def expire(local: Path, keep_s: float = KEEP_S) -> list[str]:
 
 
 async def expire_for_ever(local: Path) -> None:
-    """Look every hour for what is not used any more."""
+    """Remove unused folders every hour, for ever."""
     while True:
         try:
             if gone := await asyncio.to_thread(expire, local):
@@ -94,7 +94,7 @@ async def expire_for_ever(local: Path) -> None:
 
 
 def prepare_folder(local: Path) -> Path:
-    """Make the folder of stages whose pool shares no disk; anybody may pass through, nobody may list it."""
+    """Create the folder of stages whose pool has no shared disk; anybody may traverse it, nobody may list it."""
     local.mkdir(mode=0o711, parents=True, exist_ok=True)
     os.chmod(local, 0o711)
     return local

@@ -1,6 +1,6 @@
-"""One node's parts: takes Desired in, gives Here out, and keeps journal and executor in step. Knows no socket.
+"""One node's parts: applies Desired, reports Here, and keeps journal and executor in step. Independent of any socket.
 
-Everything here runs on one event loop; only what may block (unpacking, fsync, burying) leaves it. ``changed`` is set
+Everything here runs on one event loop; only blocking work (unpacking, fsync, removal) leaves it. ``changed`` is set
 whenever a report would say something new.
 """
 
@@ -56,14 +56,14 @@ REMOVED_AT_ONCE = 5_000
 
 
 async def _as_it_is(part: Part, end: Exit) -> Exit:
-    """Nobody measures devices: the end stays as it is."""
+    """Return the end unchanged: the default if nothing measures devices."""
     return end
 
 
 class Node:
-    """The parts of one node. ``runs`` is the folder below which each part gets its own.
+    """The parts of one node. ``runs`` is the folder in which each part gets its own.
 
-    ``rights`` are those of the stages' user, with which it looks at what they write.
+    ``rights`` are those of the stages' user, with which the agent reads the files that stages write.
     """
 
     def __init__(self, name: str, runs: Path, journal: Journal, executor: Executor, boot_id: str) -> None:
@@ -72,7 +72,7 @@ class Node:
         self.journal = journal
         self.executor = executor
         self.boot_id = boot_id
-        # A sentence where its clock is far from the control plane's.
+        # A warning if its clock is far from the control plane's.
         self.clock = ""
         self.incarnation = uuid.uuid4().hex
         self.parts: dict[str, Part] = {}
@@ -102,7 +102,7 @@ class Node:
         self.loops = Loops(self.changed.set)
         self.quarantine = Quarantine()
         self._leftovers = Leftovers()
-        # What touches folders of jobs may wait for a disk: the journal, which has threads of its own, does not.
+        # For work on folders of jobs, which may wait for a disk; the journal has threads of its own and does not wait.
         self._slow = ThreadPoolExecutor(SLOW_AT_ONCE, thread_name_prefix="part")
         self._removal = ThreadPoolExecutor(1, thread_name_prefix="removal")
         self.removal_turns = 0
@@ -111,7 +111,7 @@ class Node:
     # -- the past
 
     def open(self) -> None:
-        """Count this start, and take over every part that the journal knows. Call once, before anything else."""
+        """Count this start, and take over every part in the journal. Call once, before anything else."""
         past = self.journal.past
         self.journal.append(Started(past.start_seq + 1, self.boot_id, round(self.journal.lived_s, 1)))
         for intent in list(past.intents.values()):
@@ -122,7 +122,7 @@ class Node:
             self.parts[intent.part] = part
             if intent.part in past.ends:
                 part.phase, part.exit = Phase.ENDED, past.ends[intent.part]
-            # A part of which something cannot be read stays known and is set aside; the others are taken over.
+            # A part with unreadable files stays known and is set aside; the others are taken over.
             self._try_to_take_over(part)
         self.journal.flush()
 
@@ -169,7 +169,7 @@ class Node:
     # -- orders
 
     def apply(self, desired: Desired) -> None:
-        """Carry out what is wanted. Any message may come twice, late or out of order."""
+        """Apply the desired state. Messages may come twice, late or out of order."""
         world = self.world()
         if not diff.is_current(desired, world):
             return
@@ -186,7 +186,7 @@ class Node:
             self._decide(order)
 
     def _decide(self, order: AsideOrder) -> None:
-        """Carry out what a person decided about a part that is set aside."""
+        """Carry out a person's decision about a part that is set aside."""
         part = self.quarantine.asked(order)
         if part is None or part.is_busy:
             return
@@ -201,7 +201,7 @@ class Node:
         self.spawn(self._give_up(part))
 
     async def _give_up(self, part: Part) -> None:
-        """End a part that cannot be taken over, with all that carries its mark, so that its devices are free."""
+        """End a part that cannot be taken over, with all processes that carry its mark, to free its devices."""
         try:
             await self._slowly(self.executor.reap, part.intent)
         except Exception:
@@ -214,7 +214,7 @@ class Node:
         self._end(part, Exit(cause="SUPERVISOR_LOST", stopped=part.stop is not None, **told(clause("Discarded"))))
 
     def _with_specs(self, desired: Desired) -> Desired:
-        """Give held parts their specs back: the server may leave out what it has sent before."""
+        """Restore the specs of held parts: the server may leave out what it has sent before."""
         if not self.held:
             return desired
         whole = [
@@ -226,7 +226,7 @@ class Node:
         return msgspec.structs.replace(desired, wanted=whole)
 
     def again(self) -> None:
-        """Look at the last Desired again: a local change may let a held part start."""
+        """Apply the last Desired again, because a local change may allow a held part to start."""
         if self.desired is not None and self.held:
             self._carry_out(diff.diff(self.desired, self.world()))
 
@@ -258,7 +258,7 @@ class Node:
 
     def _intent(self, wanted: Wanted) -> Intent:
         spec = wanted.spec
-        # Whose it is stands in the journal: another map of a later start is for later parts.
+        # The part's user is journalled: a changed user map after a restart applies to later parts only.
         whose = self.users.of(spec.project, spec.project_number) if spec else self.users.default
         own = whose if whose is not self.users.default else RunAs(name="")
         return Intent(
@@ -267,7 +267,7 @@ class Node:
             epoch=wanted.epoch,
             boot_id=self.boot_id,
             folder=str(self.runs / os.path.basename(wanted.part)),
-            # A revision that came before the start is applied, and told, when the part runs.
+            # A revision from before the start is applied, and reported, once the part runs.
             spec_rev=1 if wanted.share else wanted.spec_rev,
             rank=spec.rank if spec else 0,
             lineage=self.journal.past.lineage,
@@ -283,11 +283,11 @@ class Node:
         )
 
     def _rights(self, intent: Intent) -> Rights:
-        """Those of the user whose part it is."""
+        """Return the rights of the part's user."""
         return self.rights if intent.uid is None else Rights(intent.uid, intent.gid)
 
     def _bounded(self, wanted: Wanted) -> Wanted:
-        """The order, where a share of a device for which no memory was asked has as much of its memory."""
+        """Return the order; a device share without a memory limit gets the same share of the device's memory."""
         if wanted.spec is None or not any(map(is_share, wanted.spec.devices)):
             return wanted
         devices = [
@@ -316,7 +316,7 @@ class Node:
         self.spawn(self._launch(part, wanted))
 
     async def _launch(self, part: Part, wanted: Wanted) -> None:
-        """The order matters: durable intent, then the folder, then the launch; a stop may come between any two."""
+        """Launch a part in this order: durable intent, folder, launch. A stop may come between any two."""
         try:
             await self.journal.sync()
             spec = wanted.spec
@@ -339,7 +339,7 @@ class Node:
             self._end(part, Exit(cause="LAUNCH_FAILED", **told(unrecorded)))
             return
         except Exception as error:
-            # A fault of the agent's own: the stage learns of it, and whoever looks at the node too.
+            # A fault of the agent itself: reported for the stage, and shown for the node.
             failed = clause("StartFailed", error=f"{type(error).__name__}: {error}"[:260])
             self._end(part, Exit(cause="LAUNCH_FAILED", **told(failed)))
             raise
@@ -355,13 +355,13 @@ class Node:
         self.executor.launch(part.intent)
 
     def _is_slow(self, spec: PartSpec) -> bool:
-        """Whether making it ready may block for longer than the loop may."""
+        """Whether preparing the part may block for longer than the event loop may."""
         is_divided = self.instances is not None and any(is_missing(claim) for claim in spec.devices)
         is_checked = self.health is not None
         return bool(spec.bundle or spec.image or spec.inputs or spec.attempt_number > 1 or is_divided or is_checked)
 
     def _prepare(self, part: Part, wanted: Wanted) -> None:
-        """Have the executor make the part ready, with what this node decides about it. May block."""
+        """Let the executor prepare the part, with this node's own decisions. May block."""
         if wanted.spec is None:
             self.executor.prepare(wanted, part.intent)
             return
@@ -387,13 +387,13 @@ class Node:
         self.executor.prepare(msgspec.structs.replace(wanted, spec=spec), part.intent, furnish)
 
     def _decided(self, part: str, spec: PartSpec, places: Places, rights: Rights) -> PartSpec:
-        """The spec as it holds on this node."""
+        """Return the spec with this node's own decisions."""
         spec = localised(part, spec, self.local, rights)
         inputs = str(places.scratch / INPUTS) if spec.inputs and self.staging is not None else spec.input_dir
         return msgspec.structs.replace(spec, argv=gang.command(spec), input_dir=inputs)
 
     def end(self, part: Part, grace_s: float, why: str) -> None:
-        """End a part for a reason of this node's own, unless it is to end anyway."""
+        """End a part for a reason of this node's own, unless it is being stopped already."""
         if part.is_live and part.stop is None:
             self._stop(part, grace_s, why, save=False)
             self.changed.set()
@@ -405,7 +405,7 @@ class Node:
             self._tell_stop(part)
 
     def _tell_stop(self, part: Part) -> None:
-        """Pass on that it is to end. Where the disk is too full to be told, it is told again with the next look."""
+        """Ask the executor to stop the part. If the disk is too full to record this, the next look tries again."""
         assert part.stop is not None, "it is to end"
         part.is_stop_told = False
         with self.loops.careful(f"telling of part {part.intent.part} that it is to end"):
@@ -427,7 +427,7 @@ class Node:
     # -- sightings
 
     def look(self, name: str) -> None:
-        """A shim rang, or a timer did: see how far the part is."""
+        """Check the progress of a part, after its shim or a timer has signalled."""
         part = self.parts.get(name)
         if part is not None and part.is_live and part.is_launched and not part.is_busy:
             self._see(part)
@@ -455,7 +455,7 @@ class Node:
             self.tuner.settle()
 
     async def _watch(self, part: Part) -> None:
-        """See which checkpoints are complete by now; the disk may be slow, so off the loop."""
+        """Check which checkpoints are complete by now; in a thread, because the disk may be slow."""
         part.watch.is_looking = True
         try:
             if await self._slowly(part.watch.look):
@@ -464,8 +464,11 @@ class Node:
             part.watch.is_looking = False
 
     async def _conclude(self, part: Part, end: Exit, looks: bool) -> None:
-        """What the part saved last and what it leaves belong to its end, for others go on from there; and so does that
-        its devices are free. An agent that ends meanwhile leaves it to the next one."""
+        """End a part after a last look at its checkpoints, outputs and devices.
+
+        What it saved and left belongs to its end, because later stages continue from there; its devices must be free.
+        If the agent ends meanwhile, the next one does this again.
+        """
         if looks:
             with self.loops.careful("last look at what a part leaves"):
                 try:
@@ -477,7 +480,7 @@ class Node:
         try:
             await self._end_released(part, end)
         finally:
-            part.is_busy = False  # whatever failed is tried again with the next look
+            part.is_busy = False  # if something failed, the next look tries again
 
     async def _end_released(self, part: Part, end: Exit) -> None:
         if self.health is not None:
@@ -492,7 +495,7 @@ class Node:
             end = await self._slowly(self.executor.reap, part.intent)
             await self._end_released(part, end)
         finally:
-            part.is_busy = False  # whatever failed is tried again with the next look
+            part.is_busy = False  # if something failed, the next look tries again
 
     def _end(self, part: Part, end: Exit) -> None:
         if not part.is_live:
@@ -508,7 +511,7 @@ class Node:
         self.changed.set()
         self.tuner.drop(part)
         self.on_end(part)
-        # Not at once: the caller may be in the middle of carrying out orders that another look would give again.
+        # Not immediately: the caller may be carrying out orders that applying Desired again would repeat.
         asyncio.get_running_loop().call_soon(self.again)
 
     async def _settle_journal(self) -> None:
@@ -520,12 +523,15 @@ class Node:
     # -- time
 
     async def tick(self) -> None:
-        """For ever: look at every live part, follow its reports, drop what was recorded. A bell makes it sooner."""
+        """Look at every live part, follow its reports, and drop recorded parts, for ever.
+
+        This happens periodically, and sooner if a shim signals.
+        """
         with self.loops.careful("removal of what parts left before"):
             self._remove_the_rest()
         while True:
             for part in self.live:
-                # What goes wrong with one part keeps nobody from looking at the others.
+                # An error with one part must not stop the others.
                 with self.loops.careful(f"look at part {part.intent.part}"):
                     self._look_after(part)
             self.tuner.settle()
@@ -547,7 +553,7 @@ class Node:
             self.spawn(self._watch(part))
 
     async def sweep(self) -> None:
-        """Drop every part whose end the server has recorded and whose logs it holds."""
+        """Drop every part whose end the server has recorded and whose logs the server has."""
         for part in list(self.parts.values()):
             if part.is_forgotten and self.shipped(part.intent.part):
                 await self._drop(part)
@@ -560,7 +566,7 @@ class Node:
         self.spawn(self._remove(intent))
 
     async def _remove(self, intent: Intent) -> None:
-        """Remove what is left of a part, in turns: one that left very many files keeps nobody waiting."""
+        """Remove the files of a part in turns, so that one with very many files does not block others."""
         loop = asyncio.get_running_loop()
         while not await loop.run_in_executor(self._removal, self._remove_some, intent):
             self.removal_turns += 1
@@ -574,7 +580,7 @@ class Node:
         return True
 
     def _remove_the_rest(self) -> None:
-        """Go on with removing what an agent before this one did not come to the end of."""
+        """Continue removals that a former agent did not finish."""
         past = self.journal.past
         with os.scandir(self.runs) as listed:
             gone = [past.gone[entry.name] for entry in listed if entry.name in past.gone]
@@ -583,7 +589,7 @@ class Node:
             self.spawn(self._remove(Intent(each.part, each.attempt, each.epoch, self.boot_id, folder)))
 
     def here(self) -> list[Here]:
-        """Everything that is here, in full. A part that waits for a device is not journalled, hence only assigned."""
+        """Return the full state of all parts. A part that waits for a device is not journalled, hence only ASSIGNED."""
         held = [
             Here(
                 part=hold.wanted.part,
@@ -598,20 +604,20 @@ class Node:
         return [part.here() for part in self.parts.values()] + held
 
     def quarantined(self) -> list[DeviceError]:
-        """The devices that parts which should be gone do not let go."""
+        """Return the devices that killed processes of parts still hold, and those that were not returned clean."""
         left = {part.intent.part: (part.left, part.intent.devices) for part in self.live if part.left}
         return self._leftovers.look(left, boottime()) + self.unreturned()
 
     async def _slowly(self, work: Callable[..., T], *args: Any) -> T:
-        """Run off the loop what may wait for a disk of a job's."""
+        """Run work that may wait for a job's disk in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._slow, partial(work, *args))
 
     def keep(self, name: str, loop: Loop) -> None:
-        """Run a loop for as long as the node is open; one that fails is told by this name, and started again."""
+        """Run a loop for as long as the node is open; if it fails, this name is reported, and it is started again."""
         self.spawn(self.loops.keep(name, loop))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin a piece of work that comes to an end by itself, or with the node."""
+        """Start a task that ends by itself, or with the node."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._reap)

@@ -1,4 +1,4 @@
-"""A part as its agent knows it: from what was intended to how it ended."""
+"""A part as its agent knows it, from its intent to its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agents.tasks.progress import ReportFile
 
 
 class Part:
-    """A part that was started here. Its phase only ever grows."""
+    """A part that was started here. Its phase only ever increases."""
 
     def __init__(self, intent: Intent, rights: Rights = OWN) -> None:
         self.intent = intent
@@ -31,7 +31,7 @@ class Part:
         self.wanted_rev = self.applied_rev = intent.spec_rev
         self.notes: list[str] = []
         self.launch_notes: tuple[str, ...] = ()
-        # A sentence while it uses more of a device than it was given.
+        # A note while it uses more of a device than its share.
         self.over = ""
         self.left: tuple[int, ...] = ()
         self.is_launched = False
@@ -72,19 +72,19 @@ class Part:
         return sizes
 
     def checkpoints(self) -> list[Checkpoint]:
-        """What it confirmed, and what was recognised as complete; each once."""
+        """Return the checkpoints that it confirmed and those recognised as complete, each once."""
         told = {(each.step, each.path): each for each in [*self.watch.checkpoints, *self.reports.checkpoints]}
         return list(told.values())
 
     def _foreign(self) -> list[str]:
-        """A sentence where it saves to a place from which nothing is resumed."""
+        """Return a note if it saves to a place from which no attempt resumes."""
         outside = [each.path for each in self.reports.checkpoints if self.watch.is_foreign(each.path)]
         if not outside:
             return []
         return [f"checkpoint {outside[-1][:200]} lies outside of YARD_CHECKPOINT_DIR: no attempt resumes from there"]
 
     def _cut(self) -> list[str]:
-        """A sentence where its checkpoint folder holds more files than are looked at."""
+        """Return a note if its checkpoint folder has more files than are examined."""
         if not self.watch.is_cut:
             return []
         return [f"its checkpoint folder holds more than {MAX_FILES} files: checkpoints there may be overlooked"]

@@ -1,4 +1,4 @@
-"""What a stage tells of itself: newest values and checkpoints, from the file that ``switchyard.runtime`` appends to."""
+"""Reads what a stage reports: newest values and checkpoints, from the file that ``switchyard.runtime`` appends to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEEP_CHECKPOINTS: Final = 3
 _READ_BYTES: Final = 1 << 20
 _LONGEST_LINE: Final = 64 << 10
 _BEHIND_BYTES: Final = 8 << 20
-# So many lines of one look are taken, the newest: a stage that writes more says nothing that anybody could follow.
+# The most lines that one poll evaluates, the newest; nobody could follow a stage that writes more.
 _MOST_LINES: Final = 500
 _WORDS: Final = (b'"report"', b'"phase"', b'"checkpoint"')
 _MAX_VALUES: Final = 32
@@ -26,7 +26,7 @@ _LONGEST_S: Final = 366 * 86_400.0
 
 
 class ReportFile:
-    """Follows one report file. The job writes it, so nothing in it is trusted: odd lines are passed over."""
+    """Follows one report file. The job writes it, so nothing in it is trusted: invalid lines are skipped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class ReportFile:
         self._values: dict[str, float | int | str] = {}
 
     def poll(self) -> bool:
-        """Read what was appended; true when something new was told."""
+        """Read what was appended; return True if it has news."""
         try:
             descriptor = regular(str(self.path))
         except OSError:
@@ -66,7 +66,7 @@ class ReportFile:
         return True
 
     def finish(self) -> None:
-        """Read what is left, within bounds: nothing is appended any more."""
+        """Read the rest, within bounds, after the last line was appended."""
         for _ in range(_BEHIND_BYTES // _READ_BYTES):
             before = self._offset
             self.poll()
@@ -114,7 +114,7 @@ class ReportFile:
 
 
 def _span(value: float | None) -> float | None:
-    """A length of time in seconds that is told as one; None for what is none, or longer than a year."""
+    """Return a reported duration in seconds; None if it is not a number of seconds, or longer than a year."""
     return float(value) if value is not None and 0 <= value <= _LONGEST_S else None
 
 

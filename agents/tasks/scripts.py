@@ -1,7 +1,7 @@
-"""The operator's own programs on a node: health checks, prolog and epilog. They have the agent's rights.
+"""Runs the operator's own programs on a node: health checks, prolog and epilog, with the agent's rights.
 
-Whoever could change one of them would be the agent, so a program, or a folder on the way to it, that anybody else may
-write is refused. What they print is bounded, and one that takes too long is ended with all that it started.
+Whoever can change one of them has the agent's rights, so a program is refused if anybody else may write it or a folder
+on its path. Its output is bounded, and one that takes too long is ended with all processes that it started.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_SAID: Final = 200
 
 
 def check_ours(path: Path) -> None:
-    """Raise ValueError where others than root and the agent's user could change what is run there."""
+    """Raise ValueError if anybody but root and the agent's user could change what is run there."""
     for step in (path, *path.parents):
         status = step.stat()
         is_sticky = bool(status.st_mode & stat.S_ISVTX) and step != path
@@ -34,13 +34,13 @@ def check_ours(path: Path) -> None:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The programs of a folder by name. Raises OSError, and ValueError where others could change them."""
+    """Return the programs of a folder by name. Raises OSError, and ValueError if others could change them."""
     check_ours(folder)
     return [path for path in sorted(folder.iterdir()) if path.is_file() and os.access(path, os.X_OK)]
 
 
 def run(path: Path, env: Mapping[str, str], timeout_s: float) -> str:
-    """Run a program to its end; answers what is wrong in a sentence, empty for exit status 0. Blocks."""
+    """Run a program to its end; return what is wrong in a sentence, empty for exit status 0. Blocks."""
     try:
         check_ours(path)
         process = subprocess.Popen(
@@ -57,7 +57,7 @@ def run(path: Path, env: Mapping[str, str], timeout_s: float) -> str:
     try:
         said = _heard(process, time.monotonic() + timeout_s)
     finally:
-        # Whatever it left behind belongs to it.
+        # Processes that it left behind belong to it.
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except OSError:
@@ -74,7 +74,7 @@ def run(path: Path, env: Mapping[str, str], timeout_s: float) -> str:
 
 
 def _heard(process: subprocess.Popen[bytes], deadline: float) -> str | None:
-    """The beginning of what it prints until it ends; None where it did not by the deadline."""
+    """Return the beginning of its output, up to its end; None if it did not end by the deadline."""
     heard = b""
     assert process.stdout is not None, "it was asked for"
     os.set_blocking(process.stdout.fileno(), False)
@@ -98,6 +98,6 @@ def _heard(process: subprocess.Popen[bytes], deadline: float) -> str | None:
 
 
 def _line(said: str) -> str:
-    """The first line that says something, short and printable."""
+    """Return the first non-blank line, short and printable."""
     line = next((line.strip() for line in said.splitlines() if line.strip()), "")
     return "".join(char if char.isprintable() else "?" for char in line)[:MOST_SAID]

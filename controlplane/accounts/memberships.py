@@ -34,16 +34,13 @@ def follow_groups(user: User, grants: Iterable[Grant], groups: Iterable[str], so
 
 def _give(user: User, project: Project, role: str | None) -> None:
     member = Member.objects.filter(project=project, user=user).first()
-    was = member.role if member else None
-    if role == was:
-        return
-    if member is None:
-        member = Member.objects.create(project=project, user=user, role=role)
-        audit.record("member.add", member, after={"role": role})
-    elif role is None:
-        audit.record("member.delete", member, before={"role": was})
-        member.delete()
-    else:
-        member.role = role
+    if role is None:
+        if member is not None:
+            audit.record("member.delete", member, before={"role": member.role})
+            member.delete()
+    elif member is None:
+        audit.record("member.add", Member.objects.create(project=project, user=user, role=role), after={"role": role})
+    elif member.role != role:
+        was, member.role = member.role, role
         member.save(update_fields=["role"])
         audit.record("member.change", member, before={"role": was}, after={"role": role})

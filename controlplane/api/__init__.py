@@ -1,1 +1,1 @@
-"""REST: translates HTTP into one call of the record each, and rows into JSON. One file per resource."""
+"""The REST API: each request is one call of a service or query, and rows become JSON. One file per resource."""

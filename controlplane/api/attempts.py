@@ -1,4 +1,4 @@
-"""One attempt by its id, and what its running processes get: changed in place, at the same pid."""
+"""Attempts: one by its id, and in-place adjustments of its running processes, under the same pid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, how, and what it was before and after."""
+"""The audit log: who changed what and how, with the values before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking: an access token in the Authorization header, or the session of a browser with its CSRF token."""
+"""Authentication: an access token in the Authorization header, or a browser's session with its CSRF token."""
 
 from __future__ import annotations
 

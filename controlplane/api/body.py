@@ -1,4 +1,4 @@
-"""Request bodies with bounds: what is larger than its view takes is refused unread."""
+"""Limits of request bodies: a body that is larger than its view accepts is refused unread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler decided in its cycles, why, at which price, and what another profile would have decided."""
+"""The scheduler's decisions per cycle, with reasons and prices, and what another profile would have decided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing a program in by a code that a person confirms, in the shape of RFC 8628, and taking its token back."""
+"""Signs a program in by a code that a person confirms, as in RFC 8628, and revokes its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices, with what holds them and what was last measured. Everybody who is signed in sees what there is."""
+"""Devices with their holders and newest measurements. Everybody who is signed in sees all devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened to jobs, across all that the asking user may see."""
+"""Events of all jobs that the user may see."""
 
 from __future__ import annotations
 

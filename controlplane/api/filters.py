@@ -1,4 +1,4 @@
-"""How lists are narrowed."""
+"""Filters of lists."""
 
 from __future__ import annotations
 

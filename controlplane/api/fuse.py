@@ -1,4 +1,4 @@
-"""The mass-loss fuse: how it stands, and its release by staff."""
+"""The mass-loss fuse: its state, and its release by staff."""
 
 from __future__ import annotations
 

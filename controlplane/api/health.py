@@ -1,4 +1,4 @@
-"""What is wrong with the installation, for ``yard doctor``."""
+"""Faults of the installation, for ``yard doctor``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A POST with an Idempotency-Key takes effect once, however often it is sent.
+"""Makes a POST with an Idempotency-Key take effect once, however often it is sent.
 
-The key and what the request does are written in one transaction: either both are there or neither, also after a crash.
-A second request with the key waits for the first; it never runs beside it.
+The key and the effect of the request are written in one transaction: both are stored or neither, also after a crash. A
+second request with the key waits for the first; they never run concurrently.
 """
 
 from __future__ import annotations

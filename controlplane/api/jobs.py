@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, and end them."""
+"""Jobs: submit, list, read, and end them."""
 
 from __future__ import annotations
 

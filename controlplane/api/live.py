@@ -1,4 +1,4 @@
-"""Reads an address of the API inside this process: what a browser's socket sends is what the same GET answers."""
+"""Answers a GET of the API inside this process, so that a browser's socket sends exactly what that GET returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers of this API do beside what Django REST framework does by itself."""
+"""Behaviour of this API's responses that extends Django REST framework."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How lists are cut into pages."""
+"""Pagination of lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what by way of the API: what a token covers, and what needs a permission."""
+"""Permissions of the API: the scopes of tokens, and the permissions that actions need."""
 
 from __future__ import annotations
 

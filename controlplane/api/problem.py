@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457), whatever raised them, in sentences for whoever asked.
+"""Errors as problem documents (RFC 9457), whatever raised them, in the language of the request.
 
 ``code`` is stable and meant for programs, ``detail`` for people. ``trace_id`` finds the error in the server's log.
 """

@@ -1,4 +1,4 @@
-"""How answers are written: JSON in one form, whatever a client claims to accept."""
+"""Renderers of responses: JSON in one form, whatever the client claims to accept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What retention would remove now."""
+"""Retention: what would be removed now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refuses uploads while the disk of the control plane has no room for them."""
+"""Refuses uploads while the disk of the control plane is too full for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How viewsets get their addresses."""
+"""Routes of viewsets."""
 
 from __future__ import annotations
 

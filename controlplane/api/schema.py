@@ -1,4 +1,4 @@
-"""How routes are described: what all of one kind have in common is said here once."""
+"""OpenAPI descriptions of what all routes of a kind have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends a request, and may send it: asked before the body of the request is read."""
+"""Identifies the sender of a request and checks its permission to send a body, before the body is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serializers here have in common: read models are shown as they are, bodies are taken as they are meant."""
+"""Shared serializers: read models are rendered unchanged, request bodies are validated strictly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Survivors of a restored record: staff see them, stop them, and have them forgotten."""
+"""Survivors of a restored database: staff list them, stop them, or have them forgotten."""
 
 from __future__ import annotations
 

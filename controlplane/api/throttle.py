@@ -1,7 +1,7 @@
-"""How many requests a person, or an address that names nobody, may send: counted in Redis by all servers together.
+"""Rate limits per person, or per address without sign-in, counted in Redis by all servers together.
 
-It keeps a loop that forgot to sleep from taking a whole server, and is no guard against guessing; ``access.guard`` is.
-Without Redis nobody is counted, and everything is answered.
+They keep a loop without pauses from taking a whole server, and are no protection against guessing; ``accounts.guard``
+is. Without Redis nothing is counted, and every request is answered.
 """
 
 from __future__ import annotations

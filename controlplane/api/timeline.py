@@ -1,4 +1,4 @@
-"""Who has held which device, holds it, and will hold it by the timetable."""
+"""Past, present and planned holders of each device; planned ones come from the timetable."""
 
 from __future__ import annotations
 

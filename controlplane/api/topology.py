@@ -1,4 +1,4 @@
-"""What stands near what: the NUMA nodes and link groups of each node, and the domain that it shares with others."""
+"""Topology: the NUMA nodes and link groups of each node, and the domain that it shares with others."""
 
 from __future__ import annotations
 

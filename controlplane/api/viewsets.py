@@ -1,4 +1,4 @@
-"""The viewset that all resources of the API build on."""
+"""The base viewset of all resources of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may do; and which server answers."""
+"""The current user and the user's rights, and the server that answers."""
 
 from __future__ import annotations
 

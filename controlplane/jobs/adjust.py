@@ -1,8 +1,9 @@
-"""Changes what the running processes of an attempt get, at the same pid: a new revision of its parts.
+"""Adjusts the shares of a running attempt's parts in place: its processes go on under the same pid.
 
-No claim opens or closes. Cores beyond the claims are a loan, and end with the next revision that says so. A stage all
-of whose parts are suspended is SUSPENDED, and RUNNING again with the first that goes on; no other state moves. The
-agent applies a revision within two seconds and reports what it could not.
+An adjustment is a new revision of the parts. It opens and closes no claim: cores beyond the claims are a loan, which
+lasts until a later revision ends it. A stage becomes SUSPENDED when all of its parts are suspended, and RUNNING again
+when the first of them resumes; no other state changes. The agent applies a revision within two seconds and reports what
+it could not apply.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from scheduler.core.model.lifecycle import State
 from scheduler.core.world import price
 
 LEAST_MEMORY_BYTES: Final = 1 << 20
-# The weight of disks of a stage that says nothing of its phase (see ``agents.protocol.Share``).
+# The disk I/O weight of a stage that reports no phase (see ``agents.protocol.Share``).
 USUAL_WEIGHT: Final = 100
 _FIELDS: Final = tuple(sorted(Share.__struct_fields__))
 _WHOLE: Final = {
@@ -43,9 +44,9 @@ _CLASSES: Final = ("short", "long")
 
 
 class Unadjustable(ValueError):
-    """Raised where an attempt cannot be changed in place; the text says why, and what would be accepted.
+    """Raised when an attempt cannot be adjusted in place; the text says why, and what would be accepted.
 
-    ``field`` names what is wrong with the wish; it is empty where it is the attempt that cannot be changed any more.
+    ``field`` is the invalid field of the request. It is empty if the attempt itself can no longer be adjusted.
     """
 
     def __init__(self, text: str, field: str = "") -> None:
@@ -56,11 +57,11 @@ class Unadjustable(ValueError):
 def adjust(
     attempt_id: uuid.UUID, actor: str, *, reason: str = "", ranks: Iterable[int] | None = None, **given: Any
 ) -> int:
-    """Gives the live parts of an attempt (those of ``ranks`` only, where given) a new revision.
+    """Give the live parts of an attempt a new revision, or only those of ``ranks`` if given.
 
-    ``given`` are fields of :class:`agents.protocol.Share`; what is not named stays as the revision before had it, and
-    ``None`` takes it back to how the part started. Returns how many parts changed; a revision that would change
-    nothing is none. Raises Unadjustable.
+    ``given`` has fields of :class:`agents.protocol.Share`. Fields that are left out keep the value of the previous
+    revision; ``None`` resets a field to its value at the start of the part. Returns the number of changed parts; a
+    revision that would change nothing is not made. Raises Unadjustable.
     """
     check(given)
     with transaction.atomic():
@@ -96,7 +97,10 @@ def adjust(
 
 
 def follow(attempts: Sequence[Attempt], parts: Mapping[uuid.UUID, Sequence[Part]]) -> None:
-    """Moves the stages of these attempts to SUSPENDED, or back, as their live parts are. Their jobs are locked."""
+    """Move the stages of these attempts to SUSPENDED, or back, as their live parts are.
+
+    Their jobs must be locked.
+    """
     moves: dict[What, list[Any]] = {What.SUSPEND: [], What.RESUME: []}
     for attempt in attempts:
         live = [part for part in parts[attempt.id] if part.ended_at is None]
@@ -111,14 +115,14 @@ def follow(attempts: Sequence[Attempt], parts: Mapping[uuid.UUID, Sequence[Part]
 
 
 def weight(priority: int) -> int:
-    """The CPU weight of a priority: what its cores are worth beside those of others."""
+    """Return the CPU weight of a priority: its share of contended cores relative to other stages."""
     return min(max(round(100 * price.weight(priority)), 10), 1000)
 
 
 def beyond(attempt: Attempt, given: Mapping[str, Any]) -> str:
-    """The field of a wish that asks for more than the stage has asked for, or for a place before others; else empty.
+    """Return the first field that asks for more than the job file did, or for an advantage over others; else empty.
 
-    Whoever may end a job may have it take less. To take from others is for those who answer for them.
+    Whoever may cancel a job may reduce what it gets. An increase affects other jobs, and needs more rights.
     """
     asked = attempt.stage.request
     most = {
@@ -139,7 +143,7 @@ def beyond(attempt: Attempt, given: Mapping[str, Any]) -> str:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raises Unadjustable for what no agent could apply."""
+    """Raise Unadjustable for fields and values that no agent could apply."""
     if unknown := sorted(set(given) - set(_FIELDS)):
         text = _("a running part has no {name}; {others}")
         raise Unadjustable(text.format(name=unknown[0][:60], others=nearest(unknown[0], _FIELDS)), unknown[0])
@@ -152,7 +156,7 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def _wants(name: str, value: Any) -> str:
-    """What this field accepts, where it does not accept this value."""
+    """Return what this field accepts if it does not accept ``value``; else an empty text."""
     if name in _WHOLE:
         least, most = _WHOLE[name]
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -187,7 +191,7 @@ def _chosen(live: list[Part], ranks: Iterable[int] | None) -> list[Part]:
 
 
 def _revise(part: Part, given: dict[str, Any]) -> bool:
-    """Sets the next revision of a part; tells whether it differs from the one before."""
+    """Set the next revision of a part; return whether it differs from the one before."""
     former = msgspec.convert(part.share or {}, Share)
     clean = {name: (False if name == "suspended" and value is None else value) for name, value in given.items()}
     share = msgspec.structs.replace(former, **clean)

@@ -1,6 +1,6 @@
-"""Jobs and their facts in the administration: to look at, never to edit. Ending one goes the same way as elsewhere.
+"""Read-only administration pages of jobs and their facts. Cancelling a job goes through the same service as elsewhere.
 
-Values of secrets are masked here too: whoever runs the cluster needs them no more than anybody else.
+Values of secrets are masked here too: operators of the cluster have no need to read them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from controlplane.jobs.models import Attempt, Bundle, Decision, Event, Job, Stag
 
 
 class ReadOnly(admin.ModelAdmin):
-    """Shows rows that only the record itself writes."""
+    """Admin for rows that only the control plane itself writes: no adding, changing or deleting."""
 
     show_full_result_count = False
 
@@ -36,7 +36,7 @@ class ReadOnly(admin.ModelAdmin):
 
 
 def _text(asked: dict[str, Any]) -> SafeString:
-    """A job file or a demand to look at."""
+    """Format a job file or a resolved demand for display."""
     return format_html("<pre>{}</pre>", json.dumps(masked.shown(asked), indent=2, ensure_ascii=False))
 
 
@@ -54,16 +54,16 @@ class JobAdmin(ReadOnly):
 
     @admin.display(description=_("Job file"))
     def job_file(self, job: Job) -> SafeString:
-        """The job file as it was submitted."""
+        """Return the job file as it was submitted, with secret values masked."""
         return _text(job.spec)
 
     def has_cancel_permission(self, request: HttpRequest) -> bool:
-        """Whoever may run the cluster may end a job."""
+        """Whether this user may operate the cluster, and therefore cancel jobs."""
         return bool(request.user.has_perm("jobs.change_job"))
 
     @admin.action(description=_("Cancel"), permissions=["cancel"])
     def cancel(self, request: HttpRequest, chosen: QuerySet[Job]) -> None:
-        """Cancels the chosen jobs."""
+        """Cancel the selected jobs."""
         for job in chosen:
             service.cancel(job, str(request.user), told(clause("InAdministration")))
         self.message_user(request, _("Cancelled: %(count)d") % {"count": len(chosen)}, messages.SUCCESS)
@@ -82,7 +82,7 @@ class StageAdmin(ReadOnly):
 
     @admin.display(description=_("Demand"))
     def demand(self, stage: Stage) -> SafeString:
-        """What it asks for, as it was understood."""
+        """Return the resolved demand of the stage."""
         return _text(stage.request)
 
 
@@ -97,7 +97,7 @@ class AttemptAdmin(ReadOnly):
 
 @admin.register(Event)
 class EventAdmin(ReadOnly):
-    """What happened to jobs."""
+    """Events of jobs."""
 
     list_display = ["at", "job", "kind", "stage", "actor", "text"]
     list_filter = ["kind"]
@@ -107,7 +107,7 @@ class EventAdmin(ReadOnly):
 
 @admin.register(Decision)
 class DecisionAdmin(ReadOnly):
-    """What the scheduler decided."""
+    """Decisions of the scheduler."""
 
     list_display = ["at", "profile", "duration_ms", "waiting", "replanned"]
     ordering = ["-id"]

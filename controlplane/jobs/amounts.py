@@ -1,4 +1,4 @@
-"""Spans and sizes as people read them, in their language."""
+"""Formats durations and sizes for people, in their language."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 
 
 def span(seconds: Any) -> str:
-    """Seconds as "2 h 5 min": two units at most."""
+    """Format seconds as ``2 h 5 min``: two units at most."""
     try:
         whole = max(0, round(float(seconds)))
     except (TypeError, ValueError):
@@ -26,7 +26,7 @@ def span(seconds: Any) -> str:
 
 
 def gib(size: Any) -> str:
-    """Bytes as GiB or MiB."""
+    """Format bytes as GiB, MiB or KiB."""
     try:
         number = float(size)
     except (TypeError, ValueError):

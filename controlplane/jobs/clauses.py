@@ -1,8 +1,8 @@
-"""What is said of jobs, as the record keeps it: an English sentence, and the clauses that any language is made from.
+"""Stored sentences about jobs: English text, and the clauses from which it is rendered in any language.
 
-Clauses come from the engine, from agents and from the record itself. One is stored as its code and its values; a value
-may be told in clauses in its turn: a part of a sentence that somebody else has said. Without clauses a sentence is
-somebody's own words, or older than they are, and is shown as it is.
+Clauses come from the engine, from agents and from the control plane itself. A clause is stored as a code and its
+values; a value may itself be a sentence with clauses (:class:`Told`), for example the reason inside a longer sentence.
+A sentence without clauses was written by a person, or is older than clauses are, and is shown unchanged.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scheduler.core.model import clauses as engine
 from scheduler.core.model import times
 from scheduler.core.model.clauses import _
 
-# An agent that says more than this of one end says too much to be kept.
+# Bounds of what an agent may say about one end; the clauses of a longer sentence are dropped.
 MOST_CLAUSES: Final = 16
 LONGEST: Final = 2000
-# Where a sentence would name a stage whose job its reader may not see.
+# Replaces the name of a stage whose job the reader may not see.
 HIDDEN: Final = _("another project's stage")
-# Where it would name several, one after the other.
+# Replaces a list of several such names.
 HIDDEN_SEVERAL: Final = _("{n} stages of other projects")
 _SEVERAL: Final = re.compile(r"([0-9]+) stages of other projects")
 
@@ -93,7 +93,7 @@ Clause = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A sentence in English, and the clauses that it is made of; none where it is somebody's own words."""
+    """A sentence in English and its clauses; there are none if a person wrote the sentence."""
 
     text: str = ""
     said: list[Clause] = field(default_factory=list)
@@ -107,13 +107,13 @@ def clause(code: str, /, **params: Any) -> Clause:
 
 
 def told(*said: Clause) -> Told:
-    """A sentence of the record."""
+    """Render clauses of the control plane (``RECORD``) as one sentence."""
     pieces = (RECORD[each["code"]].format_map(_english(each["params"])) for each in said)
     return Told("".join(pieces), list(said))
 
 
 def joined(sentences: Sequence[Told], code: str) -> Told:
-    """These, with the clause between them that has this code."""
+    """Join sentences into one, with the clause of this code between them."""
     said: list[Clause] = []
     for each in sentences:
         said += [*([clause(code)] if said else []), *each.said]
@@ -125,14 +125,14 @@ def of_engine(text: str, said: engine.Said) -> Told:
 
 
 def of_agent(exit_: Mapping[str, Any]) -> Told:
-    """What an agent said of an end, as the record holds it."""
+    """Return what an agent said about an end, in the form that is stored; too many or too long clauses are dropped."""
     said = [clause(code, **params) for code, params in exit_.get("said") or ()]
     much = len(said) > MOST_CLAUSES or any(len(str(each["params"])) > LONGEST for each in said)
     return Told(str(exit_.get("detail", "")), [] if much else said)
 
 
 def kept(text: str, said: Any) -> Told:
-    """A sentence as a row has it."""
+    """Return the sentence that is stored in these two columns of a row."""
     return Told(text, said if isinstance(said, list) else [])
 
 
@@ -156,7 +156,10 @@ def _english(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
-    """A sentence in the reader's language; in English where it has no clauses, or one of a later version."""
+    """Render a sentence in the reader's language.
+
+    It stays English if it has no clauses, or one that only a later version knows.
+    """
     if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
         return text
     pieces = (gettext(TEMPLATES[each["code"]]).format_map(Shown(shown(each.get("params") or {}))) for each in said)
@@ -164,13 +167,13 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
 
 
 def hidden_in_words(text: str) -> str:
-    """The text with what it does not name in the reader's language."""
+    """Translate the placeholders for hidden stages in a text into the reader's language."""
     several = gettext(HIDDEN_SEVERAL)
     return _SEVERAL.sub(lambda found: several.format(n=found[1]), text.replace(HIDDEN, gettext(HIDDEN)))
 
 
 def shown(params: Mapping[str, Any]) -> dict[str, str]:
-    """Values as pages write them: spans, sizes and moments by the names that they have, and told ones in words."""
+    """Format values for display: durations, sizes and times by suffix of their names, nested sentences translated."""
     return {name: _value(name, value, params) for name, value in params.items()}
 
 
@@ -189,7 +192,7 @@ def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
 
 
 class Shown(dict[str, str]):
-    """Values of a template; one that is not there is a question mark."""
+    """Values for a template; a missing one is rendered as a question mark."""
 
     def __missing__(self, key: str) -> str:
         return "?"

@@ -1,8 +1,8 @@
-"""The numbers that stages report, kept by step: a bounded curve per name, however long and often it is reported.
+"""Metrics that stages report, stored by step as one bounded curve per name, however many reports come.
 
-One row per attempt. A report appends its numbers to the row's short ``tail``, which is cheap; a full tail is folded
-into ``kept``, where each curve has at most ``POINTS`` points. A curve that grows beyond that is thinned: of neighbours
-the lowest and the highest stay, so that no spike is lost.
+There is one row per attempt. A report appends its numbers to the row's short ``tail``, which is cheap; a full tail is
+folded into ``kept``, where each curve has at most ``POINTS`` points. A curve that grows beyond that is thinned: of
+neighbouring points the lowest and the highest are kept, so that no spike is lost.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ NAMES: Final = 16
 LONGEST_NAME: Final = 64
 PER_JOB: Final = 16
 TAIL: Final = 64
-# Beyond this a number of JSON is not exact, and no loop counts so far.
+# Beyond this an integer in JSON is not exact, and no training loop counts so far.
 MOST_STEPS: Final = 2**53
 
 Point = tuple[float, float]
 
 
 class Curve(msgspec.Struct):
-    """One curve: ``points`` as step and value, each pair standing for ``stride`` reports once that is above 1.
+    """One curve: ``points`` are pairs of step and value; each pair stands for ``stride`` reports if that is above 1.
 
-    ``bucket`` is how many reports came since the last pair, and their lowest and highest. ``last`` is the newest one.
+    ``bucket`` is the number of reports since the last pair, and the lowest and the highest of them. ``last`` is the
+    newest report.
     """
 
     points: list[Point] = []
@@ -42,7 +43,7 @@ class Curve(msgspec.Struct):
     reports: int = 0
 
     def add(self, step: float, value: float) -> None:
-        """Takes one report; one of the same step as the last replaces it where nothing was thinned yet."""
+        """Add one report; it replaces the last one if both have the same step and nothing was thinned yet."""
         point = (step, value)
         again = self.last is not None and self.last[0] == step
         self.last = point
@@ -60,14 +61,14 @@ class Curve(msgspec.Struct):
             self._thin()
 
     def _thin(self) -> None:
-        """Halves the points; the first stays, for a curve begins where it began."""
+        """Halve the number of points. The first point is always kept, as the start of the curve."""
         first, *rest = self.points
         fours = [rest[at : at + 4] for at in range(0, len(rest), 4)]
         self.points = [first, *(point for four in fours for point in _extremes(four))]
         self.stride = 4 if self.stride == 1 else 2 * self.stride
 
     def drawn(self) -> list[Point]:
-        """The points up to the newest report."""
+        """Return the points to draw, up to the newest report."""
         found = [*self.points, *self.bucket[1]]
         return found if self.last is None or (found and found[-1] == self.last) else [*found, self.last]
 
@@ -77,7 +78,7 @@ def _value(point: Point) -> float:
 
 
 def _extremes(points: Sequence[Point]) -> list[Point]:
-    """The lowest and the highest of these points, in their order; one of them where they are the same."""
+    """Return the lowest and the highest of these points in their order, or one point if they are the same."""
     low, high = min(points, key=_value), max(points, key=_value)
     if low == high:
         return [low]
@@ -85,7 +86,7 @@ def _extremes(points: Sequence[Point]) -> list[Point]:
 
 
 class Reported(NamedTuple):
-    """Numbers that an attempt reported at a step."""
+    """Numbers that an attempt reported at one step."""
 
     attempt: uuid.UUID
     step: int
@@ -93,7 +94,7 @@ class Reported(NamedTuple):
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """What of the reported values is a finite number with a name that can be shown."""
+    """Return the reported values that are finite numbers and have a printable name."""
     found = {
         name: float(value)
         for name, value in values.items()
@@ -110,7 +111,7 @@ SELECT v.attempt, v.told, '{}' FROM unnest(%s::uuid[], %s::jsonb[]) AS v(attempt
 ON CONFLICT (attempt_id) DO UPDATE SET tail = jobs_curves.tail || excluded.tail
 RETURNING attempt_id, jsonb_array_length(tail), (xmax = 0) AS is_new
 """
-# A stage that is tried again and again keeps the curves of the newest attempts of its job.
+# Only the newest attempts of a job keep their curves.
 _FORGET = """
 DELETE FROM jobs_curves WHERE attempt_id IN (
     SELECT a.id FROM jobs_curves c JOIN jobs_attempt a ON a.id = c.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
@@ -120,7 +121,7 @@ DELETE FROM jobs_curves WHERE attempt_id IN (
 
 
 def append(reported: Iterable[Reported]) -> None:
-    """Keeps these reports, at most one per attempt: one statement however many there are, and now and then a fold."""
+    """Store these reports, at most one per attempt, in one statement; full tails are folded."""
     told = {
         each.attempt: [[each.step, found]]
         for each in reported
@@ -141,7 +142,7 @@ def append(reported: Iterable[Reported]) -> None:
 
 
 def whole(row: Curves) -> dict[str, Curve]:
-    """The curves of an attempt up to its newest report, by name."""
+    """Return the curves of an attempt by name, up to its newest report."""
     found = msgspec.convert(row.kept, dict[str, Curve])
     for step, values in row.tail:
         for name, value in values.items():

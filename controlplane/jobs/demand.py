@@ -1,4 +1,4 @@
-"""What a stage asks of each of its nodes: alternatives, each with an accelerator or without, and its share of a CPU."""
+"""Parses what a stage asks of each of its nodes: alternatives with or without an accelerator, and CPU and memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DEFAULT_GRACE_S: Final = 30.0
 DEVICE_KEYS: Final = (
     "kind", "vendor", "model", "count", "milli", "memory", "partition", "sharing", "run", "command", "env", "image",
 )  # fmt: skip
-# What a stage runs on where its file names no device, best first.
+# Device kinds by kind of stage, for stages whose file names no device, best first.
 AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
     "preprocess": ("cpu",),
     "extract": ("npu", "gpu", "cpu"),
@@ -53,11 +53,11 @@ AFFINITY: Final[Mapping[str, tuple[str, ...]]] = {
     "validate": ("gpu", "cpu"),
     "infer": ("npu", "gpu", "cpu"),
 }
-# Kinds of stages for which it matters what they are for; the others run as they would without it.
+# Kinds of stages for which ``task`` affects the devices; for other kinds it has no effect.
 TASKED: Final = ("extract", "infer", "serve", "validate")
 _SMALL, _LARGE = ("npu", "gpu", "cpu"), ("gpu", "npu", "cpu")
-# What a model may be for, and where that suits, best first. Small models of one pass run well on NPUs at low precision;
-# those that go on from word to word wait for memory, and want a GPU.
+# Device kinds by ``task`` of a model, best first. Small models with a single pass run well on NPUs at low precision;
+# autoregressive models are bound by memory bandwidth, and run better on a GPU.
 TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "text-classification": _SMALL,
     "token-classification": _SMALL,
@@ -72,10 +72,10 @@ TASKS: Final[Mapping[str, tuple[str, ...]]] = {
     "summarization": _LARGE,
     "image-generation": _LARGE,
 }
-# An extracting stage needs little of a GPU.
+# The share of a GPU that an extracting stage gets.
 LIGHT_MILLI: Final = 250
 
-# Families whose kind is plain from the name, for files that name a model only.
+# Model families whose device kind follows from the name, for files that name a model only.
 _FAMILIES: Final = (
     ("npu", re.compile(r"ascend|atlas|910[abc]?\b|310p?\b", re.IGNORECASE)),
     (
@@ -94,13 +94,13 @@ MOST_SECRETS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class DeviceCatalogue:
-    """What the cluster has: kinds of devices, and the kind of each model, in lower case."""
+    """The kinds of devices in the cluster, and the kind of each model; model names are in lower case."""
 
     kinds: frozenset[str] = kinds.USUAL
     models: Mapping[str, str] | None = None
 
     def kind_of(self, model: str) -> str:
-        """The kind of device that a model is, or empty where nobody can tell."""
+        """Return the device kind of a model; empty if it is unknown."""
         word = model.lower()
         for name, kind in (self.models or {}).items():
             if word in name:
@@ -110,14 +110,14 @@ class DeviceCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a stage asks of the CPU of each node, whichever alternative runs."""
+    """What a stage asks of the CPU and the memory of each node, whichever alternative runs."""
 
     cpus_milli: int
     memory_bytes: int
 
 
 def cores(value: object) -> int:
-    """Reads cores, fractions too, as thousandths."""
+    """Read a number of cores, possibly fractional, as thousandths."""
     return max(10, round(number(0.01, 4096)(value) * 1000))
 
 
@@ -128,12 +128,12 @@ _IMAGE_NAME: Final = matching(
 
 
 def _image(value: object) -> str:
-    """Reads the name of a container image; a name beyond 400 characters is nobody's."""
+    """Read the name of a container image, of 400 characters at most."""
     return _IMAGE_NAME(text(400)(value))
 
 
 def _partition(value: object) -> str:
-    """Reads the name of a kind of partition that some device can have, or that the smallest that suffices is asked."""
+    """Read the name of a partition profile that some device supports, or the word for the smallest sufficient one."""
     name = str(value).strip()
     if isinstance(value, str) and (name == SMALLEST or _tables_with(name)):
         return name
@@ -151,10 +151,10 @@ def _tables_with(profile: str) -> list[partitions.Table]:
 
 
 def environment(section: Section, marked: object = None) -> dict[str, str]:
-    """The environment of this section; numbers and truth values become text.
+    """Read the environment of this section; numbers and booleans become text.
 
-    ``marked`` is what the stage names as ``secrets``: no refusal repeats the value of one, and a value that was copied
-    from where it is masked is refused.
+    ``marked`` is the stage's ``secrets`` list. A refusal never repeats the value of a secret variable, and a value that
+    was copied in masked form is refused.
     """
     key = "env"
     value = section.values.get(key)
@@ -197,10 +197,10 @@ def environment(section: Section, marked: object = None) -> dict[str, str]:
 def secrets(
     section: Section, ways: Sequence[Mapping[str, Any]], project: str, held: Callable[[], Collection[str]]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """What the stage names as ``secrets``: variables of its environment whose values are shown nowhere, and secrets of
-    its project that it gets. ``held`` tells which secrets the project has.
+    """Read the stage's ``secrets``: variables to mask, and secrets of the project that the stage receives.
 
-    A name that ``env`` sets marks that variable; any other must be a secret of the project.
+    A name that ``env`` sets marks that variable as secret, so that its value is never shown; any other name must be a
+    secret of the project. ``held`` returns the names of the project's secrets.
     """
     known = {name for way in ways for name in way["env"]}
     marked: list[str] = []
@@ -225,7 +225,7 @@ def secrets(
 def _named(
     section: Section, at: str, value: object, project: str, held: Callable[[], Collection[str]]
 ) -> dict[str, Any] | None:
-    """One secret of the project, and the variable that tells it or the place of its file; None where it is refused."""
+    """Read one secret of the project and the variable for its value, or for the path of its file; None if refused."""
     before = len(section.refusals)
     if isinstance(value, str):
         part = Section({"name": value}, section.at(at), section.refusals, ("name",))
@@ -245,7 +245,7 @@ def _named(
 
 
 def _variable(value: object) -> str:
-    """Reads the name of a variable that a job may set."""
+    """Read the name of an environment variable that a job may set."""
     name = text(128)(value)
     if not _NAME_OF_ENV.fullmatch(name) or name.startswith("YARD_"):
         raise Unacceptable(
@@ -258,7 +258,7 @@ def _variable(value: object) -> str:
 
 
 def command(section: Section) -> list[str] | None:
-    """What ``run`` (a script for the shell) or ``command`` (words, no shell) say; None where neither is there."""
+    """Return the command of ``run`` (a shell script) or ``command`` (words, no shell); None if neither is given."""
     if section.has("run") and section.has("command"):
         section.refuse("run", _("give run (a script) or command (a list of words), not both"), "exclusive")
     if section.has("run"):
@@ -292,7 +292,7 @@ def alternatives(
     host: Host,
     known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
-    """The ways to run a stage, in the order of the file; refusals go to the section."""
+    """Return the alternatives of a stage in the order of the file; faults are recorded as refusals of the section."""
     ways = _ways(section, kind, task, argv, env, host, known)
     if image := section.read("image", _image, ""):
         ways = [{"image": image, **way} for way in ways]
@@ -300,17 +300,17 @@ def alternatives(
 
 
 def suited(kind: str, task: str) -> tuple[str, ...]:
-    """The kinds of devices for a stage of this kind and task whose file names none, best first."""
+    """Return the device kinds for a stage of this kind and task whose file names no device, best first."""
     return TASKS[task] if task and kind in TASKED else AFFINITY[kind]
 
 
 def usual_precision(kind: str, task: str) -> str:
-    """The precision that a stage is taken to compute in where its file names none; empty where nothing is assumed."""
+    """Return the assumed precision of a stage whose file names none; empty if nothing is assumed."""
     return "int8" if task and kind in TASKED and TASKS[task][0] == "npu" else ""
 
 
 def why(request: Mapping[str, Any]) -> str:
-    """Why a stage whose file names no device runs where it does, in a sentence; empty where the file says it."""
+    """Explain in a sentence the devices chosen for a stage whose file names none; empty if the file names them."""
     kind, task = request["kind"], request.get("task", "")
     kinds_ = tuple(way["asks"][0]["kind"] for way in request["alternatives"])
     if request.get("names_devices", True):
@@ -431,7 +431,10 @@ def _device(
 
 
 def _milli(way: Section, kind: str, partition: str) -> int:
-    """The share that is asked of each device. A partition has one of its own; the smallest has at least ``milli``."""
+    """Read the share of each device, in thousandths.
+
+    A partition has a share of its own; the smallest partition is chosen to have at least ``milli``.
+    """
     tables = _tables_with(partition)
     if tables and kind not in {table.kind for table in tables}:
         detail = _("{partition} is a partition of a {right}, not of a {kind}")
@@ -467,14 +470,14 @@ def _alternative(
 ) -> dict[str, Any]:
     cpu = {**_accelerator("cpu"), "milli": host.cpus_milli, "memory_bytes": host.memory_bytes}
     if kind == "cpu":
-        # The CPU is what it runs on: one ask, with the vendor and model that were named, if any.
+        # The stage runs on the CPU: one ask, with the vendor and model that were named, if any.
         own = [{**cpu, "vendor": asks[0]["vendor"], "model": asks[0]["model"]}]
         return {"index": index, "asks": own, "argv": argv, "env": env}
     return {"index": index, "asks": [*asks, cpu], "argv": argv, "env": env}
 
 
 def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
-    """The alternatives of a stored request as the engine reads them."""
+    """Return the alternatives of a stored request as types of the engine."""
     return tuple(
         Alternative(way["index"], tuple(Ask(**ask) for ask in way["asks"]), way.get("image", ""))
         for way in request["alternatives"]
@@ -482,22 +485,22 @@ def ways(request: Mapping[str, Any]) -> tuple[Alternative, ...]:
 
 
 def least_nodes(request: Mapping[str, Any]) -> int:
-    """On how many nodes a stage runs at least."""
+    """Return the minimum number of nodes of a stage."""
     return int(request.get("least_nodes", request["nodes"]))
 
 
 def most_nodes(request: Mapping[str, Any]) -> int:
-    """On how many nodes an elastic stage runs at most; 0 for one that has one size only."""
+    """Return the maximum number of nodes of an elastic stage; 0 for a stage of fixed size."""
     return int(request["nodes"]) if "least_nodes" in request else 0
 
 
 def spread(request: Mapping[str, Any]) -> str:
-    """How many nodes a stage asks, in a few words: ``2`` or ``1-4``."""
+    """Format the number of nodes of a stage: ``2`` or ``1-4``."""
     return f"{request['least_nodes']}-{request['nodes']}" if "least_nodes" in request else str(request["nodes"])
 
 
 def spoken(request: Mapping[str, Any]) -> str:
-    """The demand of a stage in a few words: ``2 nodes x 8 H100 · 32 cores``."""
+    """Format the demand of a stage: ``2 nodes x 8 H100 · 32 cores``."""
     ways: list[str] = []
     for way in request["alternatives"]:
         words = _spoken_ask(way["asks"][0])
@@ -527,6 +530,6 @@ def _spoken_ask(ask: Mapping[str, Any]) -> str:
 
 
 def deadline_at(request: Mapping[str, Any], submitted_at: float) -> float | None:
-    """By when a stage is to be done: a moment, or so long after it was submitted."""
+    """Return the deadline of a stage, given as a time or as a duration after its submission."""
     after_s = request.get("deadline_s")
     return request.get("deadline_at") if after_s is None else submitted_at + after_s

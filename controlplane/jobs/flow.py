@@ -1,4 +1,4 @@
-"""What a stage reads and leaves by digest, as its job file says it: ``inputs`` and ``outputs``."""
+"""Parses ``inputs`` and ``outputs`` of a job file: what a stage reads and leaves, addressed by digest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH = matching(
 
 
 def outputs(section: Section) -> list[str]:
-    """The names below the output folder that are kept by digest when the stage has completed."""
+    """Read the names below the output folder that are stored by digest when the stage has completed."""
     names: list[str] = []
     for index, each in enumerate(section.each("outputs", MOST)):
         if isinstance(each, str) and ("/" in each or each in (".", "..")):
@@ -47,7 +47,7 @@ def outputs(section: Section) -> list[str]:
 
 
 def inputs(section: Section) -> list[dict[str, Any]]:
-    """What the stage reads: outputs of other stages, and files or folders by source and digest."""
+    """Read the inputs of a stage: outputs of other stages, and files or folders by source and digest."""
     found: list[dict[str, Any]] = []
     for index, each in enumerate(section.each("inputs", MOST)):
         at = section.at(f"/inputs/{index}")
@@ -114,7 +114,7 @@ def _source(value: object) -> str:
 
 
 def check(job: Section, stages: Sequence[Any]) -> None:
-    """Refuses inputs from stages that are not needed, or that leave no such output."""
+    """Refuse inputs from stages that are not listed in ``needs``, or that declare no such output."""
     by_name = {stage.name: stage for stage in stages}
     for index, stage in enumerate(stages):
         for place, one in enumerate(stage.request.get("inputs", [])):

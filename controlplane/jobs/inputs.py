@@ -1,4 +1,4 @@
-"""What stages read, with the digests that their inputs have by now: outputs of earlier stages, and named sources."""
+"""Inputs of stages with the digests known so far: outputs of earlier stages, and named sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WHERE s.id = ANY(%s) AND s.request ? 'inputs'
 
 
 def resolved(stage_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, list[Input]]:
-    """The inputs of these stages as far as they are known: the output of a stage that has not completed is not."""
+    """Return the known inputs of these stages; outputs of stages that have not completed are left out."""
     if not stage_ids:
         return {}
     with connection.cursor() as cursor:

@@ -1,9 +1,9 @@
-"""Logs: their bytes lie in files, one for each stream of a part; rows tell how much of them counts and how they came.
+"""Stores logs: one file per stream of a part for the bytes, and rows for the valid length and the order of arrival.
 
-A span is a run of bytes of one stream that came without any of the other between; ``start`` counts the bytes of both
-streams before it, ``offset`` those of its own. So every offset is found by an index, however long a log is, and an
-append adds to the last span or begins one. Bytes are on the disk before their row says so; what lies in a file beyond
-what the rows say never came, and is written over.
+A span is a run of bytes of one stream that arrived without bytes of the other stream in between. ``start`` counts the
+bytes of both streams before it, ``offset`` those of its own stream. Every offset is therefore found by an index,
+however long a log is, and an append extends the last span or begins another. Bytes are made durable before their row
+counts them; bytes in a file beyond the length in the rows were never acknowledged, and are overwritten.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from django.db.models.functions import Now
 from controlplane.jobs.models import LogSpan, Part, PartLog
 
 STREAMS: Final = ("out", "err")
-# One look at spans reads no more of them; a reader goes on where it ends.
+# The most spans read by one query; a reader continues after them.
 MOST_SPANS: Final = 20_000
 PIECE_BYTES: Final = 256 * 1024
-# A line may be long; nobody's tail reads more than this to find the last ones.
+# Lines may be long: a tail reads no more than this to find the last lines.
 TAIL_BYTES: Final = 8 * 2**20
 FIRST_TAIL_BYTES: Final = 64 * 1024
 
@@ -40,7 +40,7 @@ _LAST = """
 SELECT p.id, s.id, s.stream, s.start + s.size FROM unnest(%s::uuid[]) AS p(id)
 CROSS JOIN LATERAL (SELECT * FROM jobs_logspan WHERE part_id = p.id ORDER BY start DESC LIMIT 1) s
 """
-# The span in which the range begins, and those after it up to its end.
+# The span that contains the beginning of the range, and the spans after it up to its end.
 _WITHIN = """
 (SELECT stream, start, "offset", size FROM jobs_logspan
  WHERE part_id = %(part)s AND start <= %(begin)s ORDER BY start DESC LIMIT 1)
@@ -51,12 +51,12 @@ UNION ALL
 
 
 class LogLost(Exception):
-    """Raised where bytes that were taken are in no file any more."""
+    """Raised if bytes that were acknowledged are not in the file any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes that continue a stream of a part, which begin at ``offset`` of the stream."""
+    """Bytes that continue a stream of a part; ``offset`` is their position in the stream."""
 
     part: uuid.UUID
     stream: str
@@ -65,12 +65,12 @@ class Piece:
 
 
 def folder(part: uuid.UUID) -> Path:
-    """Where the files of a part lie; a folder has those of a 256th of all parts."""
+    """Return the folder of a part's log files; parts are distributed over 256 parent folders."""
     return settings.LOGS / part.hex[-2:] / str(part)
 
 
 def ends(parts: Sequence[uuid.UUID]) -> dict[tuple[uuid.UUID, str], int]:
-    """How many bytes of each stream are here; a stream without any is left out."""
+    """Return the stored length of each stream in bytes; streams without bytes are left out."""
     with connection.cursor() as cursor:
         cursor.execute(_ENDS, [list(parts)])
         return {(part, stream): int(end) for part, stream, end in cursor.fetchall()}
@@ -91,9 +91,9 @@ JOIN jobs_stage s ON s.id = a.stage_id JOIN jobs_job j ON j.id = s.job_id
 
 
 def append(pieces: Iterable[Piece]) -> None:
-    """Keep these bytes, each of which continues its stream. The parts are locked by the caller's transaction.
+    """Store bytes, each piece continuing its stream. The caller's transaction holds the locks of the parts.
 
-    Raises ``OSError`` where they cannot be written; then nothing of them counts.
+    Raises ``OSError`` if they cannot be written; then none of them counts.
     """
     pieces = [piece for piece in pieces if piece.content]
     _write(pieces)
@@ -121,7 +121,7 @@ def append(pieces: Iterable[Piece]) -> None:
 
 
 def _write(pieces: Sequence[Piece]) -> None:
-    """Put the bytes into their files, and onto the disk."""
+    """Write the bytes to their files and make them durable."""
     by_file: dict[tuple[uuid.UUID, str], list[Piece]] = {}
     for piece in pieces:
         by_file.setdefault((piece.part, piece.stream), []).append(piece)
@@ -145,17 +145,17 @@ def _write(pieces: Sequence[Piece]) -> None:
 
 
 def is_cut(size: int) -> bool:
-    """Whether the log of a part, both streams together, is longer than it may be: what came after that was dropped."""
+    """Whether the log of a part, both streams together, reached its size limit, after which output was dropped."""
     return size > settings.LOG_MAX_BYTES
 
 
 def cut_here() -> bytes:
-    """What stands at the end of a log from which bytes were dropped."""
+    """Return the text at the end of a log that was cut."""
     return f"\n[switchyard: this log reached {settings.LOG_MAX_BYTES:,} bytes; what came after is dropped]\n".encode()
 
 
 def size(part: Part, stream: str) -> int:
-    """How many bytes there are of ``out``, ``err`` or ``both``."""
+    """Return the number of bytes of ``out``, ``err`` or ``both``."""
     return sum(end for (_, name), end in ends([part.id]).items() if stream in ("both", name))
 
 
@@ -178,7 +178,7 @@ def read(part: Part, stream: str, begin: int, length: int) -> bytes:
 
 
 def tail(part: Part, stream: str, lines: int) -> bytes:
-    """The last ``lines`` lines; a last line without its newline counts too."""
+    """Return the last ``lines`` lines; a last line without a newline counts too."""
     end, span = size(part, stream), FIRST_TAIL_BYTES
     while True:
         begin = max(0, end - span)
@@ -190,7 +190,7 @@ def tail(part: Part, stream: str, lines: int) -> bytes:
 
 
 def pieces(part: Part, stream: str) -> Iterator[bytes]:
-    """All bytes, piece by piece."""
+    """Yield all bytes, piece by piece."""
     at = 0
     while content := read(part, stream, at, PIECE_BYTES):
         yield content
@@ -205,7 +205,7 @@ def _whole(part: Part, stream: str, begin: int, end: int) -> bytes:
 
 
 def last_lines(content: bytes, count: int) -> bytes:
-    """The last ``count`` lines of a text."""
+    """Return the last ``count`` lines of a text."""
     if count == 0:
         return b""
     end = len(content) - 1 if content.endswith(b"\n") else len(content)
@@ -217,14 +217,14 @@ def last_lines(content: bytes, count: int) -> bytes:
 
 
 def remove(parts: Sequence[uuid.UUID]) -> None:
-    """Remove the bytes of these parts, which have ended; their rows in ``PartLog`` tell that they are gone."""
+    """Remove the bytes of these parts, which have ended; their rows in ``PartLog`` record the removal."""
     LogSpan.objects.filter(part_id__in=parts).delete()
     PartLog.objects.filter(part_id__in=parts).update(gone_at=Now())
     unlink(parts)
 
 
 def unlink(parts: Sequence[uuid.UUID]) -> None:
-    """Remove the files of these parts once the transaction is done."""
+    """Remove the files of these parts after the transaction has committed."""
 
     def remove_files() -> None:
         for part in parts:
@@ -241,7 +241,7 @@ def _unlink(place: Path) -> None:
 
 
 def sweep(shard: int) -> int:
-    """Remove the folders of parts that are no more, of one 256th of them; how many went."""
+    """Remove folders of parts that no longer exist in one of the 256 parent folders; return how many were removed."""
     base = settings.LOGS / f"{shard % 256:02x}"
     if not base.is_dir():
         return 0
@@ -261,7 +261,7 @@ def _is_part(name: str) -> bool:
 
 
 class _Files:
-    """The open files of one part."""
+    """The open log files of one part."""
 
     def __init__(self, part: uuid.UUID) -> None:
         self._folder = folder(part)
@@ -275,7 +275,7 @@ class _Files:
             os.close(handle)
 
     def read(self, stream: str, offset: int, length: int) -> bytes:
-        """Exactly these bytes. Raises :class:`LogLost` where the file has them not."""
+        """Return exactly these bytes. Raises :class:`LogLost` if the file does not have them."""
         try:
             if stream not in self._open:
                 self._open[stream] = os.open(self._folder / stream, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -1,7 +1,7 @@
-"""What is shown of a job file and of a resolved demand: everything but the values of secret variables.
+"""Masks the values of secret variables wherever a job file or a resolved demand is shown.
 
-What is kept of a file is masked here when it is submitted (see ``jobs.sealed``), and whatever is shown of one, kept or
-not, goes through here.
+The stored copy of a file is masked at submission already (see ``jobs.sealed``); whatever is shown, stored or not, goes
+through here as well.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from typing import Any, Final
 from agents.protocol import MASK, tells_secret
 
 MASKED: Final = MASK.decode()
-# Where the request of a stage says which value of the job's own secrets each variable has.
+# The key of a stage's request that has the index of each variable's value in the job's secrets.
 SEALED: Final = "sealed"
 
 
 def is_secret(name: str, among: Iterable[str]) -> bool:
-    """Whether the value of this variable is shown to nobody: it is marked, or its name says so (``HF_TOKEN``)."""
+    """Whether the value of this variable is never shown: it is marked, or its name implies a secret (``HF_TOKEN``)."""
     return name in among or tells_secret(name)
 
 
 def shown(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A job file, or the demand of a stage, with the values of secret variables masked, wherever they stand in it.
+    """Return a job file, or the demand of a stage, with all values of secret variables masked.
 
-    An empty value hides nothing and is left. A variable that is marked anywhere in a file is masked in all of it.
+    Empty values are left as they are. A variable that is marked anywhere in a file is masked everywhere in it.
     """
     names_ = marked(asked)
     return {key: _shown(key, value, names_) for key, value in asked.items() if key != SEALED}
 
 
 def names(asked: Mapping[str, Any]) -> list[str]:
-    """The variables whose values ``shown`` masks, in the order of their names."""
+    """Return the sorted names of the variables whose values ``shown`` masks."""
     return sorted(_hidden(asked, marked(asked)))
 
 
@@ -48,7 +48,7 @@ def _hides(name: str, word: Any, among: frozenset[str]) -> bool:
 
 
 def marked(value: Any) -> frozenset[str]:
-    """The variables that some list ``secrets`` in it names."""
+    """Return the variables that any ``secrets`` list in the file names."""
     if isinstance(value, list):
         return frozenset().union(*map(marked, value))
     if not isinstance(value, Mapping):

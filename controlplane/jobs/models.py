@@ -1,7 +1,7 @@
-"""What was asked for and what became of it: jobs, stages, attempts, parts, claims, and the facts about them.
+"""Models of jobs: jobs, stages, attempts, parts, claims, and their append-only facts.
 
-States are written by ``jobs.service`` only. Constraints and triggers (see the migrations) refuse two live attempts of a
-stage, a changed final state, a claim beyond a device's capacity, and any change of a recorded event.
+Only ``jobs.service`` writes states. Constraints and triggers (see the migrations) refuse two live attempts of a stage,
+a change of a final state, claims beyond a device's capacity, and any change of a stored event.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ CAUSES = [(cause, cause) for cause in Cause]
 
 
 class Job(models.Model):
-    """What a user asked for. ``spec`` is the job file as given, in its order, but for the values of secrets; ``number``
-    is unique in the cluster."""
+    """What a user asked for: one or more stages.
+
+    ``spec`` is the submitted job file in its original order, with values of secrets masked; ``number`` is unique in the
+    cluster.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     number = models.BigIntegerField(unique=True, editable=False)
@@ -76,8 +79,11 @@ class Job(models.Model):
 
 
 class JobSecrets(Sealed):
-    """The values of secret variables that a job file brought, encrypted: a list in JSON, to which the requests of the
-    job's stages point (see ``jobs.sealed``). They go with the job, or once nothing of it can start any more."""
+    """The encrypted values of the secret variables of a job file.
+
+    They are a JSON list, and the requests of the job's stages refer to its indexes (see ``jobs.sealed``). The row is
+    deleted with the job, or as soon as no stage of it can start any more.
+    """
 
     job = models.OneToOneField(Job, primary_key=True, on_delete=models.CASCADE, related_name="secrets")
 
@@ -92,10 +98,10 @@ class Stage(models.Model):
     """The unit that is scheduled.
 
     ``request`` is the resolved demand (see ``jobs.spec``): alternatives with their asks, commands and environment.
-    ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are what the newest cycle said of it, at
-    ``evaluated_at``; ``announced`` is the first range in which it was said to start, ``first_promise``
-    the start and the end of the range that it was promised first, and ``of`` what class of stages that was.
-    ``said`` is its ``detail`` in clauses (see ``jobs.clauses``); it has been in its state since ``state_at``.
+    ``reasons``, ``funnel``, ``expected``, ``planned`` and ``lasts`` are the results of the newest cycle that evaluated
+    the stage, at ``evaluated_at``. ``announced`` is the first range of start times shown for it, ``first_promise`` the
+    start and the end of the range that it was promised first, and ``of`` the class of stages for that promise. ``said``
+    is ``detail`` in clauses (see ``jobs.clauses``); ``state_at`` is when it entered its state.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -158,10 +164,11 @@ class Stage(models.Model):
 
 
 class Attempt(models.Model):
-    """One try at running a stage on chosen devices. ``epoch`` fences: a write with an older one has no effect.
+    """One try at running a stage on chosen devices.
 
-    ``said`` has ``why_here``, ``stop_note``, ``detail`` and why it is told to save so often (``saves``) in clauses, by
-    these names (see ``jobs.clauses``).
+    ``epoch`` is a fencing token: a write with an older one has no effect. ``said`` has the clauses (see
+    ``jobs.clauses``) of ``why_here``, ``stop_note`` and ``detail`` under these names, and under ``saves`` the reason
+    for the interval between its checkpoints.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -211,7 +218,7 @@ class Attempt(models.Model):
 
 
 class Curves(models.Model):
-    """The numbers that an attempt reported, by step: ``kept`` thinned, ``tail`` as they came (see ``jobs.curves``)."""
+    """Metrics of an attempt by step: ``kept`` is thinned, ``tail`` is as reported (see ``jobs.curves``)."""
 
     attempt = models.OneToOneField(Attempt, primary_key=True, on_delete=models.CASCADE, related_name="curves")
     tail = models.JSONField(default=list)
@@ -222,10 +229,10 @@ class Curves(models.Model):
 
 
 class Part(models.Model):
-    """The piece of an attempt that runs on one node; what an agent starts and reports.
+    """The piece of an attempt that runs on one node; the unit that an agent starts and reports.
 
     ``share`` is what its newest revision, ``spec_rev``, gives the running processes (see ``agents.protocol.Share``);
-    ``seen_rev`` is the one that the agent has applied, and ``notes`` say what of it could not be.
+    ``seen_rev`` is the revision that the agent has applied, and ``notes`` say what of it could not be applied.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -253,11 +260,11 @@ class Part(models.Model):
 
 
 class Claim(models.Model):
-    """An attempt's hold on a share of a device, or on a partition of it. Closed, never deleted: usage is the sum of
-    these intervals.
+    """An attempt's hold on a share of a device, or on a partition of it.
 
-    ``partition`` is the profile of the partition, ``slots`` what it covers of the device: a trigger refuses open claims
-    that overlap. ``partition_uuid`` is its own, empty where the agent makes it.
+    Claims are closed, never deleted: usage is the sum of their intervals. ``partition`` is the profile of the
+    partition, ``slots`` the range of the device that it covers; a trigger refuses open claims that overlap.
+    ``partition_uuid`` is the partition's own uuid, empty if the agent creates the partition.
     """
 
     part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="claims")
@@ -310,7 +317,7 @@ class Checkpoint(models.Model):
 
 
 class Output(models.Model):
-    """What a completed stage left under a name, kept by digest: a folder by that of its manifest."""
+    """An output of a completed stage, stored by digest; for a folder this is the digest of its manifest."""
 
     stage = models.ForeignKey(Stage, on_delete=models.CASCADE, related_name="outputs")
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="outputs")
@@ -329,7 +336,7 @@ class Event(models.Model):
     """An append-only fact about a job; ``seq`` has no gaps within the job. ``said`` is its text in clauses."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
-    # That of the job, written by a trigger: what happened in few projects is found without reading all.
+    # The job's project, copied by a trigger, so that events of few projects are found by an index.
     project = models.ForeignKey(
         Project, null=True, editable=False, db_index=False, on_delete=models.PROTECT, related_name="events"
     )
@@ -350,10 +357,10 @@ class Event(models.Model):
 
 
 class Session(models.Model):
-    """Somebody inside a part that runs, with a command (an empty one is a shell). What became of it is in the events.
+    """An interactive session inside a running part, with its command (empty for a shell). Events record its course.
 
-    ``token`` is the digest of the access token that opened it, ``channel`` where the caller's socket is heard.
-    ``seen_at`` is renewed while that socket is held: a row that nobody renews is one whose server is gone.
+    ``token`` is the digest of the access token that opened it, ``channel`` the channel of the caller's socket.
+    ``seen_at`` is renewed while that socket is open: a row that is not renewed belongs to a server that has gone.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -377,9 +384,9 @@ class Session(models.Model):
 
 
 class LogSpan(models.Model):
-    """Bytes of one stream of a part that came without any of the other between; :mod:`controlplane.jobs.logs` has them.
+    """A run of bytes of one log stream of a part, without bytes of the other stream in between (see ``jobs.logs``).
 
-    ``start`` is how many bytes of both streams came before, ``offset`` how many of this one.
+    ``start`` is the number of bytes of both streams before it, ``offset`` the number of bytes of its own stream.
     """
 
     part = models.ForeignKey(Part, on_delete=models.CASCADE, related_name="log_spans", db_index=False)
@@ -397,9 +404,9 @@ class LogSpan(models.Model):
 
 
 class PartLog(models.Model):
-    """How long the log of a part is, both streams together, and when something was added last, to an hour.
+    """The total length of a part's log, both streams together, and the time of the last append, to the hour.
 
-    ``gone_at`` is when its bytes were removed because they were old or its project had too many.
+    ``gone_at`` is when its bytes were removed because they were too old or their project had too many.
     """
 
     part = models.OneToOneField(Part, primary_key=True, on_delete=models.CASCADE, related_name="log")
@@ -415,12 +422,11 @@ class PartLog(models.Model):
 
 
 class Decision(models.Model):
-    """An append-only record of one scheduling cycle whose outcome was news: somebody started, was stopped or skipped,
-    or somebody waits for another reason or until another time. Its inputs and its whole plan are in the decision log,
-    under this id.
+    """An append-only record of a scheduling cycle whose outcome was new.
 
-    ``waits`` counts the primary reasons; ``head`` is the first stage of the queue that waits; ``code`` is the version
-    of the engine.
+    A stage was started, stopped or skipped, or waits for another reason or until another time. The cycle's inputs and
+    its whole plan are in the decision log, under this id. ``waits`` counts the primary reasons; ``head`` is the first
+    waiting stage of the queue; ``code`` is the version of the engine.
     """
 
     at = models.DateTimeField(db_index=True)
@@ -437,8 +443,10 @@ class Decision(models.Model):
 
 
 class Shadow(models.Model):
-    """What another profile would have decided in a cycle's place: the outcome of thinking beside, never applied.
-    ``by_pool`` counts in how much it differs, by the pool's name, with the profile that thought there."""
+    """What another profile would have decided in a cycle: a shadow evaluation, never applied.
+
+    ``by_pool`` has, by the pool's name, the number of differences and the profile that was evaluated there.
+    """
 
     decision = models.OneToOneField(Decision, on_delete=models.CASCADE, related_name="shadow")
     profile = models.CharField(max_length=100)
@@ -449,8 +457,11 @@ class Shadow(models.Model):
 
 
 class Change(models.Model):
-    """That something of a stage or a node changed which the scheduler reads, written by triggers; without either, that
-    everything may have. ``xact`` is the transaction (see :mod:`controlplane.scheduling.change_feed`)."""
+    """A change of a stage or node that the scheduler reads, written by triggers.
+
+    A row with neither a stage nor a node says that everything may have changed. ``xact`` is the transaction (see
+    :mod:`controlplane.scheduling.change_feed`).
+    """
 
     stage_id = models.UUIDField(null=True)
     node_id = models.UUIDField(null=True)
@@ -462,7 +473,7 @@ class Change(models.Model):
 
 
 class Bundle(models.Model):
-    """A stage's code and files, uploaded once and kept in the storage ``bundles`` under its digest."""
+    """A stage's code and files, uploaded once and stored in the storage ``bundles`` under their digest."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     size_bytes = models.BigIntegerField()
@@ -474,11 +485,11 @@ class Bundle(models.Model):
 
     @staticmethod
     def place(sha256: str) -> str:
-        """The name in the storage of the bundle with this digest."""
+        """Return the name of the bundle with this digest in the storage."""
         return f"{sha256[:2]}/{sha256}"
 
     @staticmethod
     def use(digests: Collection[str]) -> bool:
-        """Notes that these are needed now; False where one of them is not here."""
+        """Mark these bundles as needed now; return False if one of them is not stored."""
         Bundle.objects.filter(sha256__in=digests, used_at__lt=Now() - timedelta(hours=1)).update(used_at=Now())
         return Bundle.objects.filter(sha256__in=digests).count() == len(digests)

@@ -1,4 +1,4 @@
-"""Whether a job could ever run on what there is: asked at submit, so that nobody waits for what does not exist."""
+"""Checks at submission whether a job could ever run on the existing nodes, so that no job waits for ever."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from scheduler.core.model.types import Device, Estimate, Node, Reason, Snapshot,
 
 
 def check(resolved: Sequence[Resolved]) -> None:
-    """Raises InvalidSpec for stages that could never run on what there is, so that nobody waits for nothing."""
+    """Raise InvalidSpec for stages that could never run on the existing nodes."""
     if found := faults(resolved):
         raise InvalidSpec(found)
 
 
 def faults(resolved: Sequence[Resolved]) -> list[FieldError]:
-    """Return what a submit refuses of these jobs as impossible on what there is, at most 100 refusals."""
-    # What is remembered is good enough to accept by; a refusal must be true of this moment, for a person who has just
-    # seen a device appear on the page will ask for it at once.
+    """Return the refusals, at most 100, of stages that could never run on the existing nodes."""
+    # A cached answer suffices to accept a job; a refusal must be current, for a person who has just seen a device
+    # appear on the page asks for it at once.
     if not _faults(resolved, world.recent_nodes()):
         return []
     return _faults(resolved, world.recent_nodes(within_s=0.0))[:100]
@@ -93,7 +93,7 @@ def _impossible(stage: ResolvedStage, reason: Reason, nodes: Sequence[Node]) -> 
 
 
 def _too_open(name: str) -> dict[str, object]:
-    """How many nodes keep projects less apart than the pool requires, and what that is; empty where none do."""
+    """Return how many nodes of a pool have less isolation than it requires, and the required level; empty if none."""
     pool = Pool.objects.filter(name=name).first()
     found = pool.nodes.values_list("isolation", flat=True) if pool else ()
     n = sum(1 for level in found if pool and is_below(level, pool.isolation))
@@ -101,7 +101,7 @@ def _too_open(name: str) -> dict[str, object]:
 
 
 def _partitions(inside: Sequence[Device], wanted: set[str], pool: str) -> str:
-    """What there is of partitions, and whether more could be made if the pool allowed it."""
+    """Return which partitions exist, and whether more could be created if the pool allowed repartitioning."""
     made = Counter(part.profile for device in inside for part in device.made or ())
     has = listed(f"{n} × {profile}" for profile, n in sorted(made.items()))
     text = _("of partitions it has {partitions}").format(partitions=has) if has else _("no device of it is divided")

@@ -1,4 +1,4 @@
-"""Reasons for waiting and what stages ask, in the reader's language; the record has both in English."""
+"""Translates stored reasons for waiting and demands of stages, which are English, into the reader's language."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from django.utils.translation import gettext_noop as _
 from controlplane.jobs.clauses import Shown, hidden_in_words, shown
 from scheduler.core.model.reasons import CATALOGUE
 
-# What stands in a reason and comes from the snapshot.
+# Templates of details in reasons that come from the snapshot.
 DETAILS = (_("it is no longer kept; upload it again"),)
 
-# What a stage asks, between its dots; models, kinds and units stay as they are.
+# Templates of the pieces of a demand between its dots; models, kinds and units are not translated.
 ASKS = (
     _("{n} nodes x {rest}"),
     _("{n} nodes with {rest}"),
@@ -34,7 +34,7 @@ _TEMPLATES = {entry.code: entry.template for entry in CATALOGUE}
 
 
 def reason_text(reason: Mapping[str, Any] | None) -> str:
-    """A reason in the reader's language; the server's own sentence where there is no translation."""
+    """Return a reason in the reader's language, or in the stored English if there is no translation."""
     if not reason:
         return ""
     text = str(reason.get("text") or reason.get("code") or "")
@@ -54,7 +54,10 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
 
 @cache
 def _pattern(template: str) -> re.Pattern[str]:
-    """Finds the parts of a template again in a text that it made: ``n`` is a number or a range, all else any words."""
+    """Compile a pattern that finds the fields of a template in a text made from it.
+
+    The field ``n`` matches a number or a range, every other field any words.
+    """
     pieces = re.split(r"\{(\w+)\}", template)
     inside = {name: r"[0-9.]+(?:-[0-9]+)?" if name == "n" else r".+" for name in pieces[1::2]}
     named = (f"(?P<{piece}>{inside[piece]})" if i % 2 else re.escape(piece) for i, piece in enumerate(pieces))
@@ -62,8 +65,10 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 def phrase_text(text: str, templates: Sequence[str], inner: Collection[str] = ()) -> str:
-    """A text that one of these templates made, in the reader's language; any other as it is. What stands in a field
-    that ``inner`` names may be such a text itself."""
+    """Translate a text that one of these templates made; return any other text unchanged.
+
+    The value of a field named in ``inner`` may itself be such a text, and is translated too.
+    """
     if (get_language() or "en").startswith("en"):
         return text
     for template in templates:
@@ -75,7 +80,7 @@ def phrase_text(text: str, templates: Sequence[str], inner: Collection[str] = ()
 
 
 def asks_text(asks: str) -> str:
-    """A demand such as ``2 nodes x 8 H100 or 4 npu · 1 core`` in the reader's language."""
+    """Translate a demand such as ``2 nodes x 8 H100 or 4 npu · 1 core``."""
     if (get_language() or "en").startswith("en"):
         return asks
     return " · ".join(_part(part) for part in asks.split(" · "))

@@ -1,7 +1,7 @@
-"""What agents report becomes what is true: phases, exits, checkpoints and progress of parts, and ends of attempts.
+"""Applies agents' reports to the database: phases, exits, checkpoints and progress of parts, and ends of attempts.
 
 A report with a lower or equal phase changes nothing; a stale epoch changes nothing; an ended part never changes. So a
-report may come twice, late or out of order.
+report may arrive twice, late or out of order.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from scheduler.core.model.lifecycle import Event as What
 log = logging.getLogger(__name__)
 
 PROCESSING_LIMIT = 5_000
-# Of the values that a stage reports.
+# Bounds of the values that a stage reports.
 MOST_VALUES = 256
 LONGEST_VALUE = 2_000
 LONGEST_AGE_S = 366 * 86_400.0
-# Of the first part of its work nobody tells how long the rest takes.
+# Before this share of the work is done, its speed says nothing about the rest.
 LEAST_SHARE = 0.05
-# Who was stopped for the good of the whole: what that cost is counted.
+# Causes of stops in favour of other stages: the lost work is recorded as their price.
 PRICED = frozenset({Cause.PREEMPTED, Cause.RESIZE, Cause.MOVE})
-# How a rank ends whose peer vanished.
+# Causes with which a rank ends after its peer failed.
 PEER_FAILED = frozenset({Cause.EXIT_CODE, Cause.SIGNAL})
 
 
 @dataclass(slots=True)
 class ReportAnswer:
-    """What the reply to a report says about the parts that it named."""
+    """The reply to a report, about the parts that it named."""
 
     accepted: dict[str, int] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
@@ -62,15 +62,16 @@ class ReportAnswer:
     forget: list[str] = field(default_factory=list)
     leftovers: list[Wanted] = field(default_factory=list)
     want_inventory: bool = False
-    # What was made of the report as a whole, and a sentence about a second agent of the node.
+    # The verdict on the report as a whole, and a sentence about a second agent of the node.
     verdict: Verdict = Verdict.TAKEN
     says: str = ""
 
 
 def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) -> ReportAnswer:
-    """Takes one Report of a node into the record, in one transaction. Returns what to answer.
+    """Apply one Report of a node in one transaction, and return the reply.
 
-    ``caller`` is the connection that it came by. A report that does not speak for the node changes nothing.
+    ``caller`` is the connection on which it arrived. A report that does not speak for the node (see ``fleet.identity``)
+    changes nothing.
     """
     answer = ReportAnswer()
     with transaction.atomic():
@@ -82,10 +83,10 @@ def report(node_id: uuid.UUID, message: Report, caller: Caller | None = None) ->
 
 
 def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> None:
-    """Have a node take orders again that has seen newer ones than the record knows, and tell people of it.
+    """Make a node accept orders again after it has seen a newer generation than the database has, and raise an alarm.
 
-    The record was restored from a backup, or the node joined again with an old state folder. What runs there and is not
-    known here goes on: nobody is left who wants it, or who may say that it must end, but people.
+    The database was restored from a backup, or the node joined again with an old state folder. Unknown parts on the
+    node go on: nothing in the database asks for them or may stop them, so a person has to decide.
     """
     if message.seen_generation <= node.generation:
         return
@@ -102,10 +103,10 @@ def _note_restore(node: Node, message: Report, known: Mapping[str, _Known]) -> N
 
 
 def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
-    """See to parts that a node's agent has acknowledged and does not know any more, for its state folder is another.
+    """Handle parts that a node's agent acknowledged but does not know any more, because its state folder was replaced.
 
-    What ran before the node's present boot is over. Of the rest nobody knows: it is left as it is, for it may be alive,
-    and people are told; who stops such a stage has it ended.
+    Parts that ran before the node's present boot have ended. Others may still run: they are left as they are and an
+    alarm is raised; whoever stops such a stage ends it.
     """
     with transaction.atomic():
         parts = list(
@@ -133,7 +134,7 @@ def forgotten(node_id: uuid.UUID, part_ids: Collection[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the record holds of a part that a report names; just enough to see whether anything is new."""
+    """The stored fields of a part named in a report that are needed to see whether the report says anything new."""
 
     id: uuid.UUID
     epoch: int
@@ -172,7 +173,7 @@ def _known(node_id: uuid.UUID, part_ids: list[str]) -> dict[str, _Known]:
 def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: Caller) -> list[int]:
     here = {item.part: item for item in message.here[:PROCESSING_LIMIT]}
     known = _known(node_id, [part_id for part_id in here if is_uuid(part_id)])
-    # Order of locks, here as everywhere: jobs, then nodes, then what belongs to them.
+    # Lock order, here as everywhere: jobs, then nodes, then their rows.
     news = [
         part
         for part_id, part in known.items()
@@ -188,7 +189,7 @@ def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: C
     at = timezone.now()
     _note_restore(node, message, known)
     if news:
-        # The first read was before the lock; what counts is how things stand under it.
+        # The first read was before the lock; only the state read under the lock counts.
         rows = (
             Part.objects.filter(id__in=[part.id for part in news])
             .select_related("attempt__stage")
@@ -216,7 +217,7 @@ def _report(node_id: uuid.UUID, message: Report, answer: ReportAnswer, caller: C
 
 
 def is_uuid(text: str) -> bool:
-    """Whether a name that came over the wire can be one of ours."""
+    """Whether a received name has the form of our ids."""
     try:
         uuid.UUID(text)
     except ValueError:
@@ -240,7 +241,7 @@ def _answer(known: dict[str, _Known], here: dict[str, Here], answer: ReportAnswe
             if part.ended and item.phase >= Phase.ENDED:
                 answer.forget.append(part_id)
             elif part.ended:
-                # The record gave it up (its node was lost), yet it is still there: it must end.
+                # The attempt was given up (its node was lost), but the part still runs: it must end.
                 order = Wanted(
                     part=part_id, attempt=item.attempt, epoch=item.epoch, do="stop", why=part.cause, grace_s=0
                 )
@@ -261,7 +262,7 @@ def _advance(advancing: Sequence[Part], here: dict[str, Here], jobs: dict[uuid.U
         if item.phase >= Phase.ENDED:
             part.ended_at, part.exit, part.forgotten = at, msgspec.to_builtins(item.exit or Exit()), True
             if part.started_at is not None and 0 < ran_s <= LONGEST_AGE_S:
-                # When its process ended on its host, not when that was heard here.
+                # The time at which the process ended on its host, not that of the report.
                 part.ended_at = min(at, part.started_at + timedelta(seconds=ran_s))
             ended.append(part)
     _write_parts(advancing)
@@ -306,7 +307,7 @@ def _attempts_follow(
         if all(part.ended_at for part in parts):
             over.append((attempt, parts))
         elif any(part.ended_at and _failed(part) for part in parts):
-            # One rank is gone: the gang ends everywhere, and the reason is that rank's.
+            # One rank has ended: the whole gang ends, for that rank's reason.
             notes += service.stop([jobs[attempt.stage.job_id]], [attempt.stage], Cause(_cause_of(parts)), at)
         elif attempt.started_at is None and all(part.phase >= Phase.RUNNING for part in parts):
             started.append(attempt)
@@ -323,14 +324,17 @@ def _failed(part: Part) -> bool:
 
 
 def _first_to_fail(parts: Sequence[Part]) -> Part | None:
-    """The part whose end was the reason for that of the others: they fail or are stopped after it."""
+    """Return the part that failed first and so caused the end of the others, which fail or are stopped after it."""
     failed = [part for part in parts if part.ended_at and _failed(part)]
     return min(failed, key=lambda p: (bool((p.exit or {}).get("stopped")), _failed_at(p), p.rank), default=None)
 
 
 def _failed_at(part: Part) -> datetime:
-    """When a part failed, as far as is known: one on a node that was lost when that fell silent. Its peers notice that
-    long before we do, and fail for it."""
+    """Return the best known time at which a part failed.
+
+    For a part on a lost node it is when the node fell silent: its peers notice that long before the control plane does,
+    and fail because of it.
+    """
     assert part.ended_at is not None, "only parts that have ended are asked about"
     was_lost = (part.exit or {}).get("cause") == Cause.NODE_FAIL
     return part.node.last_report_at if was_lost and part.node.last_report_at else part.ended_at
@@ -342,7 +346,7 @@ def _cause_of(parts: Sequence[Part]) -> str:
 
 
 def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> Told:
-    """How the part ended that decided; of a gang also which rank that was, and on which node."""
+    """Return how the deciding part ended; for a gang also its rank and node."""
     detail, first = of_agent(worst), _first_to_fail(parts)
     if len(parts) < 2 or first is None:
         return detail
@@ -351,7 +355,7 @@ def _detail_of(parts: Sequence[Part], worst: dict[str, Any]) -> Told:
 
 
 def _begin(attempts: Sequence[Attempt], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
-    """All parts of these attempts run: their stages are RUNNING."""
+    """Record that all parts of these attempts run: their stages become RUNNING."""
     if not attempts:
         return []
     for attempt in attempts:
@@ -375,7 +379,7 @@ WHERE a.id = v.id AND a.ended_at IS NULL
 
 
 def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job], at: datetime) -> list[Note]:
-    """These attempts have ended on all their nodes: says why, and what follows for their stages."""
+    """Record that these attempts have ended on all their nodes: set the cause, and the next state of their stages."""
     if not over:
         return []
     notes: list[Note] = []
@@ -402,8 +406,10 @@ def _end(over: Sequence[tuple[Attempt, list[Part]]], jobs: dict[uuid.UUID, Job],
 
 
 def _fence(attempt: Attempt, at: datetime) -> None:
-    """Keeps what an eviction freed for the stage for which it was done, with all that was freed for it before; what a
-    resized stage did not give back is kept for itself."""
+    """Reserve devices that an eviction freed for the stage that it was done for, with those freed for it before.
+
+    A resized stage that keeps a device has it reserved for itself.
+    """
     devices = Device.objects.filter(claims__part__attempt=attempt, fenced_for=None).exclude(kind="cpu")
     until = _fenced_until(at, ())
     if attempt.resized_to is not None and attempt.stop_why == Cause.RESIZE:
@@ -436,7 +442,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     elif cause == "" and was_stopped:
         cause = Cause.CANCELLED
     attempt.started_at = attempt.started_at or min((p.started_at for p in parts if p.started_at), default=None)
-    # The record takes its devices back only now, at ``at``; the work was over when the last part was.
+    # The claims are closed only now, at ``at``; the work ended when the last part did.
     attempt.ended_at, attempt.cause = max((p.ended_at for p in parts if p.ended_at), default=at), cause
     if attempt.started_at:
         attempt.ended_at = max(attempt.ended_at, attempt.started_at)
@@ -474,7 +480,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
     else:
         stage.ended_at = at
     if what == What.CANCEL and State(stage.state) not in sources(What.CANCEL):
-        # It ended by a signal of its own before it could be told to stop.
+        # It ended by a signal of its own before it was asked to stop.
         what = What.FAIL
     if attempt.started_at:
         ran_s = round((attempt.ended_at - attempt.started_at).total_seconds())
@@ -490,7 +496,7 @@ def _end_one(attempt: Attempt, parts: Sequence[Part], job: Job, at: datetime) ->
 
 
 def _given_back(attempt: Attempt, parts: Sequence[Part], job: Job) -> Note | None:
-    """What was measured of its devices' memory before its end was told; None where nothing was."""
+    """Return a note of the device memory measured before the end was reported; None if nothing was measured."""
     found = [each for part in parts for each in (part.exit or {}).get("released", ())]
     if not found:
         return None
@@ -502,7 +508,7 @@ def _given_back(attempt: Attempt, parts: Sequence[Part], job: Job) -> Note | Non
 
 
 def _measured(one: dict[str, Any]) -> Told:
-    """One device's release: ``GPU-1 had 31.0 GiB in use, 0.4 GiB 0.31 s after the end (0.4 GiB before the start)``."""
+    """Describe one device: ``GPU-1 had 31.0 GiB in use, 0.4 GiB 0.31 s after the end (0.4 GiB before the start)``."""
     if one.get("left_bytes") is None:
         return told(clause("Unmeasured", device=one["uuid"]))
     most, before = one.get("most_bytes"), one.get("before_bytes")
@@ -514,7 +520,10 @@ def _measured(one: dict[str, Any]) -> Told:
 
 
 def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> float:
-    """Device-seconds of work that the eviction threw away: since the newest checkpoint, on all claimed devices."""
+    """Return the device-seconds of work that an eviction discarded, on all claimed accelerators.
+
+    They count from the newest checkpoint, or from the start if there is none.
+    """
     newest = attempt.checkpoints.order_by("-at").values_list("at", flat=True).first()
     since = newest or attempt.started_at or at
     shares = Claim.objects.filter(part__in=parts).exclude(device__kind="cpu").values_list("milli", flat=True)
@@ -523,9 +532,9 @@ def _lost_device_s(attempt: Attempt, parts: Sequence[Part], at: datetime) -> flo
 
 
 def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> list[int]:
-    """Takes progress, reported values and confirmed checkpoints; no state follows from them.
+    """Store progress, reported values and confirmed checkpoints; no state changes because of them.
 
-    Returns the numbers of the jobs that have news.
+    Returns the numbers of the jobs that changed.
     """
     speaking = {part_id: part for part_id, part in known.items() if here[part_id].epoch == part.epoch}
     touched: set[int] = set()
@@ -579,11 +588,12 @@ def _notice(known: dict[str, _Known], here: dict[str, Here], at: datetime) -> li
 
 
 def _keep_pace(attempt: Attempt, progress: Progress, at: datetime) -> None:
-    """Writes how much of its work an attempt has done where that moves its predicted end: by a twentieth of the time
-    that is left, and a second at least. Each write has the scheduler look at the stage again; most reports only confirm
-    what is known.
+    """Store the share of its work that an attempt has done, if that changes its predicted end noticeably.
 
-    What an attempt that resumed has done says nothing about how fast it is, nor do the first five percent."""
+    A change is noticeable if it is a twentieth of the remaining time, and at least a second. Each write makes the
+    scheduler evaluate the stage again, and most reports only confirm the prediction. Progress of an attempt that
+    resumed says nothing about its speed, nor do the first five percent; both are ignored.
+    """
     began = attempt.started_at
     step, total = progress.step or 0, progress.total or 0
     if attempt.number != 1 or began is None or total <= 0 or at <= began:
@@ -600,7 +610,7 @@ def _keep_pace(attempt: Attempt, progress: Progress, at: datetime) -> None:
 
 
 def _newer(known: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    """Reported values by name, the newest; a stage that makes up ever new names does not make its row grow."""
+    """Merge reported values by name; the number of names is bounded, so that ever new names do not grow the row."""
     values = {**known, **{name[:LONGEST_VALUE]: _cut(value) for name, value in list(told.items())[:64]}}
     return dict(list(values.items())[-MOST_VALUES:])
 
@@ -627,12 +637,12 @@ def _keep_outputs(part: _Known, item: Here, at: datetime) -> None:
 
 
 def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | None = None) -> int:
-    """Ends attempts whose node was lost, where their stage said *requeue*, once the old attempt is certainly dead.
+    """End attempts on lost nodes whose stage requests *requeue*, once the old attempt is certainly dead.
 
-    The shim stops such a part by itself when its lease ends; lease, grace and a margin after the last answered report
-    nothing of it is left. Where the database's clock cannot be trusted before ``not_before``, silence counts from there
-    at the earliest. Under *wait* nothing happens here: only proof of death or a person ends such an attempt.
-    Returns how many attempts ended.
+    The shim stops such a part by itself when its lease ends: nothing of it is left after lease, grace and a margin,
+    counted from the last answered report. If the database's clock cannot be trusted before ``not_before``, silence
+    counts from there at the earliest. Under *wait* nothing happens here: only proof of death or a person ends such an
+    attempt. Returns how many attempts ended.
     """
     now = fleet.now_in_database()
     lost = Part.objects.filter(ended_at=None, node__state=NodeState.LOST).select_related("attempt__stage", "node")
@@ -649,7 +659,7 @@ def give_up_lost(lease_s: float, margin_s: float = 10.0, not_before: datetime | 
 
 
 def give_up(node: Node, actor: str, reason: str) -> int:
-    """End what ran on a lost node, because a person knows that it is gone. Returns how many attempts ended.
+    """End the attempts on a lost node because a person confirms that it is gone. Return how many attempts ended.
 
     Raises NodeRefused for a node that is not LOST, or without a reason.
     """
@@ -664,7 +674,7 @@ def give_up(node: Node, actor: str, reason: str) -> int:
     log.warning("%s confirms that node %s is gone: %s", actor, node.name, reason)
     parts = Part.objects.filter(node=node, ended_at=None)
     with transaction.atomic():
-        # All at once and in the order in which everybody locks them: they end together, and the log tells of it.
+        # In one transaction and in the general lock order: they end together, and the log says so.
         service.lock(parts.values_list("attempt__stage__job_id", flat=True))
         ended = _give_up(set(parts.values_list("attempt_id", flat=True)))
         audit.record("node.lost", node, before={"state": node.state}, after={"attempts_ended": ended}, reason=reason)
@@ -672,7 +682,7 @@ def give_up(node: Node, actor: str, reason: str) -> int:
 
 
 def _give_up(doomed: Collection[uuid.UUID]) -> int:
-    """End these attempts where parts of theirs are on lost nodes; returns how many."""
+    """End those of these attempts that have parts on lost nodes; return how many."""
     ended = 0
     for attempt_id in sorted(doomed):
         with transaction.atomic():
@@ -700,7 +710,7 @@ def _give_up(doomed: Collection[uuid.UUID]) -> int:
 
 
 def mark_contact(node_ids: Iterable[uuid.UUID], lost: bool) -> None:
-    """Notes on the live attempts of these nodes that nobody knows how they are, or that they are known again."""
+    """Mark the live attempts of these nodes as out of contact, or as in contact again."""
     live = Attempt.objects.filter(ended_at=None, parts__node__in=list(node_ids))
     if lost:
         live.filter(contact_lost_at=None).update(contact_lost_at=timezone.now())

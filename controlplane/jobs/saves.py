@@ -1,4 +1,4 @@
-"""How often an attempt is told to save, from what was measured of saves and of interruptions; and why so often."""
+"""Computes how often an attempt should save a checkpoint, from measured saves and interruptions, with the reason."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from scheduler.core.model.retry import GOES_ON
 from scheduler.predict import saving
 
 REREAD_S: Final = 600
-# The newest attempts and saves that count, of this many days.
+# The numbers of newest attempts and saves that are evaluated, within this many days.
 DAYS: Final = 30
 ATTEMPTS: Final = 5_000
 SAVES: Final = 5_000
-# Of a stage's own saves, the newest that count: models grow.
+# How many of a stage's newest saves are evaluated; older ones may have been of a smaller model.
 OWN: Final = 20
 NODE_FAULTS: Final = (Cause.NODE_FAIL, Cause.NODE_REBOOT, Cause.LEASE_EXPIRED, Cause.SUPERVISOR_LOST)
 
-# By pool what interrupted attempts there, and what they held for how long.
+# By pool: the interruptions of its attempts, and the node and device time that these held.
 _INTERRUPTED = """
 SELECT j.pool_id, count(*) FILTER (WHERE a.cause = ANY(%(node_faults)s)), sum(a.ran_s * h.nodes)::float8,
        count(*) FILTER (WHERE a.cause = 'DEVICE_ERROR'), sum(a.ran_s * h.devices)::float8,
@@ -45,7 +45,7 @@ CROSS JOIN LATERAL (
     WHERE t.attempt_id = a.id) h
 GROUP BY j.pool_id
 """
-# By project, kind and name of a stage, the middle of what its newest saves took.
+# By project, kind and name of a stage: the median duration of the newest saves.
 _ALIKE = """
 SELECT j.project_id, s.kind, s.name, percentile_cont(0.5) WITHIN GROUP (ORDER BY k.took_s)
 FROM (SELECT stage_id, took_s FROM jobs_checkpoint WHERE took_s IS NOT NULL ORDER BY at DESC LIMIT %s) k
@@ -62,7 +62,7 @@ GROUP BY s.id
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Interruptions by pool, and what saves took by project, kind and name of the stage, in seconds."""
+    """Interruptions by pool, and the duration of saves in seconds by project, kind and name of the stage."""
 
     interruptions: Mapping[Any, saving.Interruptions]
     alike_s: Mapping[tuple[Any, str, str], float]
@@ -70,7 +70,7 @@ class Measured:
 
 @lru_cache(maxsize=1)
 def measured(period: int) -> Measured:
-    """What was measured as of the ``period``-th stretch of ``REREAD_S`` since the epoch."""
+    """Return what was measured as of the end of the ``period``-th interval of ``REREAD_S`` seconds since the epoch."""
     asked: dict[str, Any] = {
         "at": datetime.fromtimestamp((period + 1) * REREAD_S).astimezone(),
         "days": DAYS,
@@ -86,7 +86,7 @@ def measured(period: int) -> Measured:
 
 
 def own_s(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, float]:
-    """What the saves of these stages took, in seconds; without those that told none."""
+    """Return the median duration of the newest saves of each stage in seconds; stages without any are left out."""
     if not stages:
         return {}
     with connection.cursor() as cursor:
@@ -97,9 +97,9 @@ def own_s(stages: Collection[uuid.UUID]) -> dict[uuid.UUID, float]:
 def interval(
     job: Job, stage: Stage, nodes: int, devices: int, own: Mapping[uuid.UUID, float], at: datetime
 ) -> tuple[float, Told]:
-    """How many seconds an attempt on so many nodes and accelerators is to work between two saves, and why so many.
+    """Return the seconds between two saves for an attempt on so many nodes and accelerators, and the reason.
 
-    ``own`` is what the stage's saves took (see :func:`own_s`). What the job file names holds.
+    ``own`` is the duration of the stage's saves (see :func:`own_s`). An interval in the job file takes precedence.
     """
     asked_s = stage.request.get("checkpoint_every_s")
     if asked_s:

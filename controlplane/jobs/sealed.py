@@ -1,7 +1,7 @@
-"""Values of secrets on their way: out of a job file when it is submitted, into an order when a part is to start.
+"""Separates secret values from a job file at submission, and decrypts them for the order that starts a part.
 
-In between no row, message or log holds one in plain: the values of a file lie encrypted in a row of the job, those that
-it names lie in the project's secrets, and only what composes the order to an agent opens either.
+In between no row, message or log has a secret in plain text: values from a file are encrypted in a row of the job,
+named secrets are those of the project, and only the code that composes the order to an agent decrypts either.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controlplane.jobs import masked
 from controlplane.jobs.models import Job, JobSecrets, Stage
 from scheduler.core.model.lifecycle import FINAL
 
-# How long the sentence of an end may be that tells why nothing was opened.
+# The maximum length of the sentence that says why secrets could not be decrypted.
 LONGEST_REASON: Final = 300
 
 
 class Undeliverable(Exception):
-    """Raised where a part cannot have its secrets; ``why`` is what its owner is told."""
+    """Raised if a part cannot get its secrets; ``why`` is the explanation for its owner."""
 
     def __init__(self, why: Clause) -> None:
         super().__init__(why[0])
@@ -37,9 +37,10 @@ class Undeliverable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """A job file and the requests of its stages without the values of secrets, and these values.
+    """A job file and the requests of its stages with secret values masked, and these values.
 
-    A request that had some says in ``sealed`` for each of its alternatives which variable has which of the values.
+    A request that had secret values has ``sealed``: for each of its alternatives, the index of the value of each
+    variable.
     """
 
     spec: dict[str, Any]
@@ -49,20 +50,20 @@ class Parted:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What one part gets: variables, and files by the variable that will tell where they are."""
+    """The secrets of one part: variables, and files by the variable that will hold their path."""
 
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
 
 def part(spec: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> Parted:
-    """Takes the values of secret variables out of a file and of what was resolved from it."""
+    """Separate the values of secret variables from a job file and from the requests resolved from it."""
     marked, found = masked.marked(spec), dict[str, int]()
     return Parted(masked.shown(spec), [_without(request, marked, found) for request in requests], list(found))
 
 
 def _without(request: Mapping[str, Any], marked: frozenset[str], found: dict[str, int]) -> dict[str, Any]:
-    """The request with masked values; those that it had are numbered in ``found``."""
+    """Return the request with masked values; each value is given an index in ``found``."""
     ways = request["alternatives"]
     places = [
         {
@@ -82,21 +83,21 @@ def _without(request: Mapping[str, Any], marked: frozenset[str], found: dict[str
 
 
 def row(job: Job, values: Sequence[str]) -> JobSecrets:
-    """The row that keeps these values for a job; it is not written yet. Raises ``KeyUnavailable``."""
+    """Return an unsaved row with these values of a job, encrypted. Raises ``KeyUnavailable``."""
     kept = JobSecrets(job=job)
     kept.put(msgspec.json.encode(list(values)))
     return kept
 
 
 def needs(request: Mapping[str, Any]) -> bool:
-    """Whether a stage of this request gets secrets."""
+    """Whether a stage with this request receives secrets."""
     return bool(request.get("named_secrets") or request.get(masked.SEALED))
 
 
 def delivered(
     job_id: uuid.UUID, project_id: uuid.UUID, project: str, request: Mapping[str, Any], alternative: int
 ) -> Delivered:
-    """The secrets for one part of a stage that runs by this alternative. Raises :class:`Undeliverable`."""
+    """Decrypt the secrets for one part of a stage that runs by this alternative. Raises :class:`Undeliverable`."""
     found = Delivered()
     try:
         if places := (request.get(masked.SEALED) or {}) and request[masked.SEALED][alternative]:
@@ -127,7 +128,7 @@ def _add_named(found: Delivered, named: Sequence[Mapping[str, Any]], project_id:
 
 
 def forget_ended() -> int:
-    """Deletes the values of jobs of which nothing can start any more; returns of how many."""
+    """Delete the values of jobs whose stages have all ended; return how many rows were deleted."""
     open_ = Stage.objects.filter(job=OuterRef("job")).exclude(state__in=FINAL)
     deleted, _each = JobSecrets.objects.filter(~Exists(open_)).delete()
     return deleted

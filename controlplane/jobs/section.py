@@ -1,4 +1,4 @@
-"""One mapping of a job file while it is read: every value is taken or refused, and no key goes unnoticed."""
+"""Reads one mapping of a job file: every value is accepted or refused, and unknown keys are refused too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong, where (a JSON pointer, RFC 6901), and what would be accepted."""
+    """A fault of a job file: what is wrong, where (a JSON pointer, RFC 6901), and what would be accepted."""
 
     pointer: str
     detail: str
@@ -23,14 +23,15 @@ class FieldError:
 
 
 def step(key: object) -> str:
-    """A key as one step of a JSON pointer."""
+    """Return a key as one step of a JSON pointer."""
     return "/" + str(key).replace("~", "~0").replace("/", "~1")
 
 
 class Section:
-    """The mapping at ``pointer``. ``keys`` are the valid ones; ``later`` are known words that this version refuses.
+    """The mapping at ``pointer``; its faults are appended to ``refusals``.
 
-    Keys in ``inherited`` stand at the top of the file: what is wrong with them is told there.
+    ``keys`` are the valid keys; ``later`` are keys that this version does not support yet. Keys in ``inherited`` come
+    from the top of the file, and their faults are reported there.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class Section:
                 self.refuse(key, detail, "unknown_key")
 
     def has(self, key: str) -> bool:
-        """Whether the key is there and not null."""
+        """Whether the key is present and not null."""
         return self.values.get(key) is not None
 
     def read(self, key: str, reader: Reader[T], default: T) -> T:
-        """The value of ``key``; the default where it is absent or refused."""
+        """Return the value of ``key``; the default if it is absent or refused."""
         value = self.values.get(key)
         if value is None:
             return default
@@ -74,7 +75,7 @@ class Section:
             return default
 
     def each(self, key: str, longest: int) -> list[Any]:
-        """The items of the list at ``key``; empty where it is absent or no list."""
+        """Return the items of the list at ``key``; empty if it is absent or not a list."""
         value = self.values.get(key)
         if value is None:
             return []
@@ -85,7 +86,7 @@ class Section:
         return value
 
     def at(self, key: str) -> str:
-        """The pointer of ``key``, which may itself be a longer pointer from here, or empty for all of it."""
+        """Return the pointer of ``key``, which may be a relative pointer of several steps, or empty for the section."""
         relative = key if key.startswith("/") or not key else step(key)
         return (
             relative
@@ -94,5 +95,5 @@ class Section:
         )
 
     def refuse(self, key: str, detail: str, code: str = "invalid") -> None:
-        """Notes what is wrong with ``key``."""
+        """Record a fault of ``key``."""
         self.refusals.append(FieldError(self.at(key), detail, code))

@@ -1,9 +1,9 @@
-"""The only writer of job and stage states: submit, cancel, hold, release, place, stop, and :func:`move` below them.
+"""The only writer of job and stage states: submit, cancel, hold, release, place, stop; :func:`move` is below them.
 
 Every writer locks the jobs it touches first, in order of their ids, then their nodes, then changes stages, attempts,
-parts and claims (and with them devices). So two writers never wait for each other, the state read under the lock is
-the state written on, and a job's events are numbered without gaps. The UPDATE still names the states it may leave: the
-table of ``lifecycle`` is the authority.
+parts and claims (and with them devices). So writers never deadlock, the state read under the lock is the state that is
+updated, and a job's events are numbered without gaps. The UPDATE still names the states it may leave: the table of
+``lifecycle`` is the authority.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ TARGET = {event: state for (_, event), state in TABLE.items()}
 
 @dataclass(slots=True)
 class Note:
-    """A fact for the job's event list."""
+    """A fact to append to a job's event list."""
 
     job: Job
     kind: str
@@ -63,12 +63,12 @@ class Note:
 
 
 def lock(job_ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Job]:
-    """The jobs with these ids, locked until the transaction ends."""
+    """Return the jobs with these ids, locked until the transaction ends."""
     return {job.id: job for job in Job.objects.select_for_update().filter(id__in=set(job_ids)).order_by("id")}
 
 
 def note(notes: Sequence[Note], at: datetime) -> None:
-    """Appends facts to the jobs' event lists; the jobs must be locked."""
+    """Append facts to the jobs' event lists; the jobs must be locked."""
     rows = []
     for fact in notes:
         fact.job.event_seq += 1
@@ -106,10 +106,10 @@ WHERE s.id = v.id AND s.state = ANY(%s) RETURNING s.id
 
 
 def move(stages: Sequence[Stage], what: What) -> None:
-    """Writes the state that follows ``what`` to all of ``stages``, and their other fields as they stand.
+    """Write the state that follows from ``what`` for all of ``stages``, together with their other changed fields.
 
-    Their jobs must be locked. Raises IllegalTransition, and writes nothing, where one of them is in a state in which
-    this cannot happen.
+    Their jobs must be locked. Raises IllegalTransition, and writes nothing, if one of them is in a state that does not
+    allow this transition.
     """
     if not stages:
         return
@@ -155,11 +155,11 @@ WHERE j.id = v.id
 
 
 def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime, moved: Iterable[Stage] = ()) -> None:
-    """Draws the consequences for locked jobs after their stages moved, and writes the jobs and these facts.
+    """Update locked jobs and dependent stages after stages have moved; write the jobs and these facts.
 
-    A job's state derives from its stages; a stage whose needs have been met becomes eligible; one that can never run
-    any more is cancelled. ``moved`` are the stages as the caller has just written them: a job of one stage need not be
-    read again.
+    A job's state derives from its stages; a stage whose dependencies have completed becomes eligible; one that can
+    never run any more is cancelled. ``moved`` are the stages as the caller has just written them, so that a job of one
+    stage need not be read again.
     """
     jobs, notes = list(jobs), list(notes)
     if not jobs:
@@ -196,11 +196,11 @@ def settle(jobs: Iterable[Job], notes: Iterable[Note], at: datetime, moved: Iter
 def _consequences(
     job: Job, stages: list[Stage], needs: dict[uuid.UUID, set[uuid.UUID]], doomed: list[Stage], at: datetime
 ) -> list[Note]:
-    """Marks stages that can never start as doomed, and tells which others may start now."""
+    """Append stages that can never start to ``doomed``, and note which others have become eligible."""
     notes: list[Note] = []
     states = {stage.id: State(stage.state) for stage in stages}
     names = {stage.id: stage.name for stage in stages}
-    for stage in stages:  # needs point to earlier stages of the file or later ones; go round until nothing changes
+    for stage in stages:  # needs may point to earlier or later stages of the file; repeated until nothing changes
         if stage.id not in needs or states[stage.id] not in WAITING:
             continue
         if stage.eligible_at is None and all(states[need] == State.COMPLETED for need in needs[stage.id]):
@@ -232,7 +232,7 @@ def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
     job.state = after
     if after in FINAL:
         job.ended_at = at
-        # The first stage that failed says why; those that were dropped for its sake do not.
+        # The cause is that of the first failed stage, not of those cancelled because they depend on it.
         ends = [stage.cause for stage in stages if stage.cause and State(stage.state) != State.COMPLETED]
         job.cause = next((cause for cause in ends if cause != Cause.DEPENDENCY), ends[0] if ends else "")
         return [Note(job, after.lower(), told(clause("JobState", job=str(job), state=str(after))), "engine")]
@@ -240,16 +240,18 @@ def _derive(job: Job, stages: list[Stage], at: datetime) -> list[Note]:
 
 
 def submit(spec: dict[str, Any], user: User, *, actor: str = "") -> Job:
-    """Accepts one job. Raises ``spec.InvalidSpec`` with every fault of the file; nothing is written then."""
+    """Submit one job. Raises ``spec.InvalidSpec`` with every fault of the file; nothing is written then."""
     return submit_many([spec], user, actor=actor)[0]
 
 
 def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "") -> list[Job]:
-    """Accepts all of these jobs in one transaction, or none. Raises ``KeyUnavailable`` where it cannot encrypt a
-    secret."""
+    """Submit all of these jobs in one transaction, or none.
+
+    Raises ``spec.InvalidSpec``, and ``KeyUnavailable`` if a secret cannot be encrypted.
+    """
     resolved = jobfile.resolve_all(specs, user)
     possible.check(resolved)
-    # Equal files were resolved once, and are parted once.
+    # Equal files were resolved once, and their secrets are separated once.
     distinct = {id(one): (spec, one) for spec, one in zip(specs, resolved, strict=True)}
     parted = {key: sealed.part(spec, [stage.request for stage in one.stages]) for key, (spec, one) in distinct.items()}
     at, actor = timezone.now(), actor or user.get_username()
@@ -321,7 +323,7 @@ def submit_many(specs: Sequence[dict[str, Any]], user: User, *, actor: str = "")
 
 
 def _audit_submitted(jobs: Sequence[Job]) -> None:
-    """One entry, also for many jobs: their numbers follow each other."""
+    """Write one audit entry, also for many jobs, whose numbers are consecutive."""
     first, last = jobs[0], jobs[-1]
     told = {"project": first.project.name, "pool": first.pool.name, "priority": first.priority, "state": first.state}
     if len(jobs) == 1:
@@ -342,12 +344,12 @@ def _submitted(job: Job, actor: str, at: datetime) -> Event:
 
 
 def _done(code: str, job: Job, actor: str, reason: str | Told) -> Told:
-    """What somebody did with a job, and the reason, most often in their own words."""
+    """Describe what somebody did with a job and why; the reason is most often in the user's own words."""
     return told(clause(code, actor=actor, job=str(job)), *([clause("Because", why=reason)] if reason else []))
 
 
 def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
-    """Ends a job for good. Waiting stages end at once, active ones after their grace. Cancelling twice is once."""
+    """Cancel a job for good. Waiting stages end at once, active ones within their grace period. Idempotent."""
     at = timezone.now()
     why = reason if isinstance(reason, Told) else Told(reason)
     with transaction.atomic():
@@ -370,12 +372,12 @@ def cancel(job: Job, actor: str, reason: str | Told = "") -> Job:
 
 
 def hold(job: Job, actor: str, reason: str = "") -> Job:
-    """Keeps the waiting stages of a job from starting until it is released."""
+    """Hold the waiting stages of a job, so that they do not start until released."""
     return _hold_or_release(job, actor, reason, What.HOLD)
 
 
 def release(job: Job, actor: str, reason: str = "") -> Job:
-    """Lets held stages start again."""
+    """Release held stages, so that they may start again."""
     return _hold_or_release(job, actor, reason, What.RELEASE)
 
 
@@ -407,11 +409,11 @@ def stop(
     note: Told = NOTHING,
     resized_to: int | None = None,
 ) -> list[Note]:
-    """Tells the live attempts of these active stages to stop. A cancellation overrides any other reason to stop.
-    ``note`` says more than the cause does; ``resized_to`` is with how many nodes they go on, where that is why.
+    """Ask the live attempts of these active stages to stop. A cancellation overrides any other reason.
 
-    Their jobs must be locked, and the caller settles them with the facts that this returns. The processes end within
-    their grace; the stages become STOPPING now.
+    ``note`` adds details to the cause; ``resized_to`` is the new number of nodes if the stage is resized. Their jobs
+    must be locked, and the caller settles them with the facts that this returns. The processes end within their grace
+    period; the stages become STOPPING now.
     """
     if not stages:
         return []
@@ -450,12 +452,12 @@ def stop(
 
 
 def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
-    """Raises the generation of these nodes in this transaction and nudges them once it has committed."""
+    """Raise the generation of these nodes in this transaction, and nudge their sockets once it has committed."""
     ids = sorted(set(node_ids))
     if not ids:
         return
     with connection.cursor() as cursor:
-        # One order of locking for everybody.
+        # Locked in order of their ids, as everywhere.
         cursor.execute(
             "UPDATE fleet_node SET generation = generation + 1 "
             "WHERE id IN (SELECT id FROM fleet_node WHERE id = ANY(%s) ORDER BY id FOR UPDATE)",
@@ -467,7 +469,7 @@ def touch_nodes(node_ids: Iterable[uuid.UUID]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """One stage and where it is to run: per rank a node and what is granted there."""
+    """A placement of one stage: per rank a node and the grants on it."""
 
     stage: Stage
     alternative: int
@@ -477,10 +479,10 @@ class Placing:
 
 
 def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime) -> list[Note]:
-    """Starts these stages: attempts, parts and claims, and their states.
+    """Start these stages: create attempts, parts and claims, and write the states.
 
     The jobs must be locked and the nodes touched, and the caller settles the jobs with the facts that this returns.
-    Raises IntegrityError where a device cannot give what is claimed; the caller holds a savepoint.
+    Raises IntegrityError if a device cannot give what is claimed; the caller holds a savepoint.
     """
     attempts, parts, claims = [], [], []
     own_s = saves.own_s([placing.stage.id for placing in placings if placing.stage.attempt_count])
@@ -530,7 +532,7 @@ def place(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing], at: datetime)
 
 
 def _accelerators(placing: Placing) -> int:
-    """How many accelerators it takes, of all nodes together; a share of one counts as one."""
+    """Return the number of accelerators on all nodes together; a share of one counts as one."""
     asks = placing.stage.request["alternatives"][placing.alternative]["asks"]
     return len(placing.ranks) * sum(ask["count"] for ask in asks if ask["kind"] != "cpu")
 
@@ -553,7 +555,7 @@ def _claim(
 
 
 def _resized(jobs: dict[uuid.UUID, Job], placings: Sequence[Placing]) -> list[Note]:
-    """Which elastic stages go on with another number of nodes than they had; their attempts are counted already."""
+    """Return notes for elastic stages that resume on another number of nodes; their new attempts count already."""
     elastic = {p.stage.id: p for p in placings if demand.most_nodes(p.stage.request) and p.stage.attempt_count > 1}
     if not elastic:
         return []

@@ -1,7 +1,7 @@
-"""Sessions: somebody runs a command inside a part that runs. Who may, how many at once, and what is written of it.
+"""Interactive sessions: commands run by people inside running parts. Checks rights and limits, and records events.
 
-Opening one and its end are events of the job and entries of the audit log, whatever becomes of it in between. The
-command is kept no longer than the session; events and entries show it without the values that look like secrets.
+The opening and the end of a session are always recorded as events of the job and as entries of the audit log. The command
+is stored only as long as the session lasts; events and entries show it with values that look like secrets masked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from controlplane.jobs.clauses import Told, clause, told
 from controlplane.jobs.models import Job, Part, Session
 from controlplane.jobs.service import Note
 
-# What nobody has renewed for so long is held by nobody.
+# A session that was not renewed for so long is considered abandoned.
 LOST_S: Final = 60.0
 RENEW_S: Final = 10.0
 LONGEST_SHOWN: Final = 200
@@ -37,7 +37,7 @@ SCOPE: Final = "submit"
 
 
 class NotOpened(Exception):
-    """There will be no session; the text says why."""
+    """Raised if a session cannot be opened; the text says why."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class NotOpened(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What whoever wants to enter asks for. Without a stage it is the only one that runs."""
+    """A request for a session. Without a stage it is for the only running one."""
 
     command: Sequence[str] = ()
     stage: str = ""
@@ -60,7 +60,7 @@ class Wish:
 
 
 def begin(job: Job, user: User, token: Token, channel: str, wish: Wish) -> Session:
-    """Notes a session of this user in a running part of this job, which they may see. Raises NotOpened."""
+    """Record a new session of this user in a running part of this job, which the user may see. Raises NotOpened."""
     if not permissions.may_end(user, owner_id=job.user_id, project_id=job.project_id):
         text = _("only {user}, a lead of project {project} or staff may enter this job")
         raise NotOpened(403, "permission_denied", text.format(user=job.user.get_username(), project=job.project.name))
@@ -121,7 +121,7 @@ def _part(job: Job, wish: Wish) -> Part:
 
 
 def _check_room(user: User, node: Node) -> None:
-    """One who opens a session at a time, so that two do not both take the last place."""
+    """Check the limits on sessions, under a lock, so that two requests do not both take the last place."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('jobs_session'))")
     held = Session.objects.filter(ended_at=None)
@@ -134,7 +134,7 @@ def _check_room(user: User, node: Node) -> None:
 
 
 def join(session_id: uuid.UUID, node: Node) -> Session | None:
-    """The session that the agent of this node is to serve, once; None where there is none for it."""
+    """Return the session that this node's agent is to serve, once; None if there is none for it."""
     at = timezone.now()
     asked = Session.objects.filter(id=session_id, part__node=node, ended_at=None, joined_at=None)
     if not asked.filter(seen_at__gt=at - timedelta(seconds=LOST_S)).update(joined_at=at):
@@ -143,7 +143,7 @@ def join(session_id: uuid.UUID, node: Node) -> Session | None:
 
 
 def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
-    """Notes how a session ended, once."""
+    """Record the end of a session, once."""
     named = Session.objects.filter(id=session_id, ended_at=None)
     job_id = named.values_list("part__attempt__stage__job_id", flat=True).first()
     if job_id is None:
@@ -182,7 +182,7 @@ def _note(job: Job, kind: str, what: Told, part: Part, actor: str, params: dict[
 
 
 def of_end(found: SessionEnd) -> tuple[Told, dict[str, Any]]:
-    """How a command ended, as its agent tells it."""
+    """Describe how a command ended, from the agent's message."""
     if found.cut == "part":
         return told(clause("GuestPart")), {}
     if found.error:
@@ -193,7 +193,7 @@ def of_end(found: SessionEnd) -> tuple[Told, dict[str, Any]]:
 
 
 def sweep() -> None:
-    """Ends the sessions whose server is gone."""
+    """End sessions whose server has gone."""
     before = timezone.now() - timedelta(seconds=LOST_S)
     for session_id in Session.objects.filter(ended_at=None, seen_at__lt=before).values_list("id", flat=True)[:100]:
         end(session_id, told(clause("GuestLost")), {})
@@ -203,9 +203,10 @@ Key = tuple[uuid.UUID, bool]
 
 
 def standing(keys: AbstractSet[Key]) -> dict[Key, str]:
-    """By session, and whether it is its caller's socket that asks: the code of why it is to end; empty where it holds.
+    """Return for each session the code of the reason why it must end; empty if it may go on.
 
-    A caller's socket renews it by asking.
+    A key is a session's id, and whether the caller's socket asks for it; asking by the caller's socket renews the
+    session.
     """
     now = timezone.now()
     callers = [session for session, is_caller in keys if is_caller]
@@ -237,7 +238,7 @@ def _may(session: Session) -> bool:
 
 
 def shown(command: Sequence[str]) -> str:
-    """A command for the events: as it would be typed, without what looks like a secret, and not longer than a line."""
+    """Return a command as typed, for events: one line of bounded length, with values that look like secrets masked."""
     if not command:
         return "a shell"
     words: list[str] = []

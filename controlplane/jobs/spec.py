@@ -1,6 +1,6 @@
-"""Turns a job file into what the record keeps, or into the list of everything that is wrong with it.
+"""Resolves a job file to what is stored, or reports all of its faults.
 
-:func:`resolve` is pure: what it must know of the record comes as :class:`Rules`, which :func:`rules_for` reads.
+:func:`resolve` is pure: what it needs from the database is passed as :class:`Rules`, which :func:`rules_for` reads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ JOB_KEYS: Final = (
     *STAGE_DEFAULTS,
 )  # fmt: skip
 STAGE_KEYS: Final = ("name", "kind", "needs", *STAGE_DEFAULTS)
-# Words of larger job files: told apart from a slip of the pen.
+# Keys that later versions will support: refused with another message than a misspelt key.
 LATER: Final = (
     "setup", "venv", "shm", "depends_on", "array", "mounts",
     "utilization_policy", "notify", "profiling",
@@ -65,7 +65,7 @@ MOST_AVOIDED: Final = 256
 MAX_GRACE_S: Final = 900.0
 YEAR_S: Final = 366 * 86_400.0
 
-# Stage names become folder names; job names are shown only, in any script, but never look like a path.
+# Stage names become folder names; job names are only shown: any script is allowed, but nothing like a path.
 _STAGE_NAME = matching(
     re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,62}(?<!\.)"),
     gettext_noop("1 to 63 letters, digits, . _ - that begin with a letter or digit"),
@@ -95,7 +95,7 @@ class InvalidSpec(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What of the record bears on a job file: where this user may submit, and what there is."""
+    """What in the database affects job files of a user: where the user may submit, and what exists."""
 
     projects: Mapping[str, Project]
     pools: Mapping[str, Pool]
@@ -114,7 +114,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedStage:
-    """One stage as it will be stored. ``request`` has the shape that the engine and the agents read."""
+    """One stage in the form in which it is stored. ``request`` has the shape that the engine and the agents read."""
 
     name: str
     kind: str
@@ -126,7 +126,10 @@ class ResolvedStage:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """One job as it will be stored. ``warnings`` are pointers and sentences about keys that have no effect."""
+    """One job in the form in which it is stored.
+
+    ``warnings`` are pointers and sentences about keys that have no effect.
+    """
 
     name: str
     project: Project
@@ -140,7 +143,7 @@ class Resolved:
     warnings: tuple[tuple[str, str], ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """The resolved job as plain JSON, for the dry run; secret values are masked."""
+        """Return the resolved job as plain JSON for the dry run; secret values are masked."""
         return {
             "name": self.name,
             "project": self.project.name,
@@ -166,14 +169,14 @@ class Resolved:
 
 
 def rules_for(user: User) -> Rules:
-    """Reads what bears on job files of this user."""
+    """Read the rules for job files of this user."""
     from controlplane.jobs.models import Bundle
 
     projects = {project.name: project for project in permissions.submittable(user)}
     default = next((name for name, project in projects.items() if project.id == user.default_project_id), "")
     if not default:
         default = "default" if "default" in projects else next(iter(projects)) if len(projects) == 1 else ""
-    # Few files ask for such a class; many in one request ask once.
+    # Few files name such a class; many files in one request need one query.
     led = cache(lambda: set(permissions.led(user).values_list("id", flat=True)))
     any_priority = permissions.may(user, Permit.USE_ANY_PRIORITY)
     devices = Device.objects.filter(present=True).order_by().values_list("kind", "model").distinct()
@@ -194,8 +197,10 @@ def rules_for(user: User) -> Rules:
 
 
 def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
-    """Resolves many files at once; equal files are read once. Pointers of faults begin with the file's index where
-    there are several. Raises :class:`InvalidSpec`."""
+    """Resolve many files at once; equal files are resolved once. Raises :class:`InvalidSpec`.
+
+    If there are several files, pointers of faults begin with the file's index.
+    """
     rules = rules_for(user)
     seen: dict[str, Resolved | list[FieldError]] = {}
     found: list[Resolved] = []
@@ -221,7 +226,7 @@ def resolve_all(specs: Sequence[object], user: User) -> list[Resolved]:
 
 
 def resolve(spec: object, rules: Rules) -> Resolved:
-    """The job that this file describes. Raises :class:`InvalidSpec` with every fault of it."""
+    """Resolve a job file. Raises :class:`InvalidSpec` with every fault of it."""
     faults: list[FieldError] = []
     job = Section(spec, "", faults, JOB_KEYS, LATER)
     if not isinstance(spec, dict):
@@ -240,7 +245,7 @@ def resolve(spec: object, rules: Rules) -> Resolved:
     labels = _labels(job)
     hold = job.read("hold", flag, False)
     if faults or project is None or pool is None:
-        # A key of the job that several stages inherit is told once.
+        # A fault in a key of the job that several stages inherit is reported once.
         raise InvalidSpec(list(dict.fromkeys(faults)))
     warnings = [
         (
@@ -255,7 +260,7 @@ def resolve(spec: object, rules: Rules) -> Resolved:
 
 
 def _pointers(spec: Mapping[str, Any], key: str, inner: str) -> list[str]:
-    """Where the mapping at ``key``, of the job or of a stage, says something at ``inner``."""
+    """Return the pointers at which the mapping at ``key``, of the job or of a stage, has the key ``inner``."""
     stages = spec.get("stages") if isinstance(spec.get("stages"), list) else []
     places = [("", spec), *((f"/stages/{i}", each) for i, each in enumerate(stages or []))]
     return [f"{at}/{key}" for at, each in places if (each.get(key) or {}).get(inner) is not None]
@@ -302,7 +307,7 @@ def _pool(job: Section, rules: Rules, project: Project | None) -> Pool | None:
 
 
 def _priority(job: Section, rules: Rules, project: Project | None) -> tuple[str, int, bool]:
-    """Name, number and preemptibility of the job's class."""
+    """Return the name, number and preemptibility of the job's priority class."""
     given = job.values.get("priority")
     given = rules.default_class if given is None else given
     if isinstance(given, int) and not isinstance(given, bool) and rules.may_number:
@@ -377,7 +382,7 @@ def _stages(
 
 
 def _inherited(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A stage's keys over the job's; environments merge, and a command of the stage replaces any of the job."""
+    """Merge a stage's keys over the job's: environments are merged, a command of the stage replaces that of the job."""
     merged = {**shared, **{key: value for key, value in own.items() if value is not None}}
     if own.get("run") is not None or own.get("command") is not None:
         merged.pop("run" if own.get("run") is None else "command", None)
@@ -406,7 +411,7 @@ def _needs(stage: Section) -> tuple[str, ...]:
 
 
 def _check_graph(job: Section, stages: Sequence[ResolvedStage]) -> None:
-    """Refuses doubled names, needs that name no stage, and needs that go round in a circle."""
+    """Refuse duplicate stage names, dependencies on unknown stages, and dependency cycles."""
     names: set[str] = set()
     for index, stage in enumerate(stages):
         if stage.name and stage.name.lower() in {name.lower() for name in names}:
@@ -451,7 +456,7 @@ def _stage(
     task = section.read("task", choice(*demand.TASKS), "")
     ways = demand.alternatives(section, kind, task, argv, env, host, rules.known)
     if ways and all(way["asks"][0]["kind"] == "cpu" for way in ways):
-        # A CPU alternative may say more or less than the stage: what its parts get is what it claims.
+        # A CPU alternative may ask more or less than the stage: its parts get what the alternative claims.
         host = Host(ways[0]["asks"][0]["milli"], ways[0]["asks"][0]["memory_bytes"])
     tries = _retry(section)
     allowed, grace_s, to = _preemption(section)
@@ -462,7 +467,7 @@ def _stage(
     launcher = section.read("launcher", choice("per-node", "per-device"), "per-node")
     ceiling = float(pool.max_limit_s) if pool else YEAR_S
     bound = _("the limit of pool {pool}").format(pool=pool.name) if pool else ""
-    # A service runs until somebody ends it; anything else gets the pool's limit where the file gives none.
+    # A service runs until it is stopped; other stages get the pool's default limit if the file has none.
     fallback = None if kind == "serve" or pool is None else float(pool.default_limit_s)
     limit_s = section.read("time_limit", duration(1, ceiling, bound), 0.0) or fallback
     never: dict[str, float] = {}
@@ -499,7 +504,7 @@ def _stage(
 
 
 def _topology(section: Section) -> dict[str, Any]:
-    """The sort of domain that all its nodes should share, or must."""
+    """Read the kind of topology domain that all nodes of a stage must, or preferably should, share."""
     if not section.has("topology"):
         return {}
     part = Section(section.values["topology"], section.at("topology"), section.refusals, ("within", "mode"))
@@ -512,7 +517,7 @@ def _topology(section: Section) -> dict[str, Any]:
 
 
 def _elsewhere(section: Section, rules: Rules) -> dict[str, Any]:
-    """Where it must not run: the nodes that it avoids, and all but those of the site where its data lie."""
+    """Read where a stage must not run: nodes to avoid, and all nodes outside the site of its data."""
     avoided: list[str] = []
     for index, each in enumerate(section.each("avoid", MOST_AVOIDED)):
         at = f"/avoid/{index}"
@@ -540,7 +545,7 @@ def _elsewhere(section: Section, rules: Rules) -> dict[str, Any]:
 
 
 def _deadline(value: object) -> dict[str, float]:
-    """By when it is to be done: a moment, or a duration after it is submitted."""
+    """Read the deadline: a time, or a duration after submission."""
     try:
         return {"deadline_at": moment(value).timestamp()}
     except Unacceptable:
@@ -559,7 +564,7 @@ def _deadline(value: object) -> dict[str, float]:
 
 
 def _nodes(section: Section) -> dict[str, int]:
-    """On how many nodes it runs; where that is a range, also the least of it."""
+    """Read the number of nodes; for a range, also its minimum."""
     if not isinstance(section.values.get("nodes"), dict):
         return {"nodes": section.read("nodes", _size, 1)}
     part = Section(section.values["nodes"], section.at("nodes"), section.refusals, ("min", "max"))
@@ -574,7 +579,7 @@ def _nodes(section: Section) -> dict[str, int]:
 
 
 def _size(value: object) -> int:
-    """Reads a number of nodes."""
+    """Read one number of nodes."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_NODES:
         raise Unacceptable(
             _("must be a whole number from 1 to {high}, or a range such as {example}, not {value}").format(
@@ -600,7 +605,7 @@ def _retry(section: Section) -> dict[str, Any]:
     none: list[str] = []
     tries["on"] = part.read("on", _causes(causes), none)
     if not part.has("on") and tries["max"] > 1:
-        # Whoever asks for attempts without naming causes means any fault, except its own time limit.
+        # Attempts without causes mean a retry after any fault except the stage's own time limit.
         tries["on"] = sorted(str(cause).lower() for cause in retry.RETRYABLE if cause != "TIMEOUT")
     return tries
 
@@ -634,15 +639,18 @@ def _preemption(section: Section) -> tuple[bool, float, str]:
 
 
 def _own_folder(path: object) -> str:
-    """Why a stage does not choose where its checkpoints lie: what it named would be opened, and mounted, on a node."""
+    """Explain why a job may not choose its checkpoint folder: the path would be opened, and mounted, on a node."""
     return _(
         "dir cannot be {path}: a stage saves in a folder of its own, YARD_CHECKPOINT_DIR, in any way below it"
     ).format(path=shown(path))
 
 
 def _checkpoint(section: Section) -> dict[str, Any]:
-    """How many complete checkpoints to keep, and how often to save; without the first nothing is deleted, without the
-    second the interval follows from what is measured (see ``jobs.saves``)."""
+    """Read how many complete checkpoints to keep, and how often to save.
+
+    Without the first nothing is deleted; without the second the interval is computed from measurements (see
+    ``jobs.saves``).
+    """
     if not section.has("checkpoint"):
         return {}
     part = Section(

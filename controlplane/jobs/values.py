@@ -1,6 +1,6 @@
-"""Readers of single values of a job file: each returns the value, or raises with what it would accept instead.
+"""Readers of single values of a job file: each returns the value, or raises with what it would accept.
 
-What they say is in the language of whoever asks.
+Their messages are in the language of the request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Unacceptable(ValueError):
-    """Raised for a value that the job file does not allow; the text says what it allows."""
+    """Raised for an invalid value of a job file; the text says what would be accepted."""
 
     def __init__(self, detail: str, code: str = "invalid") -> None:
         super().__init__(detail)
@@ -44,19 +44,19 @@ Reader = Callable[[object], T]
 
 
 def shown(value: object) -> str:
-    """The value as an error quotes it: short, on one line."""
+    """Quote the value for an error message: short, on one line."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
     text = "".join(char if char.isprintable() else "?" for char in text)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def listed(words: Iterable[str]) -> str:
-    """The words one after the other, with what stands between two of a list."""
+    """Join words with the list separator of the reader's language."""
     return _("{one}, {other}").format(one="", other="").join(words)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A clause that names the nearest of the valid words, or lists them all."""
+    """Return a clause that suggests the most similar valid word, or lists all of them."""
     known = sorted(words)
     if close := get_close_matches(word, known, n=1, cutoff=0.6):
         return _("did you mean {word}?").format(word=close[0])
@@ -64,7 +64,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def whole(low: int, high: int) -> Reader[int]:
-    """Reads a whole number within the range, both ends included."""
+    """Return a reader of whole numbers within the range, both ends included."""
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -80,7 +80,7 @@ def whole(low: int, high: int) -> Reader[int]:
 
 
 def number(low: float, high: float) -> Reader[float]:
-    """Reads a number within the range, both ends included."""
+    """Return a reader of numbers within the range, both ends included."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
@@ -96,14 +96,14 @@ def number(low: float, high: float) -> Reader[float]:
 
 
 def flag(value: object) -> bool:
-    """Reads true or false."""
+    """Read true or false."""
     if not isinstance(value, bool):
         raise Unacceptable(_("must be true or false, not {value}").format(value=shown(value)))
     return value
 
 
 def choice(*words: str) -> Reader[str]:
-    """Reads one of the words."""
+    """Return a reader of one of these words."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
@@ -117,8 +117,10 @@ def choice(*words: str) -> Reader[str]:
 
 
 def matching(pattern: re.Pattern[str], allowed: str) -> Reader[str]:
-    """Reads a text that the pattern matches as a whole; ``allowed`` says in words, marked for the translators, what
-    that is."""
+    """Return a reader of texts that fully match the pattern.
+
+    ``allowed`` describes the accepted texts in words, marked for translation.
+    """
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not pattern.fullmatch(value):
@@ -129,7 +131,7 @@ def matching(pattern: re.Pattern[str], allowed: str) -> Reader[str]:
 
 
 def text(longest: int) -> Reader[str]:
-    """Reads a text that is not blank and holds no NUL."""
+    """Return a reader of texts that are not blank and contain no NUL."""
 
     def read(value: object) -> str:
         if not isinstance(value, str) or not value.strip():
@@ -142,7 +144,7 @@ def text(longest: int) -> Reader[str]:
 
 
 def size(low: int, high: int) -> Reader[int]:
-    """Reads bytes: a whole number, or a number with a unit (``8GiB``, ``512MB``; a bare K, M, G or T is binary)."""
+    """Return a reader of bytes: a whole number, or one with a unit (``8GiB``, ``512MB``; bare K, M, G, T is binary)."""
 
     def read(value: object) -> int:
         count = parse_size(value)
@@ -159,7 +161,7 @@ def size(low: int, high: int) -> Reader[int]:
 
 
 def parse_size(value: object) -> int:
-    """Bytes of a size; raises :class:`Unacceptable`."""
+    """Return the bytes of a size. Raises :class:`Unacceptable`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= 40 else None
@@ -172,7 +174,7 @@ def parse_size(value: object) -> int:
 
 
 def binary(count: int) -> str:
-    """Bytes in the largest binary unit that leaves a short number: ``8 GiB``."""
+    """Format bytes in the largest binary unit that leaves a short number: ``8 GiB``."""
     value, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
         if value < 1024:
@@ -182,9 +184,9 @@ def binary(count: int) -> str:
 
 
 def duration(low: float, high: float, bound: str = "") -> Reader[float]:
-    """Reads seconds: a number, ``12h``, ``1h30m``, ``1-02:00:00``, ``02:00:00``, ``30:00`` or ISO 8601 ``PT1H30M``.
+    """Return a reader of seconds: a number, ``12h``, ``1h30m``, ``1-02:00:00``, ``30:00`` or ISO 8601 ``PT1H30M``.
 
-    ``bound`` says in the refusal whose bound the upper one is.
+    ``02:00:00`` is accepted too. ``bound`` says in a refusal where the upper bound comes from.
     """
 
     def read(value: object) -> float:
@@ -203,7 +205,7 @@ def duration(low: float, high: float, bound: str = "") -> Reader[float]:
 
 
 def parse_duration(value: object) -> float:
-    """Seconds of a duration; raises :class:`Unacceptable`."""
+    """Return the seconds of a duration. Raises :class:`Unacceptable`."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     word = value.strip() if isinstance(value, str) and len(value) <= 60 else ""
@@ -228,7 +230,7 @@ def parse_duration(value: object) -> float:
 
 
 def spoken(span: float) -> str:
-    """Seconds as people write them: ``1d12h``, ``30s``."""
+    """Format seconds as in a job file: ``1d12h``, ``30s``."""
     if span < 1 or span != int(span):
         return f"{span:g}s"
     left, words = int(span), ""
@@ -239,7 +241,7 @@ def spoken(span: float) -> str:
 
 
 def moment(value: object) -> datetime:
-    """Reads a date and time that carries its zone, as UTC."""
+    """Read a date and time with a time zone, and return it in UTC."""
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) and len(value) <= 40 else None
     except ValueError:

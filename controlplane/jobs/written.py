@@ -1,4 +1,4 @@
-"""What somebody wrote, kept in its order: PostgreSQL's ``jsonb`` puts the keys of a job file in one of its own."""
+"""A JSON field that keeps the order of keys; PostgreSQL's ``jsonb`` reorders the keys of a job file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg.types.json import Json
 
 
 class WrittenField(models.JSONField):
-    """A value of JSON whose keys stay in their order: a column of type ``json``, which keeps the text."""
+    """A JSON value whose keys stay in their order: a column of type ``json``, which stores the text."""
 
     def db_type(self, connection: Any) -> str:
         return "json"

@@ -1,22 +1,22 @@
-"""The browsers' door: one WebSocket per tab, on which REST paths are watched.
+"""The WebSocket of browsers: one per tab, on which REST paths are watched.
 
-A browser names the paths it shows; the server answers with what a GET would give, at once and whenever that changed.
-Hints from the channel layer say where to look; a slow look at everything covers for lost hints, so a dead Redis costs
-speed and nothing else. Snapshots that many share are made once for all of them (``queries.snapshots``), and each tab
-gets what differs from what it has. What a user may see is decided by the same read as over REST, at every look. Once a
-second the session and the rights of its user are looked at (``socket_authorization``): a socket whose session ended, or
-whose user was made inactive or has another password, is closed; where rights changed every topic is read anew with
-those of now.
+A browser names the paths it shows; the server answers with what a GET would return, at once and whenever that has
+changed. Hints from the channel layer say what to read again; a slow poll of everything covers for lost hints, so
+without Redis updates are slower and nothing else changes. Snapshots that many share are made once for all of them
+(``queries.snapshots``), and each tab gets the difference from what it has. What a user may see is decided by the same
+code as over REST, at every read. Once a second the session and the rights of its user are checked
+(``socket_authorization``): a socket is closed if its session ended, or if its user was made inactive or has another
+password; if rights changed, every topic is read again with the new ones.
 
     -> {"op": "sub", "topic": "/api/v1/jobs/12", "etag": "...", "want": "data" | "etag"}
     -> {"op": "unsub", "topic": ...}
     <- {"kind": "snapshot", "topic": ..., "seq": 3, "etag": "...", "data": {...}}
-    <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          where only the change was wanted
-    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}    a snapshot that many share
+    <- {"kind": "changed", "topic": ..., "seq": 3, "etag": "..."}          if only the change was wanted
+    -> {"op": "sub", "topic": "/overview/map", "since": "4f1c2a9b.17"}    a shared snapshot
     <- {"kind": "delta", "topic": ..., "since": "4f1c2a9b.17", "to": "4f1c2a9b.18", "parts": {...}, "gone": [...]}
                                            without "since" these are all parts
     <- {"kind": "error", "topic": ..., "status": 404}
-    <- {"kind": "beat", "late_s": 0}       the line lives; ``late_s`` is for how long a look that is due has no answer
+    <- {"kind": "beat", "late_s": 0}       the connection is alive; ``late_s`` is how long the oldest read is overdue
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ MAX_TOPIC_LENGTH = 500
 MAX_MESSAGE_LENGTH = 4_000
 AGAIN_S = 1.0
 SAFETY_S = 8.0
-# Who sees what is asked so often for shared snapshots, beside every change of rights.
+# How often the audience of shared snapshots is determined again, besides every change of rights.
 AUDIENCE_S = 60.0
-# A browser that hears nothing for a little more than twice this says that it is not live.
+# A browser that receives nothing for a little more than twice this shows that it is not live.
 BEAT_S = 2.0
 CLOSE_UNAUTHENTICATED = 4401
 CLOSE_UNREADABLE = 4400
@@ -64,7 +64,7 @@ _rights: AuthorizationWatch[tuple[str, int], Rights] = AuthorizationWatch(rights
 
 @dataclass(slots=True)
 class Topic:
-    """One watched path. ``due_at`` is the monotonic time of its next look."""
+    """One watched path. ``due_at`` is the time of its next read, on the monotonic clock."""
 
     wants_data: bool
     etag: str
@@ -73,14 +73,14 @@ class Topic:
     due_at: float = 0.0
     asked_again: bool = False
     failed: int = 0
-    # Of a shared snapshot: what it is made from, its feed, and the cursor of what the browser has.
+    # For a shared snapshot: its source, its feed, and the cursor of what the browser has.
     source: Source | None = None
     feed: Feed | None = None
     cursor: str = ""
 
 
 def touched(path: str, keys: Iterable[str]) -> bool:
-    """Whether a change of any of these keys may change the answer at ``path``; in doubt it may."""
+    """Whether a change of any of these keys may change the answer at ``path``; true in doubt."""
     resource, _, rest = path.removeprefix(PREFIX).partition("?")[0].partition("/")
     number, _, leaf = rest.partition("/")
     for key in keys:
@@ -111,7 +111,7 @@ def touched(path: str, keys: Iterable[str]) -> bool:
 
 
 def _look(path: str, user: Any) -> tuple[int, str, bytes]:
-    """Reads in a thread of its own, which keeps no database connection afterwards."""
+    """Read a path in a separate thread, which keeps no database connection afterwards."""
     from controlplane.api.live import read
 
     try:
@@ -121,7 +121,7 @@ def _look(path: str, user: Any) -> tuple[int, str, bytes]:
 
 
 def _language(scope: Any) -> str:
-    """The language of the page that opened the socket: by its cookie, else by what the browser asks for."""
+    """Return the language of the page that opened the socket: by its cookie, else by the browser's preference."""
     request = HttpRequest()
     request.COOKIES = scope.get("cookies") or {}
     for name, value in scope["headers"]:
@@ -138,7 +138,7 @@ def _first(key: tuple[str, int]) -> Rights | None:
 
 
 class BrowserFeed(AsyncJsonWebsocketConsumer):
-    """One tab. At most ``MAX_TOPICS`` topics, each read at most once a second and one at a time."""
+    """The socket of one tab. It has at most ``MAX_TOPICS`` topics, each read at most once a second, one at a time."""
 
     async def connect(self) -> None:
         self.topics: dict[str, Topic] = {}
@@ -164,7 +164,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         self.beating = asyncio.create_task(self._keep_beating())
 
     def _judge(self, found: Rights | None) -> None:
-        """Ends the line of whoever is not signed in any more; reads all anew with the rights of now."""
+        """Close the socket of a user who is no longer signed in; read all topics again if the user's rights changed."""
         if found is None or found.password != self.rights.password:
             self.ending = self.ending or asyncio.create_task(self._end())
         elif found != self.rights:
@@ -177,7 +177,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         for task in (self.looking, self.beating):
             if task:
                 task.cancel()
-        with contextlib.suppress(Exception):  # it may have gone away by itself
+        with contextlib.suppress(Exception):  # it may be closed already
             await self.close(CLOSE_UNAUTHENTICATED)
 
     async def disconnect(self, code: int) -> None:
@@ -193,7 +193,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         await feeds().hints.leave(self._hinted)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        """Reads a message. One that no page sends ends the line: too long, or bytes."""
+        """Read a message. The socket is closed for one that no page sends: too long, or binary."""
         if not text_data or len(text_data) > MAX_MESSAGE_LENGTH:
             await self.close(CLOSE_UNREADABLE)
         else:
@@ -235,7 +235,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             return None
 
     def _hinted(self, keys: list[str]) -> None:
-        """Topics that a hint touches are looked at soon, but not within a second of the last look."""
+        """Schedule reads of the topics that a hint may concern, at least a second after their last read."""
         now = time.monotonic()
         for path, topic in self.topics.items():
             if topic.source is None and touched(path, keys):
@@ -247,19 +247,19 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         await self.send_json({"kind": "error", "topic": str(topic)[:MAX_TOPIC_LENGTH], "status": 400, "text": text})
 
     async def _keep_looking(self) -> None:
-        """Looks at each topic when it is due."""
+        """Read each topic when it is due."""
         try:
             await self._loop()
         except asyncio.CancelledError:
             raise
-        except Exception:  # a send on a socket that just went away; the browser comes back by itself
+        except Exception:  # a send on a socket that was just closed; the browser reconnects by itself
             log.debug("a browser's feed ended", exc_info=True)
             with contextlib.suppress(Exception):
                 await self.close()
 
     async def _keep_beating(self) -> None:
-        """Tells the browser that the line lives, also while a look takes long: how late that is, the beat says."""
-        with contextlib.suppress(Exception):  # a send on a socket that just went away
+        """Send beats with the delay of the oldest overdue read, also while a read takes long."""
+        with contextlib.suppress(Exception):  # a send on a socket that was just closed
             while True:
                 due = [topic.feed.due_at if topic.feed else topic.due_at for topic in self.topics.values()]
                 late_s = time.monotonic() - min([time.monotonic(), *(at for at in due if at)])
@@ -275,14 +275,14 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
                 elif topic.due_at <= now:
                     await self._tell(path)
             next_at = min([now + SAFETY_S, *(topic.due_at for topic in self.topics.values())])
-            # Not wait_for: before Python 3.12 that may forget a cancellation.
+            # Not wait_for: before Python 3.12 it may swallow a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.02, next_at - time.monotonic())):
                     await self.stir.wait()
             self.stir.clear()
 
     async def _pass_on(self, topic: Topic, source: Source) -> None:
-        """Sends what of a shared snapshot this browser lacks. A slow browser gets later what differs by then."""
+        """Send the changes of a shared snapshot that this browser lacks; a slow browser gets fewer, larger ones."""
         now = time.monotonic()
         if topic.feed is None or topic.feed.is_closed or topic.due_at <= now:
             topic.due_at = now + AUDIENCE_S
@@ -297,23 +297,23 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
             await self.send(text_data=msgspec.json.encode(delta).decode())
 
     async def _tell(self, path: str) -> None:
-        """Reads one topic, and sends it if it is new to this browser."""
+        """Read one topic, and send it if it is new to this browser."""
         topic = self.topics.get(path)
         if topic is None:
             return
         topic.read_at = time.monotonic()
-        # Due until it is answered, so that a beat can tell how late it is; a hint meanwhile asks for another look.
+        # Due until it is answered, so that a beat can report the delay; a hint meanwhile requests another read.
         topic.due_at, topic.asked_again = topic.read_at, False
         user = self.scope["user"]
         try:
             status, etag, content = await sync_to_async(_look, thread_sensitive=False)(path, user)
-        except Exception:  # one broken resource must not end the line for the others
+        except Exception:  # one broken resource must not end the connection for the others
             log.exception("reading %s for a browser failed", path)
             status, etag, content = 500, "", b""
         topic.due_at = topic.read_at + (AGAIN_S if topic.asked_again else SAFETY_S)
         if self.topics.get(path) is not topic:
             return
-        if user is not self.scope["user"]:  # read with rights that are no more
+        if user is not self.scope["user"]:  # read with outdated rights
             topic.due_at = 0.0
             return
         if status != 200:
@@ -327,7 +327,7 @@ class BrowserFeed(AsyncJsonWebsocketConsumer):
         topic.etag, topic.seq = etag, topic.seq + 1
         told = {"kind": "changed", "topic": path, "seq": topic.seq, "etag": etag}
         if topic.wants_data:
-            # The body is JSON already: it is set into the message as it is, not parsed and written again.
+            # The body is JSON already: it is inserted as it is, not parsed and serialized again.
             head = json.dumps(told | {"kind": "snapshot"})[:-1]
             await self.send(text_data=f'{head}, "data": {content.decode()}}}')
         else:

@@ -1,4 +1,4 @@
-"""The socket of whoever enters a running stage: it asks, owns the session, and notes how it ended."""
+"""The socket of a person who opens an interactive session in a running stage: requests it, owns it, records its end."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _ask = msgspec.json.Decoder(Ask).decode
 
 
 class CallerSession(SessionSocket):
-    """Whoever wants to enter a job: ``/api/v1/jobs/<job>/exec``, with an access token and no cookie.
+    """A caller's session in a job: ``/api/v1/jobs/<job>/exec``, with an access token and no cookie.
 
     -> {"command": ["nvidia-smi"], "stage": "", "rank": 0, "tty": false, "stdin": false, "reason": ""}
-    <- {"refused": {"status": 403, "code": ..., "detail": ...}}         and the end
+    <- {"refused": {"status": 403, "code": ..., "detail": ...}}         and the socket is closed
     <- {"opened": {"session": ..., "stage": ..., "rank": 0, "node": ...}}
-    then both ways what :class:`agents.protocol.OpenSession` says; last {"end": {...}}
+    then in both directions what :class:`agents.protocol.OpenSession` says; last {"end": {...}}
     """
 
     is_caller = True
@@ -79,7 +79,7 @@ class CallerSession(SessionSocket):
             self.waiting.cancel()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Reads the question first; what comes before the agent is there was not asked for."""
+        """Read the request first; input that arrives before the agent has joined was not requested."""
         if self.is_asked:
             await super().receive(text_data=text_data, bytes_data=bytes_data)
             return
@@ -143,7 +143,7 @@ class CallerSession(SessionSocket):
         await self.close()
 
     async def session_joined(self, event: dict[str, Any]) -> None:
-        """The agent is there."""
+        """Handle the agent's joining of the session."""
         if self.is_joined or self.is_over or self.opened is None:
             return
         self.is_joined = True
@@ -185,7 +185,7 @@ class CallerSession(SessionSocket):
         self.is_over = True
         self._wait_no_more()
         await self._note(how, params)
-        with contextlib.suppress(Exception):  # it may have gone away by itself
+        with contextlib.suppress(Exception):  # it may be closed already
             await self.send(text_data=encode(SessionWord(end=end)).decode())
             await self.close()
 

@@ -1,4 +1,4 @@
-"""What the sockets of one process share: hints from the channel layer, and the snapshots that many of them watch.
+"""Shared by the sockets of one process: hints from the channel layer, and the snapshots that many of them watch.
 
 Everything here belongs to an event loop: a server has one, each test its own.
 """
@@ -30,20 +30,20 @@ Hinted = Callable[[list[str]], None]
 
 
 class Hints:
-    """Hears once for all sockets of the process what changed. A dead Redis costs speed and nothing else."""
+    """Receives change hints once for all sockets of the process. Without Redis, updates are slower, nothing else."""
 
     def __init__(self) -> None:
         self._members: set[Hinted] = set()
         self._listening: asyncio.Task[None] | None = None
 
     def enter(self, told: Hinted) -> None:
-        """Calls ``told`` with the keys of every hint from now on."""
+        """Call ``told`` with the keys of every hint from now on."""
         self._members.add(told)
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._listen())
 
     async def leave(self, told: Hinted) -> None:
-        """Calls it no longer; the last one to leave closes the line."""
+        """Stop calling it; when the last one leaves, the channel is closed."""
         self._members.discard(told)
         listening = self._listening
         if not self._members and listening is not None:
@@ -73,13 +73,16 @@ class Hints:
 
 
 class Feed:
-    """One shared snapshot that sockets of this process watch. ``told`` is called whenever there is something new, and
-    when the feed is closed, after which whoever goes on watching enters another one."""
+    """One shared snapshot that sockets of this process watch.
+
+    ``told`` is called whenever there is something new, and when the feed is closed; a socket that still watches must
+    then enter another feed.
+    """
 
     def __init__(self, shared: Shared, hints: Hints) -> None:
         self.shared = shared
         self.is_closed = False
-        # Since when a change waits for its snapshot, on the monotonic clock; 0 where none does.
+        # Since when a change waits for its snapshot, on the monotonic clock; 0 if none does.
         self.due_at = 0.0
         self._members: set[Callable[[], None]] = set()
         self._stir = asyncio.Event()
@@ -87,7 +90,7 @@ class Feed:
         self._keeping: asyncio.Task[None] | None = None
 
     def enter(self, told: Callable[[], None]) -> None:
-        """Watches from now on."""
+        """Watch from now on."""
         self._members.add(told)
         if self._keeping is None:
             self._hints.enter(self._hinted)
@@ -96,7 +99,7 @@ class Feed:
             told()
 
     async def leave(self, told: Callable[[], None]) -> None:
-        """Watches no longer; with the last one the feed is closed."""
+        """Stop watching; when the last one leaves, the feed is closed."""
         self._members.discard(told)
         if not self._members:
             self.is_closed = True
@@ -106,7 +109,7 @@ class Feed:
                 await asyncio.shield(self._keeping)
 
     def since(self, cursor: str) -> list[Delta]:
-        """What whoever has this cursor lacks."""
+        """Return the differences since this cursor."""
         return self.shared.since(cursor)
 
     def _hinted(self, keys: list[str]) -> None:
@@ -124,7 +127,7 @@ class Feed:
                 again_s = await sync_to_async(self._look, thread_sensitive=False)()
             except AudienceChanged:
                 self.is_closed = True
-            except Exception:  # one that fails must not end the others; whoever watches is told how late it is
+            except Exception:  # a failure must not end the other feeds; beats tell watchers how late it is
                 log.exception("%s could not be made", self.shared.source.topic)
             if not again_s and not self._stir.is_set():
                 self.due_at = 0.0
@@ -149,15 +152,15 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of an event loop, each there as long as somebody watches it."""
+    """The feeds of an event loop; each exists as long as somebody watches it."""
 
     def __init__(self) -> None:
         self.hints = Hints()
         self._feeds: dict[str, Feed] = {}
 
     async def of(self, source: Source, user: User, language: str) -> Feed:
-        """The feed of a source as this user sees it."""
-        if source.is_for_all:  # nothing is read to know what everybody sees
+        """Return the feed of a source for what this user may see."""
+        if source.is_for_all:  # no query is needed to determine what everybody sees
             shared = _shared(source, user, language)
         else:
             shared = await sync_to_async(_of_audience, thread_sensitive=False)(source, user, language)
@@ -185,12 +188,12 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Feeds] = WeakKeyDictiona
 
 
 def feeds() -> Feeds:
-    """The feeds of the running event loop."""
+    """Return the feeds of the running event loop."""
     return _of_loops.setdefault(asyncio.get_running_loop(), Feeds())
 
 
 def sources() -> dict[str, Source]:
-    """What can be watched as a shared snapshot, by topic."""
+    """Return the sources that can be watched as shared snapshots, by topic."""
     from controlplane.pages.overview import SOURCES
 
     return {source.topic: source for source in SOURCES}

@@ -1,4 +1,4 @@
-"""What happened to a job: its attempts, its checkpoints, and the facts noted about it."""
+"""Attempts, checkpoints and events of a job."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What needs somebody: signs with a stable code and parameters for programs, and sentences for people.
+"""Warnings that need a person: a stable code with parameters for programs, and a sentence for people.
 
-The sentences are in the language of the request; over the browsers' socket, which names none, they are English.
+The sentences are in the language of the request; on the browsers' socket, which has none, they are English.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Consolidation: whom moving would make room for a stage that fits nowhere, at what price. Advice, until followed."""
+"""Consolidation: which moves would make room for a stage that fits nowhere, and at what price. It is only advice.
+
+The moves are made when a person follows the advice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would have to be otherwise for a waiting job to start: every answer was tried by the engine."""
+"""Counterfactuals: which changes would let a waiting job start; the engine has tried every answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of a list by cursor: each page begins where the last one ended, whatever was added or removed meanwhile."""
+"""Cursor pagination: each page begins after the end of the last one, whatever was added or removed meanwhile."""
 
 from __future__ import annotations
 

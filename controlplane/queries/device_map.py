@@ -1,7 +1,8 @@
-"""The devices of the cluster as a map of node x device: a byte for each says how busy it is, or why that is not said.
+"""The devices of the cluster as a map of node x device: one byte each for its load, or why the load is unknown.
 
-What there is and how busy it is, everybody who is signed in sees, so it is read once for all; who holds a device is
-read for each audience. Devices of a kind and model are one facet, because nodes have different numbers of them.
+Everybody who is signed in sees which devices exist and how busy they are, so this is read once for all; who holds a
+device is read for each audience. Devices of a kind and model form one facet, because nodes have different numbers of
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When what runs now will probably end, and since when it should have ended."""
+"""When running stages will probably end, and since when overdue ones should have ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What filters of several lists have in common."""
+"""Filters that several lists share."""
 
 from __future__ import annotations
 

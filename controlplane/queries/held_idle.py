@@ -1,4 +1,4 @@
-"""Which accelerators are held for long and hardly used all that time."""
+"""Accelerators that have been held for long and were hardly used in all that time."""
 
 from __future__ import annotations
 

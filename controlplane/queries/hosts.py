@@ -1,4 +1,4 @@
-"""The rest of a node beside its devices: network interfaces, disks, file systems, and what its tasks wait for."""
+"""Hosts of nodes beside their devices: network interfaces, disks, file systems, and what tasks wait for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs and stages as the API shows them, read from the rows in a fixed number of queries however many there are."""
+"""Jobs and stages as the API shows them, read in a fixed number of queries, however many there are."""
 
 from __future__ import annotations
 

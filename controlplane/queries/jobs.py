@@ -1,4 +1,4 @@
-"""Which jobs a user sees, and what is told of one beside its rows: its file, and why it waits."""
+"""Which jobs a user may see, and the details of one beside its rows: its file, and why it waits."""
 
 from __future__ import annotations
 

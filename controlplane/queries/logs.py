@@ -1,4 +1,4 @@
-"""Logs of a job, as bytes from an offset: the source is never asked twice for the same byte."""
+"""Logs of a job, as bytes from an offset, so that no byte is requested twice from the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance windows: when a node or a pool does not serve, and whom that concerns."""
+"""Maintenance windows: when a node or a pool is out of service, and whom that affects."""
 
 from __future__ import annotations
 

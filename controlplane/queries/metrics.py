@@ -1,4 +1,4 @@
-"""What a job's devices and processes used over time, thinned out to what a chart can show."""
+"""Use of devices and processes by a job over time, downsampled for charts."""
 
 from __future__ import annotations
 

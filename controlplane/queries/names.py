@@ -1,8 +1,8 @@
-"""Stages of jobs that the reader may not see are not named, whoever says so: every answer passes through here.
+"""Hides the names of stages whose job the reader may not see; every answer that names stages passes through here.
 
-The engine, agents and the record name a stage in one way, ``#12 train`` or ``#12/train``. What is kept holds these
-names; what is told holds them only for whoever may see the job, and says *another project's stage* to everybody else,
-or of how many where a sentence lists several.
+The engine, agents and the database name a stage in one form, ``#12 train`` or ``#12/train``. Stored texts have these
+names; the reader gets them only for visible jobs, and otherwise *another project's stage*, or the number of them if a
+sentence lists several.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The cluster at a glance: tiles, the map of devices, the queue, what runs, and what needs somebody's attention.
+"""The cluster at a glance: tiles, the map of devices, the queue, running stages, and warnings.
 
-What there is and how busy it is, everybody who is signed in sees; which job it is, only who may see that job.
+Everybody who is signed in sees which devices exist and how busy they are; which job holds a device is shown only to
+those who may see the job.
 """
 
 from __future__ import annotations

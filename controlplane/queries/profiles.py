@@ -1,4 +1,4 @@
-"""Profiles: those that come along, and own ones in versions that are previewed before they are switched on."""
+"""Profiles: built-in ones, and custom ones in versions that are previewed before they are activated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects that the asking user may know of, with their members."""
+"""Projects that the user may see, with their members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows of a resource: what the API would answer this reader, and the entity tag of that."""
+"""Reads what a page shows of a resource: the API's answer for this reader, and its entity tag."""
 
 from __future__ import annotations
 

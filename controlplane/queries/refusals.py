@@ -1,4 +1,4 @@
-"""Why a question has no answer; the API makes a problem document of it, a page an error page."""
+"""Reasons why a question has no answer; the API answers with a problem document, a page with an error page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long records are kept: what holds for a project, and what would go now."""
+"""Retention: how long records of a project are kept, and what would be removed now."""
 
 from __future__ import annotations
 

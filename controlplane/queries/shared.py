@@ -1,4 +1,4 @@
-"""Answers that many may see: what took long to find is given again for a while, to everybody who may see the same."""
+"""Shared answers: a result that is slow to compute is reused for a while by everybody who may see the same."""
 
 from __future__ import annotations
 

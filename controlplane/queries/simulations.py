@@ -1,4 +1,4 @@
-"""Simulations: a trace, a world, profiles, loads and seeds, lived through beside the cluster and kept."""
+"""Simulations: a trace, a world, profiles, loads and seeds, run beside the cluster and stored."""
 
 from __future__ import annotations
 

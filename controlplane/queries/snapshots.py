@@ -1,10 +1,10 @@
-"""What many browsers watch, made once: a snapshot per change, audience and language, shared by all processes in Redis.
+"""Shared snapshots for many browsers: one per change, audience and language, shared by all processes in Redis.
 
-Whoever finds the snapshot older than the last change makes the next one while everybody else waits for it; a lock sees
-to that, and then rests for as long as a source wants between two of them. A snapshot is parts, each a JSON text. Each
-has a number and leaves behind what changed since the one before, so that a browser which has one gets the next by what
-differs, and a browser that missed some gets the whole. Everything expires by itself. Without Redis each process makes
-its own.
+The first reader that finds a snapshot older than the last change makes the next one while everybody else waits for it;
+a lock ensures this, and is then held for the minimum interval of the source. A snapshot consists of parts, each a JSON
+text. Each snapshot has a number and the differences from the one before, so that a browser that has that one gets only
+the differences, and a browser that missed some gets the whole. All keys expire. Without Redis each process makes its
+own snapshots.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Survivors of a restored record: what runs on nodes and the record does not know."""
+"""Survivors of a restored database: parts that run on nodes and are unknown to the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has held which device, holds it, and will hold it by the timetable: lanes and segments."""
+"""Past, present and planned holders of each device, by lanes and segments; planned ones come from the timetable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that a job's stages reported, by step: what a loss curve is drawn from, also long after its end."""
+"""Metrics that a job's stages reported, by step: the points of a loss curve, also long after the stage's end."""
 
 from __future__ import annotations
 

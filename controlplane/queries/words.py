@@ -1,6 +1,6 @@
-"""Words in the reader's language: reasons for waiting by their code, what is told in clauses,
-and the few turns of phrase in which the engine and the API say what is asked, how far a search came and what a forecast
-rests on.
+"""Texts in the reader's language: reasons for waiting by code, stored clauses, and phrases of the engine and the API.
+
+These phrases describe demands, how far a search came, and what a forecast is based on.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ RULES = (
     _("an ended part holds nothing, an open claim belongs to a part that lives"),
     _("an attempt has ended exactly when all its parts have"),
     _("no claim ends before it begins, and no attempt either"),
-    _("the events of a job are numbered from 1 without a gap"),
+    _("the events of a job are numbered without a gap, from 1 or from those that went because they were old"),
     _("no slot of a device is in two open claims"),
 )
 

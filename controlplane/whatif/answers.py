@@ -1,4 +1,4 @@
-"""Which function answers which question, and the world that they look at."""
+"""Maps questions to the functions that answer them, and keeps the world that they use."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], LiveStore, float], Any]
     consolidation.QUESTION.name: consolidation.answer,
     difference.QUESTION.name: difference.answer,
 }
-# It remembers between two questions, for one thread.
+# Keeps its state between questions; for one thread.
 _store = LiveStore()
 
 
 def reply(name: str, params: Mapping[str, Any], language: str) -> Reply:
-    """The reply to one question; whatever goes wrong is said in it."""
+    """Return the reply to one question; errors become the fault of the reply."""
     try:
         with translation.override(language):
             answer = msgspec.json.encode(ANSWERS[name](params, _store, clock()))

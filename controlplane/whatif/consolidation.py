@@ -1,4 +1,4 @@
-"""What moving running stages together would make room for, on the world as it is; and doing it when asked."""
+"""Consolidation: finds which moves of running stages would make room for others, and carries them out on request."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from scheduler.decisions import difference
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """All advice in the order of the queue, the names of stages and of nodes by their ids, and when it was.
+    """All advice in the order of the queue, the names of stages and nodes by their ids, and the time.
 
-    ``too_large`` says that nothing was thought of because too many stages wait.
+    ``too_large`` says that nothing was computed because too many stages wait.
     """
 
     at: float
@@ -41,7 +41,7 @@ class Thought:
 
 
 def think(world: Snapshot, now: float) -> Thought:
-    """The advice for a world."""
+    """Compute the advice for a world."""
     nodes = {node.id: node.name for node in world.nodes}
     where = {one.id: one.placement.nodes for one in world.running}
     if len(world.waiting) > MOST_STAGES_WAITING:
@@ -54,18 +54,20 @@ QUESTION: Final = Question("consolidation", Thought, is_personal=False)
 
 
 def answer(_params: Mapping[str, Any], store: LiveStore, now: float) -> Thought:
-    """Thinks of what could be moved."""
+    """Answer the question: compute the advice for the current world."""
     return think(store.load(now), now)
 
 
 def thought(user: User) -> Thought:
-    """The advice as of now; what was found a moment ago is given again."""
+    """Return the current advice; a recent answer is reused."""
     return ask(QUESTION, {}, user)
 
 
 def follow(stage_id: str, user: User) -> tuple[Advice, Thought] | None:
-    """Tells those who stand in the way of this stage to go on elsewhere; what they free is kept for it. ``None``, and
-    nothing is done, where there is no such advice now."""
+    """Carry out the advice for this stage: move the stages in its way, and reserve for it what they free.
+
+    Returns None, and does nothing, if there is no such advice now.
+    """
     found = ask(QUESTION, {}, user, anew=True)
     advice = next((one for one in found.advice if one.stage == stage_id), None)
     if advice is None:

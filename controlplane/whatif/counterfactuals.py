@@ -1,4 +1,4 @@
-"""What would have to be otherwise for a job's waiting stages to start, tried by the engine on the world as it is."""
+"""Counterfactuals: finds which changes would let a job's waiting stages start, by trying them with the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_STAGES = 3
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The findings for each waiting stage of a job by the stage's id, the names of all stages, and when it was.
+    """The findings by the id of each waiting stage of a job, the names of all stages, and the time.
 
     ``too_large`` says that nothing was tried because too many stages wait.
     """
@@ -36,7 +36,7 @@ class Tried:
 
 
 def search(world: Snapshot, now: float, job_id: str) -> Tried:
-    """The findings for the first few waiting stages of a job."""
+    """Return the findings for the first few waiting stages of a job."""
     waiting = [stage for stage in world.waiting if stage.job == job_id][:MOST_STAGES]
     if not waiting:
         return Tried(now, {}, {})
@@ -58,10 +58,10 @@ QUESTION: Final = Question("counterfactuals", Tried, is_personal=False)
 
 
 def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> Tried:
-    """Searches; ``params`` has the id of the ``job``."""
+    """Answer the question: search; ``params`` has the id of the ``job``."""
     return search(store.load(now), now, params["job"])
 
 
 def tried(job: Job, user: User) -> Tried:
-    """The counterfactuals of a job's waiting stages; what was found a moment ago is given again."""
+    """Return the counterfactuals of a job's waiting stages; a recent answer is reused."""
     return ask(QUESTION, {"job": str(job.id)}, user)

@@ -1,4 +1,4 @@
-"""What another profile would have decided in a recorded cycle, on what was known then."""
+"""Evaluates another profile on the recorded inputs of a cycle, and compares the two plans."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from controlplane.scheduling.store import LiveStore
 from controlplane.whatif.questions import Question
 from scheduler.decisions import difference, log, replay
 
-# Deciding anew with more stages than this would keep others waiting for too long.
+# Deciding again with more stages than this would keep other questions waiting for too long.
 MOST_STAGES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """Whether the other plan differs, and in what, with all stages by their names. ``recorded`` is false where the
-    record of the decision is gone; ``waiting`` is told alone where too many stages waited."""
+    """Whether and how the other plan differs, with all stages by their names.
+
+    ``recorded`` is false if the record of the decision is gone. ``waiting``, the number of waiting stages, is set only
+    if there were too many to decide again.
+    """
 
     recorded: bool = True
     waiting: int = 0
@@ -33,7 +36,7 @@ QUESTION: Final = Question("difference", Otherwise, fresh_s=600, is_personal=Fal
 
 
 def answer(params: Mapping[str, Any], _store: LiveStore, _now: float) -> Otherwise:
-    """Decides once more; ``params`` has the ``number`` of the decision and the name of the other ``profile``."""
+    """Answer the question; ``params`` has the ``number`` of the decision and the name of the other ``profile``."""
     record = log.find(settings.DECISIONS, params["number"])
     if record is None:
         return Otherwise(recorded=False)

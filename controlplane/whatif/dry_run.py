@@ -1,4 +1,4 @@
-"""The dry run: what the engine would do with a job if it were submitted now. The same engine, the same snapshot."""
+"""The dry run: what the engine would do with a job submitted now, by the same engine on the same snapshot."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 QUESTION: Final = Question("dry_run", dict)
 
 _advisor = MemoryPeaks()
-# It works out again only what changed since the last question of this process; what it decides is never applied.
+# It recomputes only what changed since the last question of this process; its plans are never applied.
 _planner = aside.Planner()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
-    """Where and when each stage of ``spec`` would run, or why it waits. Nothing is written.
+    """Return where and when each stage of ``spec`` would run, or why it waits. Nothing is written.
 
-    Raises ``InvalidSpec`` as a submit would, and ``NotAnswered``. ``verdict`` is *starts_now*, *queued* or *never*;
-    ``refused`` lists what a submit refuses of it as impossible on the nodes there are.
+    Raises ``InvalidSpec`` as a submission would, and ``NotAnswered``. ``verdict`` is *starts_now*, *queued* or *never*;
+    ``refused`` lists what a submission would refuse as impossible on the existing nodes.
     """
     jobfile.resolve_all([spec], user)
     return ask(QUESTION, {"spec": without_values(spec), "user": user.pk}, user, anew=True)
 
 
 def without_values(asked: Any, key: str = "") -> Any:
-    """A job file without the values of its variables: nobody plans by them, and some are secret."""
+    """Return a job file without the values of its variables: planning does not need them, and some are secret."""
     if isinstance(asked, Mapping):
         if key == "env":
             return dict.fromkeys(asked, "")
@@ -54,7 +54,7 @@ def without_values(asked: Any, key: str = "") -> Any:
 
 
 def answer(params: Mapping[str, Any], store: LiveStore, now: float) -> dict[str, Any]:
-    """Plans with the stages of ``params["spec"]`` beside those that wait."""
+    """Plan the stages of ``params["spec"]`` together with those that wait."""
     user = User.objects.get(pk=params["user"])
     resolved = jobfile.resolve_all([params["spec"]], user)[0]
     refused = possible.faults([resolved])
@@ -141,7 +141,7 @@ def _stages(resolved: jobfile.Resolved, user: User, now: float, store: LiveStore
 
 
 def _memory(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User, now: float) -> dict[str, Any] | None:
-    """Advice on the memory that a stage asks, where there is something to say."""
+    """Return advice on the host memory that a stage asks; None if there is nothing to advise."""
     advice = _advisor.advise(_asked(resolved, stage, user), stage.request, now)
     return _told(advice, stage.request["memory_bytes"])
 
@@ -154,8 +154,11 @@ def _device_memory(
     user: User,
     now: float,
 ) -> dict[str, Any] | None:
-    """The same for the memory of each of its devices, in the way in which it would run. Who names no memory and asks
-    whole devices holds all that those have; it is told where much less would do."""
+    """Return advice on the memory of each device in the alternative that would run; None if there is none.
+
+    A stage that names no memory and asks whole devices holds all of their memory; the advice says if much less would
+    suffice.
+    """
     ways = stage.request["alternatives"]
     way = next((one for one in ways if placement and one["index"] == placement.alternative), ways[0])
     ask = way["asks"][0]
@@ -194,7 +197,7 @@ def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
 
 
 def _placement(stage: Stage, plan: Plan) -> Placement | None:
-    """Where it would run: now, or by its entry in the timetable."""
+    """Return where a stage would run: now, or by its entry in the timetable."""
     start = next((each for each in plan.starts if each.stage == stage.id), None)
     wait = next((each for each in plan.waits if each.stage == stage.id), None)
     return start.placement if start else wait.planned.placement if wait and wait.planned else None

@@ -1,4 +1,4 @@
-"""What goes between whoever asks the engine and the process that thinks about it."""
+"""Messages between those who ask the engine and the process that computes the answers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-# How long the engine may think about one question.
+# The longest computation of one answer.
 LONGEST_S: Final = 60
 LARGEST_ANSWER_BYTES: Final = 8 * 2**20
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One question, and the language of whoever asks it."""
+    """One question, and the language of the person who asks it."""
 
     name: str
     params: dict[str, Any]
@@ -20,7 +20,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer as JSON, or why there is none."""
+    """The answer as JSON, or the fault why there is none."""
 
     answer: msgspec.Raw = msgspec.Raw(b"null")
     fault: str = ""

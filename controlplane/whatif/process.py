@@ -1,7 +1,7 @@
-"""The process that thinks about people's questions: ``python -m controlplane.whatif.process SOCKET``.
+"""The process that answers people's questions to the engine: ``python -m controlplane.whatif.process SOCKET``.
 
-It remembers the world between two questions, and ends when nobody has asked for a while. It yields to everything else
-on its host: to work by its niceness, to memory by being the first to go.
+It keeps the world between two questions, and ends after a while without questions. It yields to everything else on its
+host: it runs at low CPU priority, and is the first to be killed if memory runs out.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import msgspec
 from controlplane.whatif.messages import LONGEST_S, Asked
 
 IDLE_S: Final = 300
-# Address space; a world of ten thousand nodes takes less than one.
+# Limit of the address space; a world of ten thousand nodes takes less than 1 GiB.
 MOST_BYTES: Final = 8 * 2**30
 
 
 def main() -> int:
-    """Answers what comes by the socket with this number until it closes or nothing comes."""
+    """Answer questions from the socket with this descriptor until it closes or none come for a while."""
     line = Connection(int(sys.argv[1]))
     _yield_to_others()
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -36,7 +36,7 @@ def main() -> int:
     try:
         while line.poll(IDLE_S):
             asked = msgspec.json.decode(line.recv_bytes(), type=Asked)
-            signal.alarm(LONGEST_S + 5)  # also where whoever asked is gone
+            signal.alarm(LONGEST_S + 5)  # also if the worker that asked has gone
             line.send_bytes(msgspec.json.encode(reply(asked.name, asked.params, asked.language)))
             signal.alarm(0)
             close_old_connections()

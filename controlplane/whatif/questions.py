@@ -1,8 +1,8 @@
-"""Questions to the engine that people ask: a worker thinks about them, so that no server does.
+"""Questions that people ask the engine: computed by a worker, so that no web server is blocked.
 
-The same question of the same person is thought about once at a time, its answer is given again for a while, and both a
-person and the cluster have only so many in flight. Question and answer go through Redis: without it nothing can be
-asked, and all else goes on.
+The same question of the same person is computed once at a time and its answer is reused for a while. The number of
+questions in flight is limited per person and for the cluster. Questions and answers go through Redis: without it
+nothing can be asked, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ Answer = TypeVar("Answer")
 # How long a request waits for an answer, and how often it looks.
 WAIT_S: Final = 25.0
 LOOK_S: Final = 0.02
-# How many are thought about at once in the cluster and for one person, and how many a person may wait for.
+# Concurrent computations in the cluster and for one person, and the answers that a person may wait for.
 AT_ONCE: Final = 2
 AT_ONCE_EACH: Final = 1
-# A worker says so often that it is at a question. One that is gone holds up whoever asks for no longer than that.
+# How long a worker's slots hold without renewal: a lost worker delays others for no longer than that.
 LEASE_S: Final = 6
 MOST_WAITING_EACH: Final = 8
-# Thinking about a world in which more wait would keep everybody else who asks waiting.
+# With more waiting stages than this an answer would keep all other questions waiting.
 MOST_STAGES_WAITING: Final = 5_000
 
 
 class NotAnswered(Exception):
-    """Raised where there is no answer now; the message is for whoever asked. ``status`` is that of HTTP."""
+    """Raised if there is no answer now; the message is for the person who asked, and ``status`` is the HTTP status."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -54,10 +54,10 @@ class NotAnswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Answer]):
-    """A kind of question: its name, the type of its answer, and how long an answer is given again (seconds).
+    """A kind of question: its name, the type of its answer, and how long an answer is reused (seconds).
 
-    An answer is asked for by people, who look at it for a while. One that ``is_personal`` depends on who asks; others
-    are given to everybody, and whoever shows them hides what this person may not see.
+    The answer to an ``is_personal`` question depends on who asks. Other answers are shared by everybody, and the code
+    that shows them hides what the reader may not see.
     """
 
     name: str
@@ -70,7 +70,7 @@ _reply = msgspec.json.Decoder(Reply).decode
 
 
 def ask(question: Question[Answer], params: Mapping[str, Any], user: User, *, anew: bool = False) -> Answer:
-    """The answer; ``anew`` for one that is not remembered from before. Blocks for :data:`WAIT_S` at most.
+    """Return the answer; with ``anew`` no remembered answer is used. Blocks for :data:`WAIT_S` at most.
 
     Raises :class:`NotAnswered`.
     """
@@ -93,35 +93,35 @@ def ask(question: Question[Answer], params: Mapping[str, Any], user: User, *, an
 
 
 def put(key: str, reply: Reply, fresh_s: int) -> None:
-    """Leaves the reply for all who wait for it; one that says a fault is soon asked again."""
+    """Store the reply for all who wait for it; one with a fault expires soon."""
     cache.set(key, msgspec.json.encode(reply).decode(), 2 if reply.fault else fresh_s)
     cache.delete(sent_mark(key))
 
 
 def sent_mark(key: str) -> str:
-    """Where it says that a question was sent to a worker, so that nobody sends it again."""
+    """Return the key of the mark that a question was sent to a worker, so that nobody sends it again."""
     return f"{key}:asked"
 
 
 def renew(leases: list[str]) -> None:
-    """Says that a worker is at the question: its slots, and that it was sent, hold for :data:`LEASE_S` from now."""
-    with contextlib.suppress(RedisError):  # then nobody waits for the answer
+    """Renew the slots and the sent mark of a question for :data:`LEASE_S`, while a worker computes its answer."""
+    with contextlib.suppress(RedisError):  # without Redis nobody waits for the answer
         cache.set_many(dict.fromkeys(leases, 1), LEASE_S)
 
 
 def release(slots: list[str]) -> None:
-    """Makes room for the next question."""
+    """Release the slots of a question for the next one."""
     cache.delete_many(slots)
 
 
 @contextlib.contextmanager
 def _waiting(user: User) -> Iterator[None]:
-    """Counts those who wait; who waits for many already waits for no more."""
+    """Count those who wait; raise if this person already waits for too many answers."""
     key = f"questions-waiting:{user.pk}"
     cache.add(key, 0, LONGEST_S)
     try:
         count = cache.incr(key)
-    except ValueError:  # it expired just now
+    except ValueError:  # the counter expired just now
         count = 1
     try:
         if count > MOST_WAITING_EACH:
@@ -135,7 +135,7 @@ def _waiting(user: User) -> Iterator[None]:
 
 def _wait(question: Question[Any], params: Mapping[str, Any], user: User, language: str, key: str) -> str:
     if not connection.in_atomic_block:
-        connection.close()  # others may have it meanwhile
+        connection.close()  # lets other requests use it meanwhile
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         if (found := cache.get(key)) is not None:
@@ -151,7 +151,7 @@ def _wait(question: Question[Any], params: Mapping[str, Any], user: User, langua
 
 
 def _slots(user: User) -> list[str]:
-    """A place among the person's questions and one among all; empty where there is none now."""
+    """Take one of the person's slots and one of the cluster's; return an empty list if either has none free."""
     taken: list[str] = []
     for name, most in ((f"questions-of:{user.pk}", AT_ONCE_EACH), ("questions", AT_ONCE)):
         key = next((one for n in range(most) if cache.add(one := f"{name}:{n}", 1, round(WAIT_S) + LEASE_S)), None)

@@ -16,9 +16,10 @@ from controlplane.whatif.thinker import NoAnswer, thinker
     name="questions.answer", soft_time_limit=2 * LONGEST_S + 10, time_limit=2 * LONGEST_S + 20
 )
 def answer(name: str, params: dict[str, Any], language: str, key: str, fresh_s: int, slots: list[str]) -> None:
-    """Thinks about one question in a process beside this one, and leaves the reply where the asker looks.
+    """Compute the answer to one question in a separate process, and store the reply for those who wait.
 
-    Acknowledged as it begins: where its worker is gone, who still waits for the answer asks another within seconds.
+    The task is acknowledged when it starts: if its worker is lost, those who still wait send the question again within
+    seconds.
     """
     leases = [*slots, questions.sent_mark(key)]
     try:
@@ -33,5 +34,5 @@ def answer(name: str, params: dict[str, Any], language: str, key: str, fresh_s: 
 
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]
 def _stop(**_: Any) -> None:
-    """Ends what is thought about: a worker that is stopped would wait for it."""
+    """Stop the running computation: a worker that shuts down would otherwise wait for it."""
     thinker.stop()

@@ -1,6 +1,7 @@
-"""The handle that a worker has of the process that thinks about people's questions, one after the other.
+"""A worker's handle of the process that answers people's questions to the engine, one after the other.
 
-The process is started with the first question. One that takes too long is killed, and the next question starts another.
+The process is started with the first question. If an answer takes too long the process is killed, and the next question
+starts another.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ LOOK_S: Final = 2.0
 
 
 class NoAnswer(Exception):
-    """Raised where the process has none to give; the message says why."""
+    """Raised if the process gives no answer; the message says why."""
 
 
 class Thinker:
-    """The handle. One question at a time; whoever asks meanwhile waits."""
+    """The handle. It processes one question at a time; other threads wait."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,9 +39,9 @@ class Thinker:
     def think(
         self, name: str, params: dict[str, Any], language: str, while_it_does: Callable[[], None] = lambda: None
     ) -> Reply:
-        """The reply to a question; ``while_it_does`` is called every :data:`LOOK_S` until then.
+        """Return the reply to a question; ``while_it_does`` is called every :data:`LOOK_S` until it is there.
 
-        Raises :class:`NoAnswer` where the process ended or took too long.
+        Raises :class:`NoAnswer` if the process ended or took too long.
         """
         question = msgspec.json.encode(Asked(name, params, language))
         while not self._lock.acquire(timeout=LOOK_S):
@@ -59,18 +60,18 @@ class Thinker:
                 self._end()
                 raise NoAnswer("the process that thought about it ended") from error
             except BaseException:
-                self._end()  # its reply would be taken for that to the next question
+                self._end()  # else its reply would be read as the reply to the next question
                 raise
         finally:
             self._lock.release()
 
     def stop(self) -> None:
-        """Kills the process, from another thread: whoever waits for its reply has none."""
+        """Kill the process, from another thread; whoever waits for its reply gets :class:`NoAnswer`."""
         if (process := self._process) is not None:
             process.kill()
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         with self._lock:
             self._end()
 
@@ -82,7 +83,7 @@ class Thinker:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "controlplane.whatif.process", str(theirs.fileno())],
-                cwd="/",  # no working folder is imported from, whoever may write there
+                cwd="/",  # nothing is imported from a working folder that others may write
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "YARD_DB_POOL": "0", "PYTHONPATH": str(settings.BASE_DIR)},
                 pass_fds=[theirs.fileno()],

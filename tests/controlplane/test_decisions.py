@@ -12,6 +12,7 @@ from django.conf import settings as live
 from controlplane.jobs import service
 from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Decision, Shadow
+from controlplane.retention import sweep
 from controlplane.scheduling import recorder as recording
 from controlplane.scheduling import shadow
 from controlplane.scheduling.recorder import Recorder
@@ -200,5 +201,5 @@ def test_old_decisions_go(town: Town, recorder: Recorder) -> None:
     town.job()
     (row,) = decide(town, recorder)
     Decision.objects.create(at="2020-01-01T00:00:00Z", profile="hybrid", duration_ms=1, waiting=0)
-    recording.forget_old()
+    sweep.sweep()
     assert list(Decision.objects.values_list("pk", flat=True)) in ([row.pk], [])

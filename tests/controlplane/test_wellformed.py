@@ -48,7 +48,7 @@ def test_a_time_beyond_calendars_is_refused_by_name(town: Town, field: str, at: 
     town.machine()
     answer = town.staff.post("/maintenance-windows", {**WINDOW, field: at})
     assert answer.status_code == 400
-    assert json.loads(answer.content)["detail"] == f"{field} must lie between 1970 and 2200"
+    assert json.loads(answer.content)["detail"] == f"{field}: must lie between 1970 and 2200"
 
 
 @pytest.mark.parametrize(
