@@ -90,8 +90,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
         """Refuses, with a page that says why, whoever has no account and gets none; follows the provider's groups."""
         provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
         if sociallogin.is_existing:
-            with transaction.atomic():
-                follow_groups(sociallogin.user, provider.grants, _groups(sociallogin))
+            follow_groups(sociallogin.user, provider.grants, _groups(sociallogin), provider.title)
         elif sociallogin.state.get("process") != "connect" and (why := _unwanted(provider, sociallogin)):
             values = {"said": why, "provider": provider.title}
             raise ImmediateHttpResponse(render(request, "sign_in_refused.html", values, status=403))
@@ -104,7 +103,7 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
         with transaction.atomic():
             user: User = super().save_user(request, sociallogin, form)
             provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
-            follow_groups(user, provider.grants, _groups(sociallogin))
+            follow_groups(user, provider.grants, _groups(sociallogin), provider.title)
         return user
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import ldap
 from django.conf import settings
-from django.db import transaction
 from django.http import HttpRequest
 from django_auth_ldap.backend import LDAPBackend
 from django_auth_ldap.config import GroupOfNamesType, LDAPSearch
@@ -41,8 +40,7 @@ def sign_in(request: HttpRequest | None, name: str, password: str) -> User | Non
             groups = user.ldap_user.group_names
         except ldap.LDAPError:
             return None
-        with transaction.atomic():
-            follow_groups(user, directory.grants, groups)
+        follow_groups(user, directory.grants, groups, directory.url)
     return User.objects.get(pk=user.pk)
 
 

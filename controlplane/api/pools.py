@@ -42,7 +42,8 @@ class ProfileChoiceSerializer(StrictSerializer):
 
 
 class PoolUsersSerializer(StrictSerializer):
-    """Who may use a pool, by name; everybody where both are empty."""
+    """Who may use a pool, by name. Where both are empty: everybody, or nobody where the pool is ``restricted``, as one
+    is whose last project and group were deleted. One that names somebody always is."""
 
     projects = serializers.ListField(
         child=serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all()),
@@ -54,6 +55,7 @@ class PoolUsersSerializer(StrictSerializer):
         max_length=MOST_USERS,
         default=list,
     )
+    restricted = serializers.BooleanField(default=False)
 
 
 @extend_schema_view(
@@ -89,7 +91,7 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     @extend_schema(responses=PoolUsersSerializer)
     @action(detail=True, methods=["get"])
     def access(self, request: Request, name: str) -> Response:
-        """The projects and groups that may use the pool; everybody where both are empty."""
+        """The projects and groups that may use the pool; everybody where both are empty and it is not restricted."""
         return Response(pool_access.told(self.get_object()))
 
     @extend_schema(
@@ -100,12 +102,13 @@ class PoolViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
     )
     @access.mapping.put
     def allow(self, request: Request, name: str) -> Response:
-        """Lets these projects and groups use the pool and nobody else; everybody where both are empty.
+        """Lets these projects and groups use the pool and nobody else; everybody where both are empty, or nobody where
+        it is to be restricted.
 
         With ``If-Match`` only where it is still as it was read."""
         body = self.body(PoolUsersSerializer)
         with transaction.atomic():
             pool = rows.Pool.objects.select_for_update().get(pk=self.get_object().pk)
             unless_changed(request, pool_access.told(pool))
-            pool_access.allow(pool, body["projects"], body["groups"])
+            pool_access.allow(pool, body["projects"], body["groups"], restricted=body["restricted"])
         return Response(pool_access.told(pool))

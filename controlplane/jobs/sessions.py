@@ -1,14 +1,14 @@
 """Interactive sessions: commands run by people inside running parts. Checks rights and limits, and records events.
 
-The opening and the end of a session are always recorded as events of the job. The command is stored only as long as the
-session lasts; the events show it with values that look like secrets masked.
+The opening and the end of a session are always recorded as events of the job and as entries of the audit log. The command
+is stored only as long as the session lasts; events and entries show it with values that look like secrets masked.
 """
 
 from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 
 from agents.protocol import MASK, Phase, SessionEnd, tells_secret
 from controlplane import changes
-from controlplane.accounts import permissions
+from controlplane.accounts import audit, permissions
 from controlplane.accounts.models import Token, User
 from controlplane.fleet.models import Node
 from controlplane.jobs import service
@@ -92,6 +92,7 @@ def begin(job: Job, user: User, token: Token, channel: str, wish: Wish) -> Sessi
         if wish.reason:
             params["reason"] = wish.reason
         _note(locked, "entered", told(*said), part, actor, params)
+        _record("session.open", session, audit.of_token(token), after=params, reason=wish.reason)
     return session
 
 
@@ -149,7 +150,7 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
         return
     with transaction.atomic():
         locked = service.lock([job_id])[job_id]
-        session = named.select_for_update(of=("self",)).select_related("part__attempt__stage", "user").first()
+        session = named.select_for_update(of=("self",)).select_related("part__attempt__stage__job", "user").first()
         if session is None:
             return
         command, actor, at = shown(session.command), session.user.get_username(), timezone.now()
@@ -162,6 +163,16 @@ def end(session_id: uuid.UUID, how: Told, params: dict[str, Any]) -> None:
             "open_s": round((at - session.opened_at).total_seconds()),
         }
         _note(locked, "left", what, session.part, actor, more | params)
+        token = Token.objects.filter(digest=session.token).first()
+        _record("session.end", session, audit.of_token(token) if token else "", after=more | params | {"how": how.text})
+
+
+def _record(action: str, session: Session, credential: str, *, after: Mapping[str, Any], reason: str = "") -> None:
+    """Writes the entry in the name of whoever entered: a socket brings no request, and what ends it may be a server."""
+    stage = session.part.attempt.stage
+    by = audit.Origin(session.user.get_username(), audit.Via.API, session.user_id, credential)
+    with audit.acting(by):
+        audit.record(action, ("session", session.id, f"#{stage.job.number}/{stage.name}"), after=after, reason=reason)
 
 
 def _note(job: Job, kind: str, what: Told, part: Part, actor: str, params: dict[str, Any]) -> None:

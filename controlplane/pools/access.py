@@ -1,8 +1,12 @@
-"""Who may use which pool: where a pool names projects or groups, those projects and the members of those groups."""
+"""Who may use which pool: a restricted one the projects that it names, and the members of the groups that it names.
+
+It stays restricted when the last of them is deleted: then nobody may use it, until somebody says otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.contrib.auth.models import Group
 from django.db import transaction
@@ -24,7 +28,7 @@ def usable_by(user: User) -> Callable[[Pool, Project], bool]:
     own = set(user.groups.values_list("pk", flat=True)) if groups else set()
 
     def may_use(pool: Pool, project: Project) -> bool:
-        if pool.pk not in projects and pool.pk not in groups:
+        if not pool.restricted:
             return True
         return project.pk in projects.get(pool.pk, ()) or bool(own & groups.get(pool.pk, set()))
 
@@ -42,12 +46,15 @@ def usable_to(user: User) -> Callable[[Pool], bool]:
 
 
 @transaction.atomic
-def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group]) -> None:
-    """Lets these projects and groups use the pool and nobody else; where both are empty, everybody.
+def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group], *, restricted: bool = False) -> None:
+    """Lets these projects and groups use the pool and nobody else; where both are empty, everybody, or nobody where it
+    is to be ``restricted``.
 
     What runs goes on; what waits and may not use the pool any more waits and says so.
     """
     before = told(pool)
+    pool.restricted = restricted or bool(projects or groups)
+    pool.save(update_fields=["restricted"])
     pool.allowed_projects.set(projects)
     pool.allowed_groups.set(groups)
     audit.record("pool.allow", pool, before=before, after=told(pool))
@@ -55,9 +62,10 @@ def allow(pool: Pool, projects: Sequence[Project], groups: Sequence[Group]) -> N
     transaction.on_commit(lambda: changes.announce("fleet"))
 
 
-def told(pool: Pool) -> dict[str, list[str]]:
-    """The names of the projects and groups that may use the pool."""
+def told(pool: Pool) -> dict[str, Any]:
+    """The names of the projects and groups that may use the pool, and whether it is for them only."""
     return {
+        "restricted": pool.restricted,
         "projects": sorted(pool.allowed_projects.values_list("name", flat=True)),
         "groups": sorted(pool.allowed_groups.values_list("name", flat=True)),
     }

@@ -46,9 +46,17 @@ class PoolForm(forms.ModelForm):
             "isolation",
             "repartition",
             "stopped_by",
+            "restricted",
             "allowed_projects",
             "allowed_groups",
         ]
+
+    def clean(self) -> dict[str, Any]:
+        """A pool that names somebody is restricted; only one that names nobody can be opened to everybody."""
+        given = super().clean() or {}
+        if given.get("allowed_projects") or given.get("allowed_groups"):
+            given["restricted"] = True
+        return given
 
 
 @admin.register(Pool)
@@ -65,6 +73,7 @@ class PoolAdmin(Audited):
         "max_limit_s",
         "min_runtime_s",
         "stopped_by",
+        "restricted",
     ]
     search_fields = ["name"]
     filter_horizontal = ["allowed_projects", "allowed_groups"]

@@ -125,11 +125,16 @@ class Pool(models.Model):
         default=False,
         help_text=_("Devices here may be divided for stages that ask for a partition, where their agent can do that."),
     )
+    restricted = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Only jobs of the projects and groups below may use this pool; where none is left, nobody's. Always so "
+            "where one is chosen."
+        ),
+    )
     allowed_projects = models.ManyToManyField(
-        Project,
-        blank=True,
-        related_name="+",
-        help_text=_("Whose jobs may use this pool. Where neither projects nor groups are chosen, everybody's may."),
+        Project, blank=True, related_name="+", help_text=_("Whose jobs may use this pool, where it is restricted.")
     )
     allowed_groups = models.ManyToManyField(
         Group, blank=True, related_name="+", help_text=_("Whose members' jobs may use this pool, in any project.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,13 +11,10 @@ from controlplane.accounts import permissions
 from controlplane.accounts.models import User
 from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
-from controlplane.jobs.clauses import HIDDEN
 from controlplane.pools import access
 from controlplane.pools.models import Pool
 from controlplane.whatif import counterfactuals
 from scheduler.core.explain.counterfactual import Change, Counterfactual, Findings
-
-_NUMBER = re.compile(r"#([0-9]+)/")
 
 
 class OneChange(msgspec.Struct, frozen=True):
@@ -65,11 +61,10 @@ class JobCounterfactuals(msgspec.Struct, frozen=True):
 def of_job(job: rows.Job, user: User) -> JobCounterfactuals:
     """Changes with which the waiting stages of this job would start, as this user may be told of them."""
     tried = counterfactuals.tried(job, user)
-    seen, refused = _visible(tried, user), _refused_pools(job)
-    may = _powers(user, job)
+    refused, may = _refused_pools(job), _powers(user, job)
     names = {str(each): name for each, name in job.stages.values_list("id", "name")}
     stages = [
-        _stage(stage_id, names, findings, tried.names, seen, may, refused) for stage_id, findings in tried.found.items()
+        _stage(stage_id, names, findings, tried.names, may, refused) for stage_id, findings in tried.found.items()
     ]
     return JobCounterfactuals(job.number, datetime.fromtimestamp(tried.at, UTC), tried.too_large, stages)
 
@@ -79,22 +74,21 @@ def _stage(
     own: dict[str, str],
     findings: Findings,
     names: dict[str, str],
-    seen: set[int] | None,
     may: set[str],
     refused: set[str],
 ) -> StageCounterfactuals:
     # The engine knows nothing of who may use which pool: what it found in others is left out.
     allowed = [one for one in findings.answers if not any(_is_in(change, refused) for change in one.changes)]
-    answers = [_answer(one, names, seen, may) for one in allowed]
+    answers = [_answer(one, names, may) for one in allowed]
     return StageCounterfactuals(own.get(stage_id, "?"), stage_id, findings.tries, findings.cut, answers)
 
 
-def _answer(one: Counterfactual, names: dict[str, str], seen: set[int] | None, may: set[str]) -> Answer:
+def _answer(one: Counterfactual, names: dict[str, str], may: set[str]) -> Answer:
     return Answer(
         starts="after" if one.preempts else "now",
         changes=[_change(change) for change in one.changes],
-        preempts=[_label(names.get(name, "?"), seen) for name in one.preempts],
-        instead_of=[_label(names.get(name, "?"), seen) for name in one.instead_of],
+        preempts=[names.get(name, "?") for name in one.preempts],
+        instead_of=[names.get(name, "?") for name in one.instead_of],
         allowed=all(change.who in may for change in one.changes),
     )
 
@@ -111,21 +105,6 @@ def _refused_pools(job: rows.Job) -> set[str]:
 
 def _change(change: Change) -> OneChange:
     return OneChange(change.kind, change.text, change.who, dict(change.params))
-
-
-def _label(name: str, seen: set[int] | None) -> str:
-    number = _NUMBER.match(name)
-    return name if seen is None or (number and int(number[1]) in seen) else HIDDEN
-
-
-def _visible(tried: counterfactuals.Tried, user: User) -> set[int] | None:
-    """The numbers of jobs that may be named; None means all."""
-    if permissions.may(user, Permit.SEE_JOBS):
-        return None
-    ids = {i for each in tried.found.values() for one in each.answers for i in (*one.preempts, *one.instead_of)}
-    numbers = {int(m[1]) for i in ids if (m := _NUMBER.match(tried.names.get(i, "")))}
-    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
-    return set(visible.values_list("number", flat=True))
 
 
 def _powers(user: User, job: rows.Job) -> set[str]:

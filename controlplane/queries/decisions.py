@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -16,10 +15,9 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
-from controlplane.accounts.permissions import Permit
 from controlplane.jobs import models as rows
-from controlplane.jobs.clauses import HIDDEN
 from controlplane.pools import profiles
+from controlplane.queries import names
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import WaitReason
@@ -34,11 +32,9 @@ from controlplane.whatif.questions import ask
 from scheduler.core.model.clauses import plain
 from scheduler.core.model.reasons import sentence
 from scheduler.core.model.sentences import said
-from scheduler.core.model.types import Snapshot
 from scheduler.decisions import code, difference, log
 from scheduler.decisions.log import Record
 
-_NUMBER = re.compile(r"#([0-9]{1,18})/")
 # Thinking once more on a larger world would keep a web process busy for too long; the command line has the time.
 MOST_SHOWN = 500
 
@@ -171,8 +167,8 @@ def decisions() -> QuerySet[rows.Decision]:
 def shown(found: Iterable[rows.Decision], user: User) -> list[Decision]:
     """These decisions as this user may be told of them."""
     found = list(found)
-    seen = _visible_numbers(found, user)
-    return [_shown(each, seen) for each in found]
+    hidden = names.hidden(" ".join(map(_named, found)).encode(), user)
+    return [_shown(each, hidden) for each in found]
 
 
 def page(user: User, params: Mapping[str, str]) -> Answer:
@@ -218,7 +214,7 @@ def under(user: User, number: int, profile: str) -> DecisionDifference:
         detail = _("{count:,} stages waited; use scheduler.cli diff --id {number}")
         raise TooLarge(detail.format(count=tried.waiting, number=number))
     words = tried.difference
-    return DecisionDifference(profile, tried.differs, _hide(words, _visible(str(words), user)))
+    return DecisionDifference(profile, tried.differs, _differing(words, names.hidden(str(words).encode(), user)))
 
 
 def record_of(number: int) -> bytes:
@@ -248,47 +244,27 @@ def _of_job(decisions: QuerySet[rows.Decision], number: int, user: User) -> Quer
     )
 
 
-def _visible_numbers(page: list[rows.Decision], user: User, world: Snapshot | None = None) -> set[int] | None:
-    """The numbers among those named that this user may see; None means all."""
-    named = " ".join(f"{each.started} {each.evicted} {each.skipped} {each.head} {_shadow_text(each)}" for each in page)
-    if world is None:
-        return _visible(named, user)
-    return _visible(named, user, {one.number for one in world.waiting} | {one.number for one in world.running})
-
-
-def _visible(named: str, user: User, among: Collection[int] = ()) -> set[int] | None:
-    """The numbers in a text, and those of ``among``, that this user may see; None means all."""
-    if permissions.may(user, Permit.SEE_JOBS):
-        return None
-    numbers = {*map(int, _NUMBER.findall(named)), *among}
-    visible = rows.Job.objects.filter(permissions.visible_jobs(user), number__in=numbers)
-    return set(visible.values_list("number", flat=True))
-
-
-def _shadow_text(decision: rows.Decision) -> str:
+def _named(decision: rows.Decision) -> str:
+    """A text with the names of all stages that the row names."""
     shadow = getattr(decision, "shadow", None)
-    return str(shadow.difference) if shadow else ""
+    difference = shadow.difference if shadow else ""
+    return f"{decision.started} {decision.evicted} {decision.skipped} {decision.head} {difference}"
 
 
-def _label(value: Any, seen: set[int] | None) -> Any:
-    match = _NUMBER.match(value) if isinstance(value, str) else None
-    return value if match is None or seen is None or int(match[1]) in seen else HIDDEN
+def _entry(stored: dict[str, Any], hidden: Container[int]) -> dict[str, Any]:
+    """What is told of a stage: of one that may not be seen no sentence, for it would tell what it is."""
+    known = not names.is_hidden(stored.get("stage"), hidden)
+    return {key: value for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
 
 
-def _entry(stored: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
-    known = _label(stored.get("stage"), seen) != HIDDEN
-    # A sentence about a stage that may not be seen would tell what it is.
-    return {key: _label(value, seen) for key, value in stored.items() if known or key in {"stage", "price", "gain"}}
-
-
-def _hide(found: dict[str, Any], seen: set[int] | None) -> dict[str, Any]:
+def _differing(found: dict[str, Any], hidden: Container[int]) -> dict[str, Any]:
     return {
-        name: [_entry(each, seen) for each in value] if isinstance(value, list) else value
+        name: [_entry(each, hidden) for each in value] if isinstance(value, list) else value
         for name, value in found.items()
     }
 
 
-def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
+def _shown(decision: rows.Decision, hidden: Container[int]) -> Decision:
     shadow = getattr(decision, "shadow", None)
     return Decision(
         id=decision.pk,
@@ -297,26 +273,26 @@ def _shown(decision: rows.Decision, seen: set[int] | None) -> Decision:
         code=decision.code,
         duration_ms=decision.duration_ms,
         waiting=decision.waiting,
-        started=[_entry(each, seen) for each in decision.started],
-        evicted=[_entry(each, seen) for each in decision.evicted],
-        skipped=[_label(each, seen) for each in decision.skipped],
+        started=[_entry(each, hidden) for each in decision.started],
+        evicted=[_entry(each, hidden) for each in decision.evicted],
+        skipped=decision.skipped,
         # The commonest first: jsonb would put the shortest names first.
         waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
-        head=_entry(decision.head, seen) if decision.head else {},
+        head=_entry(decision.head, hidden) if decision.head else {},
         replanned=decision.replanned,
-        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _hide(shadow.difference, seen))
+        shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _differing(shadow.difference, hidden))
         if shadow
         else None,
     )
 
 
 def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: int) -> DecisionDetail:
-    seen = _visible_numbers([row], user, record.snapshot)
-    numbers = difference.named(record.snapshot)
+    stages = difference.named(record.snapshot)
+    hidden = names.hidden(" ".join([_named(row), *stages.values()]).encode(), user)
     nodes = {node.id: node.name for node in record.snapshot.nodes}
     starts = [
         DecisionStart(
-            stage=numbers[start.stage],
+            stage=stages[start.stage],
             why=start.why,
             why_said=clauses(plain(start.said)),
             nodes=[nodes.get(node, "?") for node in start.placement.nodes],
@@ -328,14 +304,14 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             },
         )
         for start in record.plan.starts
-        if _label(numbers[start.stage], seen) != HIDDEN
+        if not names.is_hidden(stages[start.stage], hidden)
     ]
-    known = [wait for wait in record.plan.waits if _label(numbers[wait.stage], seen) != HIDDEN]
+    known = [wait for wait in record.plan.waits if not names.is_hidden(stages[wait.stage], hidden)]
     chosen = [wait for wait in known if not code_ or (wait.reasons and wait.reasons[0].code == code_)]
     waits = chosen[after : after + MOST_SHOWN]
     shown = [
         DecisionWait(
-            stage=numbers[wait.stage],
+            stage=stages[wait.stage],
             reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
             expected_start=waiting_reasons.shown(wait.expected),
             funnel=[list(step) for step in wait.funnel],
@@ -343,7 +319,7 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
         for wait in waits
     ]
     return DecisionDetail(
-        decision=_shown(row, seen),
+        decision=_shown(row, hidden),
         recorded=True,
         reproducible=record.code == code.version(),
         profiles=dict(record.profiles),

@@ -19,7 +19,7 @@ from controlplane.accounts.permissions import Permit
 from controlplane.jobs.clauses import HIDDEN, HIDDEN_SEVERAL
 from controlplane.jobs.models import Job
 
-_NUMBER: Final = re.compile(rb"#([0-9]{1,18})")
+_NUMBER: Final = re.compile(rb"#([0-9]{1,18})(/?)")
 _STAGE: Final = re.compile(r"#([0-9]{1,18})(?:[ /][A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?=[A-Za-z0-9_-])){0,62})?")
 # Several that are not named, one after the other.
 _LIST: Final = re.compile(rf"{HIDDEN}(?:,? (?:and )?{HIDDEN}| and {HIDDEN})+")
@@ -30,18 +30,25 @@ OWN: Final = frozenset({"spec", "request", "labels", "name"})
 def encode(told: Any, user: Any) -> bytes:
     """What is told to this user as JSON, with no stage named whose job they may not see."""
     content = msgspec.json.encode(told)
-    hidden = _hidden(content, user)
-    return msgspec.json.encode(_without(msgspec.to_builtins(told), hidden)) if hidden else content
+    unseen = hidden(content, user)
+    return msgspec.json.encode(_without(msgspec.to_builtins(told), unseen)) if unseen else content
 
 
-def _hidden(content: bytes, user: Any) -> set[int]:
-    """The numbers in this text that are of jobs which this user may not see."""
-    named = {int(number) for number in _NUMBER.findall(content)} if b"#" in content else set()
+def hidden(content: bytes, user: Any) -> set[int]:
+    """The numbers in this text of jobs that this user may not see; of ``#12/train`` also where the job is gone."""
+    named = [(int(number), bool(slash)) for number, slash in _NUMBER.findall(content)] if b"#" in content else []
     if not named or not isinstance(user, User) or permissions.may(user, Permit.SEE_JOBS):
         return set()
-    jobs = Job.objects.filter(number__in=named)
+    jobs = Job.objects.filter(number__in={number for number, _ in named})
     visible = jobs.filter(permissions.visible_jobs(user)).values_list("number", flat=True)
-    return set(jobs.values_list("number", flat=True)) - set(visible)
+    of_stages = {number for number, is_stage in named if is_stage}
+    return of_stages.union(jobs.values_list("number", flat=True)).difference(visible)
+
+
+def is_hidden(name: Any, hidden: Container[int]) -> bool:
+    """Whether this is the name of a stage of one of the ``hidden`` jobs."""
+    found = _STAGE.match(name) if isinstance(name, str) else None
+    return found is not None and int(found[1]) in hidden
 
 
 def _without(told: Any, hidden: Container[int]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from django.db.models import Count, Q
@@ -78,7 +77,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
     nodes = dict(counted.values_list("name", "count"))
     owned = rows.Profile.objects.exclude(active=None).filter(name__in={pool.profile for pool in pools})
     active = dict(owned.values_list("name", "active__number"))
-    restricted, usable = _restricted(), access.usable_to(user)
+    usable = access.usable_to(user)
     return [
         Pool(
             name=pool.name,
@@ -96,7 +95,7 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
             repartition=pool.repartition,
             isolation=pool.isolation,
             nodes=nodes[pool.name],
-            restricted=pool.pk in restricted,
+            restricted=pool.restricted,
             usable=usable(pool),
         )
         for pool in pools
@@ -105,11 +104,6 @@ def shown(pools: Iterable[rows.Pool], user: User) -> list[Pool]:
 
 def _promises(kept: promise_rate.PromiseRate) -> Promises:
     return Promises(kept.kept, kept.told, kept.rate)
-
-
-def _restricted() -> set[Any]:
-    """The pools that only some may use."""
-    return set(rows.Pool.objects.exclude(allowed_projects=None, allowed_groups=None).values_list("pk", flat=True))
 
 
 def names() -> list[str]:

@@ -14,6 +14,7 @@ from controlplane import changes
 from controlplane.jobs import service
 from controlplane.jobs.clauses import Told, clause, of_engine, told
 from controlplane.jobs.models import Stage as StageRow
+from controlplane.scheduling.pool_refusals import refused
 from scheduler.core.model.lifecycle import Event as What
 from scheduler.core.model.lifecycle import State, sources
 from scheduler.core.model.types import Device, Plan, Resize, Running, Snapshot, Stage, Start, Stop
@@ -82,9 +83,11 @@ def _apply(
     ids = [s.stage for s in plan.starts] + [p.victim for p in plan.stops]
     rows = {str(row.id): row for row in StageRow.objects.filter(id__in=ids)}
     devices = {device.id: device for node in snapshot.nodes for device in node.devices}
+    # Since the world was read a project may have lost the pool: then nothing starts, and makes room, for it.
+    barred = refused({s.stage for s in plan.starts} | {p.stage for p in plan.stops if p.stage})
     placings = []
     for start in plan.starts:
-        if start.stage in rows and rows[start.stage].state == State.PENDING:
+        if start.stage in rows and start.stage not in barred and rows[start.stage].state == State.PENDING:
             with _alone(_named(stages[start.stage]), faults, carefully=carefully):
                 placings.append(_placing(start, stages[start.stage], rows[start.stage], devices, snapshot.speeds))
     notes: list[service.Note] = []
@@ -96,7 +99,7 @@ def _apply(
     stopped: list[str] = []
     for stop in plan.stops:
         row = rows.get(stop.victim)
-        if row is None or row.state not in sources(What.STOP):
+        if row is None or row.state not in sources(What.STOP) or stop.stage in barred:
             continue
         with _alone(_named(victims[stop.victim]), faults, carefully=carefully):
             notes += service.stop(

@@ -15,6 +15,7 @@ from controlplane.fleet.world import parsed
 from controlplane.jobs import demand
 from controlplane.scheduling import data_locality
 from controlplane.scheduling.history import History
+from controlplane.scheduling.pool_refusals import IS_REFUSED
 from controlplane.scheduling.scaling import Scaling
 from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
@@ -25,7 +26,7 @@ FORESEE: Final = 20
 FORESEE_S: Final = 0.01
 
 _ALL = "SELECT id FROM jobs_stage WHERE state IN ('HELD', 'PENDING')"
-_WAITING = """
+_WAITING = f"""
 SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j.priority, j.priority_class,
        extract(epoch FROM j.submitted_at)::float8, extract(epoch FROM s.eligible_at)::float8, s.state,
        extract(epoch FROM s.begin_at)::float8, extract(epoch FROM s.retry_at)::float8, s.failures, s.max_attempts,
@@ -35,12 +36,7 @@ SELECT s.id, j.id::text, j.number, s.name, p.name, u.username, o.name, s.kind, j
            SELECT string_agg(DISTINCT w->>'name', ', ') FROM jsonb_array_elements(s.request->'named_secrets') w
            WHERE NOT EXISTS (SELECT 1 FROM access_secret x WHERE x.project_id = j.project_id AND x.name = w->>'name'))
        END,
-       (EXISTS (SELECT 1 FROM pools_pool_allowed_projects a WHERE a.pool_id = j.pool_id)
-        OR EXISTS (SELECT 1 FROM pools_pool_allowed_groups a WHERE a.pool_id = j.pool_id))
-       AND NOT EXISTS (SELECT 1 FROM pools_pool_allowed_projects a
-                       WHERE a.pool_id = j.pool_id AND a.project_id = j.project_id)
-       AND NOT EXISTS (SELECT 1 FROM pools_pool_allowed_groups a JOIN access_user_groups m ON m.group_id = a.group_id
-                       WHERE a.pool_id = j.pool_id AND m.user_id = j.user_id),
+       {IS_REFUSED},
        s.attempt_count, s.request
 FROM jobs_stage s JOIN jobs_job j ON j.id = s.job_id JOIN access_project p ON p.id = j.project_id
      JOIN access_user u ON u.id = j.user_id JOIN pools_pool o ON o.id = j.pool_id

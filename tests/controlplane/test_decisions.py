@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings as live
 
 from controlplane.jobs import service
+from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Decision, Shadow
 from controlplane.retention import sweep
 from controlplane.scheduling import recorder as recording
@@ -123,6 +124,18 @@ def test_the_detail_shows_the_plan_to_those_who_may_see_it(town: Town, recorder:
     for rest in ("", "/difference?profile=fifo", "/record"):
         assert town.anonymous.get(f"/decisions/{row.pk}{rest}").status_code == 401
     assert town.owner.get("/decisions/999999").status_code == 404
+
+
+def test_a_stage_is_not_named_either_where_its_job_is_gone(town: Town, recorder: Recorder) -> None:
+    gone = "#424242/quarry"
+    entry = {"stage": gone, "why": "canary", "price": 2.0, "blocks": gone}
+    Decision.objects.create(
+        at="2026-01-01T00:00:00Z", profile="hybrid", duration_ms=1, waiting=1, started=[entry], skipped=[gone]
+    )
+    (told,) = town.stranger.read("/decisions")["results"]
+    assert told["started"] == [{"stage": HIDDEN, "price": 2.0}]
+    assert told["skipped"] == [HIDDEN]
+    assert town.staff.read("/decisions")["results"][0]["started"] == [entry]
 
 
 def test_decisions_are_found_by_what_they_did_and_by_job(town: Town, recorder: Recorder) -> None:

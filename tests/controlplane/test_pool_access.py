@@ -15,7 +15,12 @@ from controlplane.accounts.models import AuditEntry, Project, User
 from controlplane.fleet.models import Node
 from controlplane.jobs import spec
 from controlplane.jobs.models import Job, Stage
+from controlplane.pools import profiles
 from controlplane.pools.models import Pool
+from controlplane.scheduling.apply import apply_plan
+from controlplane.scheduling.store import clock
+from scheduler.core.model.types import Plan, Preempt
+from scheduler.core.planning import engine
 from tests.controlplane.people import Person, Town
 
 REFUSED = "project default may not use pool default; it may use free"
@@ -38,7 +43,7 @@ def shut(town: Town) -> Town:
 
 def test_a_pool_is_for_everybody_until_it_names_somebody(town: Town) -> None:
     town.machine()
-    assert town.staff.read("/pools/default/access") == {"projects": [], "groups": []}
+    assert town.staff.read("/pools/default/access") == {"restricted": False, "projects": [], "groups": []}
     assert town.owner.post("/jobs", {"run": "x"}).status_code == 201
     pool = town.owner.read("/pools/default")
     assert (pool["restricted"], pool["usable"]) == (False, True)
@@ -120,6 +125,64 @@ def test_what_waits_follows_the_groups_of_its_user(town: Town) -> None:
     assert Stage.objects.get(job=job).state == "STARTING"
 
 
+def test_a_pool_whose_last_project_is_deleted_is_nobodys_until_it_is_opened_on_purpose(shut: Town) -> None:
+    assert put(shut.staff, {"projects": ["other"], "groups": []}).status_code == 200
+    job = Job.objects.get(number=shut.stranger.post("/jobs", {"run": "x", "hold": True}).json()["number"])
+    Pool.objects.get(name="default").allowed_projects.clear()  # what the deletion of a project without jobs does
+    read = shut.staff.read("/pools/default/access")
+    assert read == {"restricted": True, "projects": [], "groups": []}
+    for person in (shut.owner, shut.stranger):
+        assert person.post("/jobs", {"run": "x"}).status_code == 422
+        pool = person.read("/pools/default")
+        assert (pool["restricted"], pool["usable"]) == (True, False)
+    shut.stranger.post(f"/jobs/{job.number}/release")
+    shut.cycle()
+    assert Stage.objects.get(job=job).reasons[0]["code"] == "PoolRefused"
+    assert put(shut.staff, read).status_code == 200
+    assert shut.owner.post("/jobs", {"run": "x"}).status_code == 422, "what was read is written as it was"
+    assert put(shut.staff, {}).status_code == 200
+    assert shut.owner.post("/jobs", {"run": "x"}).status_code == 201
+    shut.cycle()
+    assert Stage.objects.get(job=job).state == "STARTING"
+
+
+def test_a_group_that_is_deleted_leaves_the_pool_closed(shut: Town) -> None:
+    night = Group.objects.create(name="night")
+    User.objects.get(username="owner").groups.add(night)
+    assert put(shut.staff, {"groups": ["night"]}).status_code == 200
+    assert shut.owner.post("/jobs", {"run": "x"}).status_code == 201
+    night.delete()
+    assert shut.owner.post("/jobs", {"run": "x"}).status_code == 422
+
+
+def test_a_start_whose_project_lost_the_pool_since_the_snapshot_is_skipped(town: Town) -> None:
+    town.machine()
+    job, theirs = town.job(), town.stranger.post("/jobs", {"run": "x"}).json()["number"]
+    now = clock()
+    snapshot = town.store.load(now)
+    plan = engine.plan(snapshot, profiles.of(snapshot.pools), now)
+    assert len(plan.starts) == 2
+    assert put(town.staff, {"projects": ["other"]}).status_code == 200
+    applied = apply_plan(snapshot, plan, now)
+    ours, other = Stage.objects.get(job=job), Stage.objects.get(job__number=theirs)
+    assert (applied.skipped, applied.started) == ((str(ours.pk),), (str(other.pk),))
+    assert (ours.state, other.state) == ("PENDING", "STARTING")
+
+
+def test_nothing_is_stopped_for_a_stage_that_lost_the_pool_since_the_snapshot(town: Town) -> None:
+    agent = town.machine()
+    running = town.running(agent, devices={"kind": "gpu", "count": 2})
+    victim = Stage.objects.get(job=running)
+    wants = Stage.objects.get(job=town.job(name="wants", devices={"kind": "gpu"}))
+    now = clock()
+    snapshot = town.store.load(now)
+    stop = Preempt(victim=str(victim.pk), stage=str(wants.pk), price=0.0, gain=1.0, devices=())
+    put(town.staff, {"projects": ["other"]})
+    assert apply_plan(snapshot, Plan(preempts=(stop,)), now).stopped == ()
+    victim.refresh_from_db()
+    assert victim.state == "RUNNING"
+
+
 def test_what_runs_goes_on(town: Town) -> None:
     job = town.running(town.machine())
     put(town.staff, {"projects": ["other"]})
@@ -150,7 +213,14 @@ def test_it_is_set_in_the_administration_too(town: Town) -> None:
     form = {"name": "default", "profile": "hybrid", "storage_path": "/s", "default_limit_s": 60, "max_limit_s": 90}
     form |= {"on_node_lost": "wait", "isolation": "none", "min_runtime_s": 0}
     form |= {"allowed_projects": [Project.objects.get(name="other").pk]}
-    assert browser.post(reverse("admin:pools_pool_change", args=[town.pool.pk]), form).status_code == 302
-    assert town.owner.post("/jobs", {"run": "x"}).status_code == 422
+    change = reverse("admin:pools_pool_change", args=[town.pool.pk])
+    assert browser.post(change, form).status_code == 302
+    assert town.owner.read("/pools/default")["usable"] is False
     entry = AuditEntry.objects.latest("id")
     assert entry.after["allowed_projects"] == ["other"]
+    form["allowed_projects"] = []
+    assert browser.post(change, form | {"restricted": "on"}).status_code == 302
+    assert town.stranger.read("/pools/default")["usable"] is False, "it names nobody and is restricted"
+    assert browser.post(change, form).status_code == 302
+    assert town.stranger.read("/pools/default")["usable"] is True
+    assert town.owner.read("/pools/default")["usable"] is True

@@ -17,7 +17,7 @@ from allauth.socialaccount.models import SocialAccount
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from controlplane.accounts.models import Member, Project, User
+from controlplane.accounts.models import AuditEntry, Member, Project, User
 from controlplane.accounts.provider import bounded
 from controlplane.accounts.providers import Provider, read_grants, read_providers
 from tests.controlplane import oidc_server
@@ -186,6 +186,17 @@ def test_groups_give_roles_and_take_them(world: World) -> None:
     world.sign_in(Client())
     assert roles() == {"own": "lead"}
     assert vision != infra
+    world.sign_in(Client())
+    written = AuditEntry.objects.filter(kind="member").order_by("id")
+    assert {(each.actor, each.actor_id) for each in written} == {("mia", user.pk)}
+    assert all(each.credential.startswith("groups of ") for each in written)
+    assert sorted((each.action, each.name, str(each.before), str(each.after)) for each in written) == [
+        ("member.add", "mia in infra", "{}", "{'role': 'member'}"),
+        ("member.add", "mia in vision", "{}", "{'role': 'lead'}"),
+        ("member.change", "mia in vision", "{'role': 'lead'}", "{'role': 'viewer'}"),
+        ("member.delete", "mia in infra", "{'role': 'member'}", "{}"),
+        ("member.delete", "mia in vision", "{'role': 'viewer'}", "{}"),
+    ], "and nothing where nothing changed"
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from agents.protocol import (
     Report,
 )
 from controlplane.accounts import service as access
-from controlplane.accounts.models import Member, Token, User
+from controlplane.accounts.models import AuditEntry, Member, Token, User
 from controlplane.asgi import application
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
@@ -164,6 +164,14 @@ async def test_bytes_go_both_ways_and_the_end_is_an_event(scene: Scene) -> None:
     assert "look" in entry[2]
     assert "hunter2" not in entry[2] + left[2]
     assert await rows(lambda: Session.objects.get().command) == []
+    opened, closed = await rows(lambda: list(AuditEntry.objects.filter(kind="session").order_by("id")))
+    assert (opened.action, opened.actor, opened.reason) == ("session.open", "owner", "look")
+    assert (closed.action, closed.actor, closed.after["exit_code"]) == ("session.end", "owner", 3)
+    for each in (opened, closed):
+        assert (each.name, each.object_id) == (f"#{scene.job.number}/main", str(session.id))
+        assert each.credential.startswith("token ")
+        assert "db --password" in each.after["command"]
+        assert "hunter2" not in str(each.after)
 
 
 @pytest.mark.parametrize(
@@ -338,6 +346,8 @@ async def test_one_whose_server_is_gone_is_ended_by_the_next_look(scene: Scene) 
 
         await rows(go_on_without_a_server)
         assert "lost sight" in await ended(scene)
+        entry = await rows(AuditEntry.objects.filter(action="session.end").get)
+        assert (entry.actor, entry.credential) == ("owner", ""), "the token may be gone"
         assert await rows(Session.objects.filter(ended_at=None).count) == 1
 
 

@@ -158,6 +158,13 @@ def test_it_comes_back_onto_an_empty_installation(kept: Kept, tmp_path: Path) ->
         expected = files(kept.here.home / "blobs")
         del expected[".incoming-x"]
         assert files(other.home / "blobs") == expected
+        assert other.sql(
+            "SELECT action, via, actor LIKE '%%@server', after->>'folder', after->'hold' FROM access_auditentry "
+            "WHERE kind = 'server'"
+        ) == [("server.restore", "system", True, str(kept.backup), True)]
+        assert kept.here.sql("SELECT action, after->>'folder' FROM access_auditentry WHERE kind = 'server'") == [
+            ("server.backup", str(kept.backup))
+        ], "checking it is none"
         assert other.done("check_invariants")
         assert (other.home / "django.key").read_text() != (kept.here.home / "django.key").read_text()
 

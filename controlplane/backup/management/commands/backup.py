@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
+from controlplane.accounts import audit
 from controlplane.backup import folders, keys, postgres
 from controlplane.backup.manifest import DATABASE, FORMAT, KEYS, BackupUnusable, Manifest, Piece, digest
 from controlplane.fleet.service import now_in_database
@@ -47,6 +48,7 @@ class Command(BaseCommand):
             else:
                 manifest = make(folder, options["decisions"], options["with_keys"])
                 self.stdout.write(f"{folder} is made")
+                self._record(folder, options)
         except BackupUnusable as error:
             raise CommandError(str(error)) from None
         except (DatabaseError, OSError) as error:
@@ -56,6 +58,15 @@ class Command(BaseCommand):
         self.stdout.write(f"  of {manifest.cluster} at {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC, {manifest.version}")
         for name in manifest.elsewhere:
             self.stdout.write(f"  without the storage {name}: it lies in no folder; back it up where it is")
+
+    def _record(self, folder: Path, options: Any) -> None:
+        """Writes the entry of the audit log. A backup of a read-only database, or of a former release's, is one too."""
+        made = {"folder": str(folder), "decisions": options["decisions"], "with_keys": bool(options["with_keys"])}
+        try:
+            with audit.command("backup"):
+                audit.record("server.backup", ("server", None, "database"), after=made)
+        except DatabaseError as error:
+            self.stderr.write(f"the backup is whole, but not in the audit log: {error}".strip())
 
 
 def make(folder: Path, decisions: bool, passphrase_file: Path | None) -> Manifest:

@@ -17,6 +17,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 from redis.exceptions import RedisError
 
+from controlplane.accounts import audit
 from controlplane.backup import folders, keys, lineage, postgres
 from controlplane.backup.manifest import DATABASE, KEYS, BackupUnusable, Manifest
 
@@ -84,6 +85,11 @@ class Command(BaseCommand):
         self, folder: Path, manifest: Manifest, found_keys: dict[Path, bytes], before: lineage.Before, options: Any
     ) -> None:
         call_command("migrate", interactive=False, verbosity=0, stdout=self.stderr)
+        # Also where what follows fails: the database is another one by now.
+        with audit.command("restore"):
+            of = {"folder": str(folder), "made_at": manifest.made_at, "version": manifest.version}
+            more = {"skip": options["skip"], "hold": not options["no_hold"], "with_keys": bool(found_keys)}
+            audit.record("server.restore", ("server", None, "database"), after=of | more)
         there = folders.folders(decisions=True)
         for piece in manifest.pieces:
             name = piece.name.removesuffix(".tar")
