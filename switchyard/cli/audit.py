@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import argparse
 
 EXAMPLES = """
-  yard audit                           the newest changes first
   yard audit --actor ada --since 7d    what she changed in a week
   yard audit --object n1 -o wide       what was done to a node, with before and after
   yard audit --action node. -o jsonl   everything done to nodes, for programs
