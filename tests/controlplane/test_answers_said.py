@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -85,6 +84,9 @@ def in_chinese() -> Iterator[None]:
         yield
 
 
+NOBODY = "00000000-0000-4000-8000-000000000001"
+
+
 @pytest.mark.parametrize("row", rows(test_api_problems.test_each_error_has_its_document), ids=lambda row: str(row[2]))
 def test_whatever_goes_wrong(town: Town, monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
     error, status = row[0], row[1]
@@ -112,8 +114,8 @@ def test_the_code_stays_and_who_asks_in_no_language_is_answered_in_english(town:
 @pytest.mark.parametrize(
     "path",
     [
-        "/jobs/99", f"/jobs/{uuid.uuid4()}", "/nodes/none", "/devices/none", "/pools/none", "/projects/none",
-        "/simulations/9", "/decisions/9", "/attempts/" + str(uuid.uuid4()), "/maintenance-windows/9", "/nothing/here",
+        "/jobs/99", f"/jobs/{NOBODY}", "/nodes/none", "/devices/none", "/pools/none", "/projects/none",
+        "/simulations/9", "/decisions/9", f"/attempts/{NOBODY}", "/maintenance-windows/9", "/nothing/here",
         "/bundles/" + "0" * 64, "/jobs?limit=0", "/jobs?limit=many", "/jobs?sort=name", "/jobs?state=odd",
         "/jobs?cursor=x", "/decisions?did=nothing", "/decisions/9?after=-1", "/timeline?from=x", "/timeline?from=1e11",
         "/timeline?from=5&to=1", "/jobs/{job}/metrics?since_s=0", "/jobs/{job}/logs?stream=x",
