@@ -1,7 +1,8 @@
 """Interactive sessions: commands run by people inside running parts. Checks rights and limits, and records events.
 
-The opening and the end of a session are always recorded as events of the job and as entries of the audit log. The command
-is stored only as long as the session lasts; events and entries show it with values that look like secrets masked.
+The opening and the end of a session are always recorded as events of the job and as entries of the audit log. The
+command is stored only as long as the session lasts; events and entries show it with values that look like secrets
+masked.
 """
 
 from __future__ import annotations
