@@ -110,7 +110,7 @@ class Crawl:
         self.known = {
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
             "secret": "x", "token": "00000000-0000-4000-8000-000000000000",
-            "rest": "nothing", "object_id": "1", "id": "1", "app_label": "pools", "content_type_id": "1", "url": "x",
+            "rest": "nothing", "object_id": "1", "provider_id": "x", "id": "1", "app_label": "pools", "content_type_id": "1", "url": "x",
         }  # fmt: skip
         self.clients = {name: getattr(town, name).client for name in PEOPLE}
         for client in self.clients.values():
@@ -144,7 +144,7 @@ class Crawl:
                 b"".join(answer.streaming_content)  # type: ignore[attr-defined]
             transaction.set_rollback(True)
         # 503 is what /readyz says of a scheduler that has not looked round for a while, as on a machine that is busy.
-        if answer.status_code >= 500 and (answer.status_code, path) != (503, "/readyz"):
+        if answer.status_code >= 500 and not (answer.status_code == 503 and path.startswith("/readyz")):
             said = str(how.get("data", ""))[:120]
             self.broke.append(f"{answer.status_code} {method} {path[:160]} {how.get('headers', '')!s:.120} {said}")
         return answer
