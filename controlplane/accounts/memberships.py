@@ -23,6 +23,8 @@ def follow_groups(user: User, grants: Iterable[Grant], groups: Iterable[str], so
     for grant in grants:
         rank = ROLES.index(grant.role) if grant.group in held else -1
         wanted[grant.project] = max(rank, wanted.get(grant.project, -1))
+    if not wanted:
+        return
     # Who signs in twice at once is given it once.
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     # Nobody is signed in yet: the request says nothing of who asks.
