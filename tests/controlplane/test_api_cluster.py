@@ -16,6 +16,7 @@ from django.utils import timezone
 from agents.protocol import Conditions, DeviceError, Link, Phase
 from controlplane.api import live
 from controlplane.fleet.models import Device, DeviceSample, Host, Node, PartSample
+from controlplane.jobs.clauses import HIDDEN
 from controlplane.jobs.models import Attempt, Claim, Decision, Part, Stage
 from controlplane.pools.models import Quota
 from controlplane.queries import (
@@ -354,10 +355,10 @@ def test_decisions_name_only_what_one_may_see(town: Town, busy: Agent) -> None:
     )
     (mine,), (theirs,) = town.owner.read("/decisions")["results"], town.stranger.read("/decisions")["results"]
     assert (mine["started"], mine["evicted"], mine["skipped"]) == ([fit], [evicted], [fit["stage"]])
-    hidden = {"stage": decisions.HIDDEN}
+    hidden = {"stage": HIDDEN}
     assert theirs["started"] == [hidden]
     assert theirs["evicted"] == [{**hidden, "price": 3.0, "gain": 9.0}]
-    assert theirs["skipped"] == [decisions.HIDDEN]
+    assert theirs["skipped"] == [HIDDEN]
 
 
 @pytest.mark.parametrize(
