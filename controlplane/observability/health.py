@@ -11,6 +11,8 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import Max
 from django.utils.translation import gettext as _
 from redis.exceptions import RedisError
 
@@ -26,6 +28,8 @@ from controlplane.workers import presence
 # The scheduler looks round every two seconds, the worker every minute.
 SCHEDULER_LATE_S: Final = 30.0
 WORKER_LATE_S: Final = 300.0
+# Until then a new installation may not have had anything that is due every minute.
+FIRST_BEAT_S: Final = 120.0
 # So many messages that nobody takes are a worker that is not there.
 LONG_QUEUE: Final = 200
 LEAST_FREE_BYTES: Final = 2**30
@@ -99,8 +103,16 @@ def _redis() -> tuple[bool, str]:
 def _beat() -> tuple[bool, str]:
     late_s = _since("housekeeping")
     if late_s is None:
+        if _age_s() < FIRST_BEAT_S:
+            return True, _("what beat sends every minute is due for the first time")
         return False, _("nobody has cleared up yet; are worker and beat started?")
     return late_s < WORKER_LATE_S, _("what beat sends every minute was last done {s:.0f} s ago").format(s=late_s)
+
+
+def _age_s() -> float:
+    """Seconds since the newest table was made: the age of a new installation."""
+    newest = MigrationRecorder.Migration.objects.aggregate(Max("applied"))["applied__max"]
+    return float((now_in_database() - newest).total_seconds())
 
 
 def _queues() -> tuple[bool, str]:
