@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,6 +89,12 @@ def all_faults() -> Iterator[str]:
     yield from faults({"run": "x"}, default_project="", projects={})
     yield from faults({"run": "x"}, default_project="")
     yield from faults({"run": "x", "priority": "hihg"}, may_number=True, pools={})
+    yield from faults({"run": "x"}, may_use=lambda pool, project: False)
+    two = {name: SimpleNamespace(name=name, default_limit_s=60, max_limit_s=60) for name in ("default", "night")}
+    yield from faults({"run": "x"}, pools=two, may_use=lambda pool, project: pool.name == "night")
+    named: list[Any] = [{"name": "A", "env": "SET"}, {"name": "A", "env": "B"}, {"name": "C", "env": "B"}]
+    named += [{"name": "A", "env": "1x"}, "NONE"]
+    yield from faults({"run": "x", "env": {"SET": "1"}, "secrets": named}, secrets=lambda project: ("A", "C"))
 
 
 def templates(*modules: str) -> Iterator[str]:
