@@ -1,6 +1,6 @@
 """The application of people, projects and tokens."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 
 
 class AccountsConfig(AppConfig):
@@ -10,7 +10,8 @@ class AccountsConfig(AppConfig):
     label = "access"
 
     def ready(self) -> None:
-        """Listens to what is told of passwords, second factors and sign-ins."""
-        from controlplane.accounts import sign_in_entries
+        """Listens to what is told of passwords, second factors and sign-ins, where people sign in."""
+        if apps.is_installed("allauth.account"):
+            from controlplane.accounts import sign_in_entries
 
-        sign_in_entries.connect()
+            sign_in_entries.connect()
