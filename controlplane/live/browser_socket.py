@@ -35,7 +35,7 @@ from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.conf import settings
 from django.db import connections
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils import translation
 
 from controlplane.accounts.rights import Rights, rights
@@ -121,7 +121,13 @@ def _look(path: str, user: Any) -> tuple[int, str, bytes]:
 
 
 def _language(scope: Any) -> str:
-    """Return the language of the page that opened the socket: by its cookie, else by the browser's preference."""
+    """Return the language of the page that opened the socket: as the page says it, else as a request would be read.
+
+    Browsers need not send the preferences of their pages with a socket.
+    """
+    said = QueryDict(scope.get("query_string", b"")[:100]).get("lang", "")
+    if said in dict(settings.LANGUAGES):
+        return said
     request = HttpRequest()
     request.COOKIES = scope.get("cookies") or {}
     for name, value in scope["headers"]:

@@ -63,15 +63,19 @@ class Site:
 
     def append_to_log(self, number: int, content: bytes) -> None:
         """Add bytes to what the job's newest attempt has printed, as an upload does."""
-        last = """SELECT l.id, l.part_id, l."offset" + l.size FROM jobs_logspan l JOIN jobs_part p ON p.id = l.part_id
-                  JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
-                  JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s AND l.stream = 'out'
-                  ORDER BY a.created_at DESC, l.start DESC LIMIT 1"""
-        ((span, part, end),) = self.run(last, number)
+        newest = """SELECT p.id, (SELECT sum(l.size)::bigint FROM jobs_logspan l WHERE l.part_id = p.id),
+                           (SELECT coalesce(sum(l.size), 0)::bigint FROM jobs_logspan l
+                            WHERE l.part_id = p.id AND l.stream = 'out')
+                    FROM jobs_part p JOIN jobs_attempt a ON a.id = p.attempt_id JOIN jobs_stage s ON s.id = a.stage_id
+                    JOIN jobs_job j ON j.id = s.job_id WHERE j.number = %s ORDER BY a.created_at DESC LIMIT 1"""
+        ((part, start, end),) = self.run(newest, number)
         with (self.logs / part.hex[-2:] / str(part) / "out").open("r+b") as file:
             file.seek(end)
             file.write(content)
-        self.run("UPDATE jobs_logspan SET size = size + %s WHERE id = %s", len(content), span)
+        self.run(
+            """INSERT INTO jobs_logspan (part_id, stream, start, "offset", size) VALUES (%s, 'out', %s, %s, %s)""",
+            part, start, end, len(content),
+        )  # fmt: skip
 
     def number(self, name: str) -> int:
         """The number of the job with this name."""

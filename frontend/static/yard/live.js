@@ -63,7 +63,7 @@ function connect() {
   clearTimeout(retry);
   if (paused || socket) return;
   askedAt = Date.now();
-  const mine = (socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1`));
+  const mine = (socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/v1?lang=${document.documentElement.lang}`));
   mine.onopen = () => {
     tries = 0;
     lateS = 0;
