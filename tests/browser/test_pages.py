@@ -128,7 +128,7 @@ def test_a_dead_line_is_said_and_the_page_moves_on(open_page: Open, site: Site) 
             line.connect_to_server()
             lines.append(line)
 
-    page.route_web_socket(re.compile(r"/ws/v1$"), door)
+    page.route_web_socket(re.compile(r"/ws/v1\?"), door)
     page.goto(f"{site.url}/jobs/{number}")
     _drawn(page)
     dead = True
@@ -212,7 +212,7 @@ def test_a_silent_line_is_left_and_the_paths_are_polled(open_page: Open, site: S
         line.on_message(lambda message: None if silent else server.send(message))
         server.on_message(lambda message: None if silent else line.send(message))
 
-    page.route_web_socket(re.compile(r"/ws/v1$"), door)
+    page.route_web_socket(re.compile(r"/ws/v1\?"), door)
     page.goto(f"{site.url}/jobs/{number}")
     _drawn(page)
     silent = True
