@@ -111,6 +111,7 @@ def test_a_second_factor_is_set_up_asked_for_and_removed(visit: Page, site: Site
     visit.wait_for_selector("#recovery-codes")
     judge(visit)
     codes = visit.locator("#recovery-codes").inner_text().split()
+    visit.goto("about:blank")
     visit.context.clear_cookies()
     sign_in()
     judge(visit)
