@@ -33,12 +33,13 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
     oracle.touch()
     oracle.chmod(0o666)
     tmp_path.chmod(0o755)
-    script = f"echo $YARD_JOB_ID $YARD_ATTEMPT >> {oracle}; sleep 4"
+    released = tmp_path / "released"
+    script = f"echo $YARD_JOB_ID $YARD_ATTEMPT >> {oracle}; until [ -e {released} ]; do sleep 0.2; done"
     jobs = [
         yard.client.jobs.submit({"name": f"{name}-{index}", "run": script, "cpus": 0.1, "expected": "4s"})
         for index in range(12)
     ]
-    assert eventually(lambda: len(oracle.read_text().splitlines()) > 0)
+    assert eventually(lambda: len(oracle.read_text().splitlines()) == len(jobs))
     state = yard.up.home / "agents" / name
     copy = tmp_path / "state"
     shutil.copytree(state, copy, ignore=lambda _, names: [each for each in names if each == "bell"])
@@ -55,6 +56,7 @@ def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, wher
 
     assert eventually(told), yard.client.wire.get("/overview")["attention"]
     assert yard.client.wire.get(f"/nodes/{name}")["state"] == "DRAINING"
+    released.touch()
     for job in jobs:
         job.wait(timeout_s=120)
         job.refresh()
