@@ -192,7 +192,7 @@ def _servers() -> Iterator[int]:
     web = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--port", str(port)]
     web += ["--log-level", "warning", "--lifespan", "off", "--no-access-log"]
     worker = [sys.executable, "-m", "celery", "--app", "controlplane", "--quiet", "worker", "--queues", "questions"]
-    worker += ["--pool", "threads", "--concurrency", "4", "--loglevel", "ERROR"]
+    worker += ["--pool", "threads", "--concurrency", "8", "--loglevel", "ERROR"]
     common = {**os.environ, "PYTHONPATH": str(ROOT), "YARD_LOG_LEVEL": "ERROR"}
     started = [
         subprocess.Popen(web, env={**common, "YARD_DB_POOL": "8"}),

@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from django.core.asgi import get_asgi_application
+from controlplane.request_handler import get_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django_application = get_asgi_application()
+django_application = get_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402

@@ -7,12 +7,13 @@ calls, for agents that joined by its address.
 import os
 
 from django.conf import settings
-from django.core.asgi import get_asgi_application
+
+from controlplane.request_handler import get_application
 
 # Not a default: the package has named the web server's settings by now, which are read when they are first needed.
 if not settings.configured:
     os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.gateway.settings"
-django_application = get_asgi_application()
+django_application = get_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 

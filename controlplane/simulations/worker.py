@@ -22,7 +22,7 @@ LOOK_S = 1.0
 def main(argv: Sequence[str] | None = None) -> int:
     """Live through the scenario of a row. Returns 0 where its end was written down, whatever it was."""
     simulation_id, parent = (int(word) for word in (argv or sys.argv[1:]))
-    os.nice(10)
+    os.nice(15)  # who asks a question waits for the answer, and no simulation holds it up
     django.setup()
     threading.Thread(target=_watch, args=(simulation_id, parent), name="watch", daemon=True).start()
     run(simulation_id)

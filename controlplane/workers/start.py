@@ -9,6 +9,7 @@ from typing import Any
 
 from celery import Celery
 from celery.signals import worker_process_init, worker_shutdown
+from django.conf import settings
 from redis.exceptions import RedisError
 
 from controlplane.workers import task_records as task_records  # connects itself
@@ -22,6 +23,14 @@ def prepare(app: Celery, name: str, options: Mapping[str, Any]) -> None:
     """Has the worker be seen. One that takes the scheduler's queue stands by until no other does."""
     asked = options.get("queues") or sorted(app.amqp.queues)
     Presence.queues = tuple(asked.split(",") if isinstance(asked, str) else asked)
+    threads = int(options.get("concurrency") or 0)
+    if len(Presence.queues) > 1 and "simulations" in Presence.queues and threads <= settings.SIMULATIONS_AT_ONCE:
+        log.warning(
+            "%d simulations may run at once and take all %d threads of %s; its other queues (%s) then wait: give it"
+            " more with --concurrency, or lower YARD_SIMULATIONS_AT_ONCE",
+            *(settings.SIMULATIONS_AT_ONCE, threads, name),
+            ", ".join(queue for queue in Presence.queues if queue != "simulations"),
+        )
     app.steps["consumer"].add(Presence)
     if QUEUE not in Presence.queues:
         return

@@ -1,8 +1,9 @@
 """Replace this process by a command that dies with its parent; run by path, imports only the standard library.
 
-``python -I -S leash.py SIGNAL USER PARENT COMMAND...``: the kernel sends SIGNAL to the command when the process PARENT,
-which started this one, ends in whatever way. USER is ``self``, ``mapped`` (in a user namespace where the caller appears
-as uid 65534: PostgreSQL refuses to run as uid 0) or ``UID:GID``.
+``python -I -S leash.py SIGNAL USER NICE PARENT COMMAND...``: the kernel sends SIGNAL to the command when the process
+PARENT, which started this one, ends in whatever way. NICE is by how much the command gives way to others. USER is
+``self``, ``mapped`` (in a user namespace where the caller appears as uid 65534: PostgreSQL refuses to run as uid 0) or
+``UID:GID``.
 
 A program of its own, because the same steps between fork and exec of a process with threads are not safe.
 """
@@ -22,7 +23,8 @@ EXIT_CANNOT_MAP = 71
 
 def main(arguments: list[str]) -> None:
     """Become the command; never returns."""
-    death_signal, user, parent, *command = arguments
+    death_signal, user, nice, parent, *command = arguments
+    os.nice(int(nice))
     libc = ctypes.CDLL(None, use_errno=True)
     if user == "mapped":
         enter_user_namespace(libc)

@@ -12,11 +12,15 @@ from deploy.local.service import ROOT, Service, User, python
 Environment = Mapping[str, str]
 
 SIMULATED = "sim"  # how the names of simulated nodes begin
+# What people wait for gives way to what agents and the scheduler do.
+GIVES_WAY = 5
+# Threads of the worker: as many simulations as run at once (``SIMULATIONS_AT_ONCE``), and for everything else.
+WORKER_THREADS = 4 + 6
 
 
 def web(home: Home, port: int, user: User, environment: Environment) -> Service:
     """The web server: REST, pages, and the sockets of browsers; on loopback only."""
-    return _server("web", "controlplane.asgi", port, home, user, environment)
+    return _server("web", "controlplane.asgi", port, home, user, environment, nice=GIVES_WAY)
 
 
 def gateway(home: Home, port: int, user: User, environment: Environment) -> Service:
@@ -24,7 +28,9 @@ def gateway(home: Home, port: int, user: User, environment: Environment) -> Serv
     return _server("gateway", "controlplane.gateway.asgi", port, home, user, environment)
 
 
-def _server(name: str, module: str, port: int, home: Home, user: User, environment: Environment) -> Service:
+def _server(
+    name: str, module: str, port: int, home: Home, user: User, environment: Environment, nice: int = 0
+) -> Service:
     options = {
         "host": "127.0.0.1",
         "port": str(port),
@@ -37,7 +43,7 @@ def _server(name: str, module: str, port: int, home: Home, user: User, environme
     command = python("-m", "uvicorn", f"{module}:application", "--app-dir", str(ROOT), "--no-access-log")
     for option, value in options.items():
         command += [f"--{option}", value]
-    return Service(name, command, {**environment, "YARD_DB_POOL": "8"}, home.logs / f"{name}.log", user=user)
+    return Service(name, command, {**environment, "YARD_DB_POOL": "8"}, home.logs / f"{name}.log", user=user, nice=nice)
 
 
 def worker(home: Home, user: User, environment: Environment) -> Service:
@@ -45,7 +51,7 @@ def worker(home: Home, user: User, environment: Environment) -> Service:
     command = [
         *python("-m", "celery", "--app", "controlplane", "--quiet", "worker"),
         *("--beat", "--schedule", str(home.run / "beat")),
-        *("--pool", "threads", "--concurrency", "6"),
+        *("--pool", "threads", "--concurrency", str(WORKER_THREADS)),
         *("--queues", "scheduling,fleet,questions,simulations,maintenance"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]

@@ -34,12 +34,15 @@ def importing(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "PYTHONPATH": str(ROOT)}
 
 
-def leashed(command: Sequence[str], *, user: User = "self", death_signal: signal.Signals = signal.SIGTERM) -> list[str]:
-    """Return ``command`` so that it runs as ``user`` and gets ``death_signal`` when the calling process ends.
+def leashed(
+    command: Sequence[str], *, user: User = "self", nice: int = 0, death_signal: signal.Signals = signal.SIGTERM
+) -> list[str]:
+    """Return ``command`` so that it runs as ``user``, gives way by ``nice``, and gets ``death_signal`` when the calling
+    process ends.
 
     The kernel ties this to the *thread* that starts the command: start it from one that lives as long as the process.
     """
-    return [sys.executable, "-I", "-S", str(LEASH), death_signal.name, user, str(os.getpid()), *command]
+    return [sys.executable, "-I", "-S", str(LEASH), death_signal.name, user, str(nice), str(os.getpid()), *command]
 
 
 def open_log(path: Path) -> int:
@@ -62,6 +65,7 @@ class Service:
     log: Path
     stop_signal: signal.Signals = signal.SIGTERM
     user: User = "self"
+    nice: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)  # CLOCK_MONOTONIC, seconds
     starts: int = field(default=0, init=False)
@@ -71,7 +75,7 @@ class Service:
         log = open_log(self.log)
         try:
             self.process = subprocess.Popen(
-                leashed(self.command, user=self.user, death_signal=self.stop_signal),
+                leashed(self.command, user=self.user, nice=self.nice, death_signal=self.stop_signal),
                 env=dict(self.environment),
                 cwd="/",  # no job can put anything there
                 stdin=subprocess.DEVNULL,
