@@ -3,8 +3,8 @@
 Each tab is a real WebSocket client that does what the scripts of the page do: it takes the whole page once and every
 change from then on, and asks for the whole where one is missing. What a browser draws is no part of it. Ten tabs
 a second are opened (``live_open_p95_ms``: how long a page takes then); the delays are those once all are live. A fifth
-of the people see all jobs, the others are members of one project: two audiences. The delay of an update is from the commit of
-the measurements until a tab has them.
+of the people see all jobs, the others are members of one project: two audiences. The delay of an update is from the
+commit of the measurements until a tab has them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def main() -> int:
 
 
 def _yield_to_others() -> None:
-    os.nice(5)
+    os.nice(10)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
