@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ def prepare(app: Celery, name: str, options: Mapping[str, Any]) -> None:
     """Has the worker be seen. One that takes the scheduler's queue stands by until no other does."""
     asked = options.get("queues") or sorted(app.amqp.queues)
     Presence.queues = tuple(asked.split(",") if isinstance(asked, str) else asked)
-    threads = int(options.get("concurrency") or 0)
+    threads = int(options.get("concurrency") or os.cpu_count() or 1)  # as Celery counts
     if len(Presence.queues) > 1 and "simulations" in Presence.queues and threads <= settings.SIMULATIONS_AT_ONCE:
         log.warning(
             "%d simulations may run at once and take all %d threads of %s; its other queues (%s) then wait: give it"
