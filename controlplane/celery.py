@@ -10,7 +10,11 @@ from typing import Any
 from celery import Celery
 from celery.signals import celeryd_init, task_postrun, task_prerun
 
+from controlplane.workers import beat
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+# Django's checks load all pages and the whole API, which a worker does not serve; ``migrate`` has run them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -23,6 +27,8 @@ app.autodiscover_tasks(
         "controlplane.whatif",
     ]
 )
+
+beat.offer(app)
 
 
 @celeryd_init.connect  # type: ignore[untyped-decorator]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deploy.local import identity, parts
+from deploy.local import forked, identity, parts
 from deploy.local.ears import Ears, Stop
 from deploy.local.home import Home, HomeUnusable, write_private
 from deploy.local.identity import Exposed
@@ -125,6 +125,7 @@ class Keeper:
         if self.options.restore:
             self.restore(self.options.restore)
         Running(os.getpid(), self.url, self.added_environment).write(self.home)
+        forked.load()
         # The web server takes as long to load as the tables take to make; nobody knows its address yet.
         web = self.start(parts.web(self.home, port, people.user, self.parts_environment))
         first = self.make_records()
@@ -169,8 +170,6 @@ class Keeper:
             "YARD_SIGN_IN_COMMAND": "./script/sign-in",
             "YARD_BLOBS": str(self.home.blobs),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            # Threads on many cores would otherwise keep an arena of freed memory each.
-            "MALLOC_ARENA_MAX": "2",
         }
         redis = self.start_redis()
         with self.step("database"):
@@ -197,8 +196,11 @@ class Keeper:
             cluster.clear_stale_lock()
             cluster.adopt(user, self.environment)
         else:
-            cluster.finish_making(*self.ears.attend(cluster.begin_making(self.environment, user)))
+            making = cluster.begin_making(self.environment, user)
+            forked.load()  # meanwhile
+            cluster.finish_making(*self.ears.attend(making))
         server = self.start(cluster.service(user, self.environment, self.home.logs / "postgres.log"))
+        forked.load()
         # Recovery after a crash replays at most max_wal_size.
         self.wait_until(cluster.is_ready, server, 120)
         return cluster.url

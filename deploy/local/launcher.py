@@ -24,6 +24,9 @@ from deploy.local.service import importing, open_log, python
 from deploy.local.stages import stop_stages
 
 STOP_PATIENCE_S = 100.0
+# What the keeper and all parts start with, as libraries read it when they are loaded. Threads on many cores would keep
+# an arena of freed memory each; no part multiplies matrices that are worth a thread.
+FOR_ALL = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
 
 
 class Interrupted(Exception):
@@ -109,7 +112,7 @@ class Stack:
         try:
             return subprocess.Popen(
                 python("-m", "deploy.local", "keep", json.dumps(asdict(self._options))),
-                env=importing({**os.environ, "YARD_HOME": str(self._home.path)}),
+                env=importing({**os.environ, **FOR_ALL, "YARD_HOME": str(self._home.path)}),
                 cwd="/",
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -24,7 +24,16 @@ EXIT_CANNOT_MAP = 71
 def main(arguments: list[str]) -> None:
     """Become the command; never returns."""
     death_signal, user, nice, parent, *command = arguments
-    os.nice(int(nice))
+    tie(death_signal, user, int(nice), int(parent))
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        raise SystemExit(f"{command[0]} cannot be started: {error.strerror}") from None
+
+
+def tie(death_signal: str, user: str, nice: int, parent: int) -> None:
+    """Become ``user``, give way by ``nice``, and get ``death_signal`` when the process ``parent`` ends."""
+    os.nice(nice)
     libc = ctypes.CDLL(None, use_errno=True)
     if user == "mapped":
         enter_user_namespace(libc)
@@ -35,15 +44,11 @@ def main(arguments: list[str]) -> None:
         os.setuid(uid)
     # After the change of user, which clears it; before the check, so that a parent's end is never missed.
     libc.prctl(PR_SET_PDEATHSIG, signal.Signals[death_signal].value, 0, 0, 0)
-    if os.getppid() != int(parent):
+    if os.getppid() != parent:
         raise SystemExit(1)
     # A background shell job ignores these for all its children; a part must be stoppable by them.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        os.execvp(command[0], command)
-    except OSError as error:
-        raise SystemExit(f"{command[0]} cannot be started: {error.strerror}") from None
 
 
 def enter_user_namespace(libc: ctypes.CDLL) -> None:

@@ -40,22 +40,22 @@ def _server(
         "log-level": "warning",
         "timeout-graceful-shutdown": "3",
     }
-    command = python("-m", "uvicorn", f"{module}:application", "--app-dir", str(ROOT), "--no-access-log")
+    command = ["uvicorn", f"{module}:application", "--app-dir", str(ROOT), "--no-access-log"]
     for option, value in options.items():
         command += [f"--{option}", value]
-    return Service(name, command, {**environment, "YARD_DB_POOL": "8"}, home.logs / f"{name}.log", user=user, nice=nice)
+    own = {**environment, "YARD_DB_POOL": "8"}
+    return Service(name, command, own, home.logs / f"{name}.log", user=user, nice=nice, is_forked=True)
 
 
 def worker(home: Home, user: User, environment: Environment) -> Service:
     """The one process that runs all tasks, with the beat inside."""
     command = [
-        *python("-m", "celery", "--app", "controlplane", "--quiet", "worker"),
-        *("--beat", "--schedule", str(home.run / "beat")),
+        *("controlplane.workers", "--beat-thread", "--schedule", str(home.run / "beat")),
         *("--pool", "threads", "--concurrency", str(WORKER_THREADS)),
         *("--queues", "scheduling,fleet,questions,simulations,maintenance"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"),
     ]
-    return Service("worker", command, environment, home.logs / "worker.log", user=user)
+    return Service("worker", command, environment, home.logs / "worker.log", user=user, is_forked=True)
 
 
 def agent(home: Home, url: str, name: str, token: str, run_as: str, environment: Environment) -> Service:

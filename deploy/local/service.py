@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LEASH = Path(__file__).with_name("leash.py")
+from deploy.local import leash
+from deploy.local.forked import Forked
+
+LEASH = Path(leash.__file__)
 ROOT = Path(__file__).parents[2]
 
 # A log that is longer than this when its service starts is put aside as NAME.log.1.
@@ -57,7 +60,11 @@ def open_log(path: Path) -> int:
 
 @dataclass
 class Service:
-    """A process that should run as long as the stack does. Its children share its process group."""
+    """A process that should run as long as the stack does. Its children share its process group.
+
+    One that ``is_forked`` runs a Python module, with what this process has imported: its ``command`` is the module and
+    its arguments.
+    """
 
     name: str
     command: Sequence[str]
@@ -66,7 +73,8 @@ class Service:
     stop_signal: signal.Signals = signal.SIGTERM
     user: User = "self"
     nice: int = 0
-    process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    is_forked: bool = False
+    process: subprocess.Popen[bytes] | Forked | None = field(default=None, init=False)
     started_at: float = field(default=0.0, init=False)  # CLOCK_MONOTONIC, seconds
     starts: int = field(default=0, init=False)
 
@@ -74,19 +82,34 @@ class Service:
         """Start the process; returns before it is ready."""
         log = open_log(self.log)
         try:
-            self.process = subprocess.Popen(
-                leashed(self.command, user=self.user, nice=self.nice, death_signal=self.stop_signal),
-                env=dict(self.environment),
-                cwd="/",  # no job can put anything there
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
+            self.process = (
+                self._forked(log)
+                if self.is_forked
+                else subprocess.Popen(
+                    leashed(self.command, user=self.user, nice=self.nice, death_signal=self.stop_signal),
+                    env=dict(self.environment),
+                    cwd="/",  # no job can put anything there
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    process_group=0,
+                )
             )
         finally:
             os.close(log)
         self.started_at = time.monotonic()
         self.starts += 1
+
+    def _forked(self, log: int) -> Forked:
+        title = f"switchyard {self.name} of {self.environment['YARD_HOME']}: {' '.join(self.command)}"
+        parent = os.getpid()
+        return Forked(
+            title,
+            self.command,
+            self.environment,
+            log,
+            lambda: leash.tie(self.stop_signal.name, self.user, self.nice, parent),
+        )
 
     @property
     def pid(self) -> int | None:
