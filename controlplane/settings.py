@@ -179,7 +179,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
-    "django.contrib.staticfiles",
+    "controlplane.pages.static_files.StaticFiles",
     "django.contrib.postgres",
     "rest_framework",
     "django_filters",

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.contrib.staticfiles.apps import StaticFilesConfig
 from django.contrib.staticfiles.storage import ManifestFilesMixin, StaticFilesStorage
 from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class StaticFiles(StaticFilesConfig):
+    """Without source maps: nobody debugs the libraries here, and maps are a third of what would be compressed."""
+
+    ignore_patterns = [*StaticFilesConfig.ignore_patterns, "*.map"]
 
 
 class CollectedStaticFiles(CompressedManifestStaticFilesStorage):

@@ -16,7 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.service import ROOT
+from deploy.local.home import Home
+from deploy.local.lock import Running
+from deploy.local.service import ROOT, importing
 
 # What the commands of the two servers have in them.
 WEB, GATEWAY = "controlplane.asgi", "controlplane.gateway.asgi"
@@ -95,8 +97,10 @@ class Up:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the web server runs with."""
-        return dict(psutil.Process(self.named(WEB).pid).environ())
+        """What the parts run with."""
+        running = Running.read(Home(self.home))
+        assert running is not None
+        return importing({**os.environ, **running.environment})
 
     @property
     def agents_url(self) -> str:
