@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -96,16 +97,14 @@ def test_failures_are_counted_and_the_last_one_is_told(db: None, monkeypatch: py
 
 
 @contextmanager
-def worker(name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(name: str, *options: str, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     place = urlsplit(os.environ["DATABASE_URL"])
     url = place._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
-    command = [sys.executable, "-m", "celery", "-A", "controlplane", "--quiet", "worker", "--hostname", name, *options]
-    process = subprocess.Popen(
-        [*command, "--loglevel", "WARNING"],
-        cwd=ROOT,
-        env=os.environ | {"DATABASE_URL": url},
-        stdin=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "controlplane.workers", "--hostname", name, *options, "--loglevel", "WARNING"]
+    with log.open("wb") if log else nullcontext() as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=os.environ | {"DATABASE_URL": url}, stdin=subprocess.DEVNULL, stderr=file
+        )
     try:
         yield process
     finally:
@@ -114,8 +113,12 @@ def worker(name: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def standing() -> dict[str, bool]:
+    return {one.name: one.stands_by for one in running() if one.queues == ("scheduling", "fleet")}
+
+
+def running() -> list[presence.Worker]:
     with presence.connect() as redis:
-        return {one.name: one.stands_by for one in presence.workers(redis) if one.queues == ("scheduling", "fleet")}
+        return presence.workers(redis)
 
 
 def test_a_killed_scheduler_is_followed_by_the_one_that_stands_by(transactional_db: None) -> None:
@@ -130,3 +133,23 @@ def test_a_killed_scheduler_is_followed_by_the_one_that_stands_by(transactional_
             TaskRecord.objects.all().delete()
             app.send_task("scheduling.cycle", retry=False)
             assert eventually(lambda: TaskRecord.objects.filter(name="scheduling.cycle").exists())
+
+
+def test_beat_in_a_thread_of_a_worker_sends_what_is_due(transactional_db: None, tmp_path: Path) -> None:
+    options = ("--beat-thread", "--schedule", str(tmp_path / "beat"), "--pool", "threads", "--concurrency", "2")
+    with worker("alone@here", *options, "--queues", "fleet") as alone:
+        assert eventually(lambda: TaskRecord.objects.filter(name="fleet.watch").exists())
+        alone.terminate()
+        assert alone.wait() == 0, "the thread ends with its worker"
+
+
+@pytest.mark.parametrize(("threads", "is_warned"), [("4", True), ("5", False)])
+def test_a_worker_that_simulations_can_fill_says_so(
+    transactional_db: None, tmp_path: Path, threads: str, is_warned: bool
+) -> None:
+    log = tmp_path / "log"
+    options = ("--pool", "threads", "--concurrency", threads, "--queues", "questions,simulations")
+    with worker("full@here", *options, log=log):
+        assert eventually(lambda: "full@here" in {one.name for one in running()})
+    said = "4 simulations may run at once and take all 4 threads of full@here; its other queues (questions) then wait"
+    assert (said in log.read_text()) == is_warned
