@@ -12,6 +12,7 @@ import io
 import json
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 STATIC = "--static"
@@ -27,10 +28,12 @@ def prepare(storage: str, *options: str) -> dict[str, str]:
     from django.core.management import call_command
 
     django.setup()
-    if STATIC in options:
-        collect_static()
-        options = tuple(option for option in options if option != STATIC)
-    call_command("migrate", interactive=False, verbosity=1 if sys.stderr.isatty() else 0, stdout=sys.stderr)
+    with ThreadPoolExecutor(1) as aside:
+        collected = aside.submit(collect_static) if STATIC in options else None
+        call_command("migrate", interactive=False, verbosity=1 if sys.stderr.isatty() else 0, stdout=sys.stderr)
+        if collected:
+            collected.result()
+    options = tuple(option for option in options if option != STATIC)
     said = io.StringIO()
     call_command("bootstrap", "--json", "--storage", storage, *options, stdout=said)
     first: dict[str, str] = json.loads(said.getvalue())

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
+from _pytest.mark import ParameterSet
 
 from deploy.local.home import Home
 from deploy.local.lock import Running
@@ -24,6 +26,11 @@ from deploy.local.service import ROOT, importing
 WEB, GATEWAY = "controlplane.asgi", "controlplane.gateway.asgi"
 
 PATIENCE_S = 90.0
+
+
+def long(value: object) -> ParameterSet:
+    """Mark one value of a parametrized test as one of those that only ``./script/test --long`` tries."""
+    return pytest.param(value, marks=pytest.mark.long)
 
 
 def eventually(claim: Callable[[], bool]) -> bool:
@@ -114,6 +121,13 @@ class Up:
     def answers(self) -> bool:
         with socket.socket() as link:
             return link.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def is_ready(self) -> bool:
+        """Tell whether the server says that it and all that it needs are well."""
+        try:
+            return httpx.get(f"http://127.0.0.1:{self.port}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def facts(gang: Gang, job: JobRecord, kind: str) -> list[str]:
     return [each["text"] for each in gang.yard.client.jobs.events(job) if each["kind"] == kind]
 
 
+@pytest.mark.long
 def test_a_drained_node_is_left_and_taken_back(gang: Gang, calm: str) -> None:
     job = submitted(gang, step=200)  # long enough to be measured on two
     gang.yard.client.nodes.drain("right", "new memory")
@@ -98,6 +99,7 @@ def test_it_makes_room_for_somebody_who_waits(gang: Gang, calm: str) -> None:
     assert gang.weights(job) == calm
 
 
+@pytest.mark.long
 def test_a_machine_that_vanishes_leaves_it_on_one_and_another_takes_its_place(gang: Gang, calm: str) -> None:
     job = submitted(gang)
     for process in processes_of(str(gang.yard.up.home / "agents" / "right")):

@@ -15,7 +15,7 @@ import pytest
 from deploy.local.service import ROOT
 from switchyard import jobfile
 from switchyard.client import JobRecord
-from tests.chaos.stack import eventually, standing
+from tests.chaos.stack import eventually, long, standing
 from tests.chaos.test_job import TIMERS, Yard, on, processes_of
 
 pytestmark = pytest.mark.chaos
@@ -106,7 +106,7 @@ def test_two_nodes_compute_what_one_does(gang: Gang, calm: str) -> None:
     assert "rank 0 of 2" in gang.log(job)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, long(1)])
 def test_a_killed_rank_ends_the_attempt_everywhere_and_is_named(gang: Gang, calm: str, victim: int) -> None:
     job = gang.submit()
     gang.until_under_way(job)
@@ -122,6 +122,7 @@ def test_a_killed_rank_ends_the_attempt_everywhere_and_is_named(gang: Gang, calm
     assert "resuming from step" in gang.log(job)
 
 
+@pytest.mark.long
 def test_a_machine_that_vanishes_is_replaced(gang: Gang, calm: str) -> None:
     job = gang.submit()
     gang.until_under_way(job)
@@ -133,6 +134,7 @@ def test_a_machine_that_vanishes_is_replaced(gang: Gang, calm: str) -> None:
     assert gang.weights(job) == calm
 
 
+@pytest.mark.long
 def test_two_nodes_then_one_then_two_go_on_from_each_others_checkpoints(gang: Gang, calm: str) -> None:
     def until_cancelled(job: JobRecord, step: int) -> str:
         gang.until_under_way(job, step)

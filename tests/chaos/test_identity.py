@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from deploy.local.service import ROOT
-from tests.chaos.stack import eventually, standing
+from tests.chaos.stack import eventually, long, standing
 from tests.chaos.test_job import TIMERS, Yard, on
 
 pytestmark = pytest.mark.chaos
@@ -25,7 +25,7 @@ def yard() -> Iterator[Yard]:
         yield from on(up)
 
 
-@pytest.mark.parametrize("where", ["another machine", "another boot"])
+@pytest.mark.parametrize("where", ["another machine", long("another boot")])
 def test_a_copy_of_a_running_agent_runs_nothing(yard: Yard, tmp_path: Path, where: str) -> None:
     name = "copied-" + where.split()[1]
     original = yard.agent(name)

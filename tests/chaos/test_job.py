@@ -18,7 +18,7 @@ import pytest
 from deploy.local.service import ROOT
 from switchyard import jobfile
 from switchyard.client import Client, JobRecord
-from tests.chaos.stack import Up, eventually, standing
+from tests.chaos.stack import Up, eventually, long, standing
 
 pytestmark = pytest.mark.chaos
 
@@ -181,7 +181,7 @@ def test_an_urgent_job_takes_the_device_and_the_first_resumes(yard: Yard, calm: 
     assert "resum" in log.lower()
 
 
-@pytest.mark.parametrize("victim", ["process", "shim"])
+@pytest.mark.parametrize("victim", ["process", long("shim")])
 def test_a_killed_process_or_shim_is_retried_from_its_checkpoint(yard: Yard, calm: str, victim: str) -> None:
     job = yard.finetune()
     yard.until_half_trained(job)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from switchyard.client import Client
-from tests.chaos.stack import GATEWAY, WEB, Up, eventually, standing, words_of
+from tests.chaos.stack import GATEWAY, WEB, Up, eventually, long, standing, words_of
 
 pytestmark = pytest.mark.chaos
 
@@ -24,7 +24,15 @@ def up() -> Iterator[Up]:
         yield stack
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(scope="module")
+def running() -> Iterator[Up]:
+    """One that runs already, for tests that leave it running."""
+    with standing() as stack:
+        stack.started()
+        yield stack
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, long(signal.SIGINT), long(signal.SIGHUP)])
 def test_a_signal_ends_everything_in_order(up: Up, number: signal.Signals) -> None:
     launcher = up.started()
     assert up.processes()
@@ -34,7 +42,7 @@ def test_a_signal_ends_everything_in_order(up: Up, number: signal.Signals) -> No
     assert up.processes() == []
 
 
-@pytest.mark.parametrize("moment_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.6, 2.5, 4.0, 6.0])
+@pytest.mark.parametrize("moment_s", [long(0.0), 0.1, long(0.3), 0.6, long(1.0), 1.6, long(2.5), 4.0, long(6.0)])
 def test_ctrl_c_while_it_starts_leaves_nothing(up: Up, moment_s: float) -> None:
     launcher = up.start()
     time.sleep(moment_s)
@@ -74,30 +82,27 @@ def test_after_a_kill_the_next_start_keeps_what_was_there(up: Up) -> None:
 
 
 @pytest.mark.parametrize("part", [WEB, GATEWAY, "celery", "valkey-server", "postgres", "-m agents"])
-def test_a_killed_part_is_started_again(up: Up, part: str) -> None:
-    up.started()
-    first = up.named(part)
+def test_a_killed_part_is_started_again(running: Up, part: str) -> None:
+    first = running.named(part)
     first.kill()
-    keeper = up.keeper()
+    keeper = running.keeper()
     assert eventually(lambda: any(part in words_of(child) for child in keeper.children() if child != first))
-    assert eventually(up.answers)
+    assert eventually(running.is_ready)
 
 
-def test_a_second_start_says_where_the_first_one_is(up: Up) -> None:
-    first = up.started()
-    second = up.start()
+def test_a_second_start_says_where_the_first_one_is(running: Up) -> None:
+    second = running.start()
     said, _ = second.communicate()
     assert second.returncode == 0, said
-    assert f"http://127.0.0.1:{up.port}/sign-in/" in said
-    assert first.poll() is None
-    known = tomllib.loads((up.home / "client.toml").read_text())
+    assert f"http://127.0.0.1:{running.port}/sign-in/" in said
+    assert running.launchers[0].poll() is None
+    known = tomllib.loads((running.home / "client.toml").read_text())
     with Client(known["url"], known["token"]) as client:  # who works with it goes on
         assert client.wire.get("/whoami")["user"] == "admin"
 
 
-def test_fresh_is_refused_while_it_runs(up: Up) -> None:
-    up.started()
-    second = up.start("--fresh")
+def test_fresh_is_refused_while_it_runs(running: Up) -> None:
+    second = running.start("--fresh")
     said, _ = second.communicate()
     assert second.returncode == 1
     assert "Ctrl-C" in said
@@ -118,9 +123,8 @@ def test_a_taken_port_is_told_and_avoided(up: Up) -> None:
     assert f"http://127.0.0.1:{up.port + 1}" in "".join(said)
 
 
-def test_only_loopback_is_listened_on(up: Up) -> None:
-    up.started()
-    own = {process.pid for process in up.processes()}
+def test_only_loopback_is_listened_on(running: Up) -> None:
+    own = {process.pid for process in running.processes()}
     listening = [
         connection
         for connection in psutil.net_connections(kind="inet")
@@ -128,15 +132,14 @@ def test_only_loopback_is_listened_on(up: Up) -> None:
     ]
     # The dashboard, and the agent's door for other agents.
     assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
-    assert up.port in [connection.laddr.port for connection in listening]
+    assert running.port in [connection.laddr.port for connection in listening]
 
 
-def test_everything_it_writes_is_private(up: Up) -> None:
-    up.started()
-    assert (up.home / "client.toml").stat().st_mode & 0o777 == 0o600
-    for path in (up.home / "secrets").iterdir():
+def test_everything_it_writes_is_private(running: Up) -> None:
+    assert (running.home / "client.toml").stat().st_mode & 0o777 == 0o600
+    for path in (running.home / "secrets").iterdir():
         assert path.stat().st_mode & 0o777 == 0o600
-    for path in (up.home / "log").iterdir():
+    for path in (running.home / "log").iterdir():
         assert path.stat().st_mode & 0o077 == 0
 
 

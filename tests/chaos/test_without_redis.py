@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from switchyard.client import Client
-from tests.chaos.stack import Up, eventually, standing
+from tests.chaos.stack import Up, eventually, long, standing
 
 pytestmark = pytest.mark.chaos
 
@@ -38,7 +38,7 @@ def gone(valkey: psutil.Process) -> Callable[[], None]:
     return keeper.resume
 
 
-@pytest.mark.parametrize("how", [frozen, gone])
+@pytest.mark.parametrize("how", [frozen, long(gone)])
 def test_jobs_start_and_end_without_redis(up: Up, how: Callable[[psutil.Process], Callable[[], None]]) -> None:
     known = tomllib.loads((up.home / "client.toml").read_text())
     with Client(known["url"], known["token"]) as client:
