@@ -122,4 +122,5 @@ def test_a_share_that_takes_its_neighbours_memory_is_warned_and_then_ended(
     assert end.detail == "used 9216 MiB of gpu 0, of which it was given 4096 MiB"
     assert side.here[modest].phase == Phase.RUNNING
     assert side.here[modest].notes == []
-    assert bytes(node.yard.logs[(modest, 0, "out")]).split()[0] == str(4 * GIB).encode()
+    said = node.yard.wait(lambda: bytes(node.yard.logs[(modest, 0, "out")]))
+    assert said.split()[0] == str(4 * GIB).encode()

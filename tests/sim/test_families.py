@@ -55,12 +55,12 @@ def test_the_same_seed_gives_the_same_jobs_and_another_seed_others(family: Famil
 @given(burst=st.floats(5.0, 40.0), seed=SEEDS)
 @settings(max_examples=30, deadline=None)
 def test_a_burst_is_one_users_and_its_jobs_are_alike(burst: float, seed: int) -> None:
-    jobs = generate(Family(0.5, 1.5, 0.3, burst, jobs=2_000), seed)
+    jobs = generate(Family(0.5, 1.5, 0.3, burst, jobs=8_000), seed)  # so many that no seed strays as far as asserted
     bursts: dict[str, list[float]] = {}
     for one in jobs:
         bursts.setdefault(one.name, []).append(math.log(one.duration_s))
     assert len({(one.name, one.user, one.project, one.limit_s) for one in jobs}) == len(bursts)
-    assert 2_000 / len(bursts) == pytest.approx(burst, rel=0.6)
+    assert 8_000 / len(bursts) == pytest.approx(burst, rel=0.6)
     within = statistics.fmean(statistics.pvariance(some) for some in bursts.values() if len(some) > 1)
     assert within < 0.5 * statistics.pvariance([math.log(one.duration_s) for one in jobs])
 
