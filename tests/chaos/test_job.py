@@ -24,7 +24,8 @@ pytestmark = pytest.mark.chaos
 
 # Long enough to be hit in the middle of its training, and to be worth stopping: its steps tell the engine when it will
 # end, and nothing is stopped that ends in a moment. Short enough to be run five times.
-STEPS = "1500"
+# Enough that a training lasts until it has been looked at; what it starts from need not have learned much.
+STEPS, STEPS_BEFORE = "800", "100"
 TIMERS = "report_s=1,suspect_s=2,lost_s=4,lease_s=5"
 
 
@@ -40,6 +41,8 @@ class Yard:
         spec = jobfile.read(str(ROOT / "examples" / "finetune" / "job.yaml"))
         spec["env"] = {"FINETUNE_STEPS": STEPS, "FINETUNE_CHECKPOINT_EVERY": "1"}
         for stage in spec["stages"]:
+            if stage["name"] == "pretrain":
+                stage["env"] = {"FINETUNE_STEPS": STEPS_BEFORE}
             stage.setdefault("preemption", {"allowed": True})["grace"] = "3s"
         return self.client.jobs.submit({**spec, **changes})
 
