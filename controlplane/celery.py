@@ -10,7 +10,7 @@ from typing import Any
 from celery import Celery
 from celery.signals import celeryd_init, task_postrun, task_prerun
 
-from controlplane.workers import beat
+from controlplane import beat
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 # Django's checks load all pages and the whole API, which a worker does not serve; ``migrate`` has run them.
