@@ -213,15 +213,21 @@ def _servers() -> Iterator[int]:
             process.wait()
 
 
-def _request(
+def _send(
     link: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str], body: Any = None
-) -> bytes:
+) -> tuple[int, bytes]:
     sent = None if body is None else json.dumps(body).encode()
     link.request(method, path, body=sent, headers={**headers, "Content-Type": "application/json"})
     answer = link.getresponse()
-    content = answer.read()
-    if answer.status >= 400:
-        raise SystemExit(f"{method} {path} was answered {answer.status}: {content[:300]!r}")
+    return answer.status, answer.read()
+
+
+def _request(
+    link: http.client.HTTPConnection, method: str, path: str, headers: dict[str, str], body: Any = None
+) -> bytes:
+    status, content = _send(link, method, path, headers, body)
+    if status >= 400:
+        raise SystemExit(f"{method} {path} was answered {status}: {content[:300]!r}")
     return content
 
 
@@ -229,12 +235,7 @@ def _until_known(link: http.client.HTTPConnection, path: str, headers: dict[str,
     """Ask until the worker has read the world for the first time; meanwhile it says that it is busy."""
     began = time.perf_counter()
     for _ in range(10):
-        link.request(
-            "POST", path, body=json.dumps(body).encode(), headers={**headers, "Content-Type": "application/json"}
-        )
-        answer = link.getresponse()
-        answer.read()
-        if answer.status != 503:
+        if _send(link, "POST", path, headers, body)[0] != 503:
             break
     print(f"  the worker knew the world after {time.perf_counter() - began:.1f} s", flush=True)
 

@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NoReturn
 
 from setproctitle import setproctitle
@@ -51,8 +52,9 @@ LIBRARIES = (
 PR_SET_DUMPABLE = 4
 
 
+@cache
 def load() -> None:
-    """Import the shared libraries; what they made is never looked at by the garbage collector, which would copy it."""
+    """Import the shared libraries, once. The garbage collector never looks at what they made: that would copy it."""
     gc.disable()
     for name in LIBRARIES:
         importlib.import_module(name)

@@ -200,7 +200,6 @@ class Keeper:
             forked.load()  # meanwhile
             cluster.finish_making(*self.ears.attend(making))
         server = self.start(cluster.service(user, self.environment, self.home.logs / "postgres.log"))
-        forked.load()
         # Recovery after a crash replays at most max_wal_size.
         self.wait_until(cluster.is_ready, server, 120)
         return cluster.url

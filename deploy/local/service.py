@@ -82,23 +82,22 @@ class Service:
         """Start the process; returns before it is ready."""
         log = open_log(self.log)
         try:
-            self.process = (
-                self._forked(log)
-                if self.is_forked
-                else subprocess.Popen(
-                    leashed(self.command, user=self.user, nice=self.nice, death_signal=self.stop_signal),
-                    env=dict(self.environment),
-                    cwd="/",  # no job can put anything there
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    process_group=0,
-                )
-            )
+            self.process = self._forked(log) if self.is_forked else self._spawned(log)
         finally:
             os.close(log)
         self.started_at = time.monotonic()
         self.starts += 1
+
+    def _spawned(self, log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            leashed(self.command, user=self.user, nice=self.nice, death_signal=self.stop_signal),
+            env=dict(self.environment),
+            cwd="/",  # no job can put anything there
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            process_group=0,
+        )
 
     def _forked(self, log: int) -> Forked:
         title = f"switchyard {self.name} of {self.environment['YARD_HOME']}: {' '.join(self.command)}"
