@@ -336,7 +336,7 @@ async def test_somebody_who_enters_has_what_it_has_and_their_exit_code_is_told(s
 
 
 async def test_somebody_who_enters_ends_with_it_and_when_they_leave(stand: Stand) -> None:
-    intent = stand.shell("echo ready; sleep 300")
+    intent = stand.shell("echo ready; exec sleep 300")  # no process of its own begins after the word
     await stand.saying(intent, "ready")
     alone = set(stand.left(intent))
     reader, writer = await entered(stand, intent, "(setsid sleep 301 &) ; trap '' HUP TERM; echo in; sleep 302")
