@@ -20,10 +20,12 @@ app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(
     [
+        "controlplane.accounts",
         "controlplane.scheduling",
         "controlplane.operations",
         "controlplane.simulations",
         "controlplane.retention",
+        "controlplane.notifications",
         "controlplane.whatif",
     ]
 )

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.accounts.mail_server import read_mail_server
 from controlplane.accounts.providers import read_directory, read_providers
 
 VERSION = "0.1.0"
@@ -171,6 +172,7 @@ INSTALLED_APPS = [
     "controlplane.jobs",
     "controlplane.simulations",
     "controlplane.retention",
+    "controlplane.notifications",
     "controlplane.pages",
     "controlplane.backup",
     "controlplane.operations",
@@ -200,6 +202,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "controlplane.accounts.audit.middleware",
+    "controlplane.accounts.time_zones.middleware",
     "allauth.account.middleware.AccountMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -307,6 +310,7 @@ CELERY_BEAT_SCHEDULE = {
         "fleet.watch": 1.5,
         "maintenance.housekeeping": 60.0,
         "maintenance.invariants": 60.0,
+        "maintenance.notices": 60.0,
         "maintenance.retention": 600.0,
     }.items()
 }
@@ -397,22 +401,47 @@ LOGOUT_REDIRECT_URL = "/sign-in"
 # allauth: passwords by name, second factors, providers. Guessing at passwords and links is counted by accounts.guard;
 # what a person may try once they are known is counted here, in Redis, by all servers together.
 ACCOUNT_ADAPTER = "controlplane.accounts.adapters.AccountAdapter"
-ACCOUNT_FORMS = {"login": "controlplane.accounts.forms.SignInForm"}
+ACCOUNT_FORMS = {
+    "login": "controlplane.accounts.forms.SignInForm",
+    "reset_password": "controlplane.accounts.password_reset.ResetForm",
+    "user_token": "controlplane.accounts.password_reset.ResetTokenForm",
+}
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = False
-ACCOUNT_PREVENT_ENUMERATION = False
+ACCOUNT_EMAIL_SUBJECT_PREFIX = f"[{CLUSTER_NAME}] "
+# Strangers are told nothing of an address, and nobody has mail sent to addresses that are nobody's.
+ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+PASSWORD_RESET_TIMEOUT = 3600
+# A person has one address: a new one takes the place of the one before once it is confirmed.
+ACCOUNT_CHANGE_EMAIL = True
+ACCOUNT_EMAIL_CONFIRMATION_EXPIRE_DAYS = 1
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_RATE_LIMITS = {
     "login": None,
     "login_failed": "60/m/ip,10/5m/key",
     "reauthenticate": "10/m/user",
     "device_code": "20/m/user,100/h/user",
+    "manage_email": "3/m/user,10/h/user",
+    "reset_password": "10/m/ip,5/h/key",
+    "reset_password_from_key": "20/m/ip",
 }
 MFA_ADAPTER = "controlplane.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True
+
+# Mail: links for forgotten passwords. Without a server nothing is sent, and no page offers it.
+_MAIL = read_mail_server(os.environ)
+EMAIL_BACKEND = f"django.core.mail.backends.{'smtp' if _MAIL else 'dummy'}.EmailBackend"
+EMAIL_HOST = _MAIL.host if _MAIL else ""
+if _MAIL:
+    EMAIL_PORT, EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _MAIL.port, _MAIL.user, _MAIL.password
+    EMAIL_USE_SSL, EMAIL_USE_TLS = _MAIL.tls, _MAIL.start_tls
+    DEFAULT_FROM_EMAIL = SERVER_EMAIL = _MAIL.sender
+EMAIL_TIMEOUT = 10
+
 DIRECTORY = read_directory(os.environ)
 OIDC_PROVIDERS = read_providers(os.environ)
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.adapters.ProviderAdapter"

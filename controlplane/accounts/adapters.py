@@ -7,6 +7,7 @@ import base64
 import hashlib
 import re
 from typing import Any
+from urllib.parse import quote
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
@@ -15,9 +16,12 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import get_connection
 from django.db import transaction
 from django.http import HttpRequest
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 
@@ -56,6 +60,28 @@ class AccountAdapter(DefaultAccountAdapter):
     def add_message(self, *args: Any, **kwargs: Any) -> None:
         """Says nothing: each page says what was done itself."""
 
+    def clean_password(self, password: str, user: User | None = None) -> str:
+        """A new password. Raises ValidationError for one that is too long to hash, or too easy to guess."""
+        if len(password) > guard.LONGEST_PASSWORD:
+            raise ValidationError(_("A password has at most %(most)s characters.") % {"most": guard.LONGEST_PASSWORD})
+        return str(super().clean_password(password, user))
+
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        """The address in the mail: that of the settings, whatever host whoever asked has named."""
+        path = reverse("account_reset_password_from_key", kwargs={"uidb36": "UID", "key": "KEY"})
+        return settings.PUBLIC_URL.rstrip("/") + path.replace("UID-KEY", quote(key))
+
+    def get_email_confirmation_url(self, request: HttpRequest, emailconfirmation: Any) -> str:
+        """The address in the mail that confirms an address: that of the settings."""
+        return settings.PUBLIC_URL.rstrip("/") + reverse("account_confirm_email", args=[emailconfirmation.key])
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """Sends a mail that needs no request, so that workers send it too."""
+        message = self.render_mail(template_prefix, email, {"email": email, **context})
+        # Whatever the server answers, the connection to it is closed.
+        with get_connection() as connection:
+            connection.send_messages([message])
+
 
 class SecondFactorAdapter(DefaultMFAAdapter):
     """Keeps the secrets of second factors encrypted, with a key that is made of the server's own."""
@@ -88,6 +114,8 @@ class ProviderAdapter(DefaultSocialAccountAdapter):
 
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         """Refuses, with a page that says why, whoever has no account and gets none; follows the provider's groups."""
+        # allauth connects an account and tells of it there, and has spoken with the provider before.
+        sociallogin.connect = transaction.atomic(sociallogin.connect)
         provider = settings.OIDC_PROVIDERS[sociallogin.account.provider]
         if sociallogin.is_existing:
             follow_groups(sociallogin.user, provider.grants, _groups(sociallogin), provider.title)

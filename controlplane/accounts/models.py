@@ -25,10 +25,14 @@ variable = RegexValidator(
 
 
 class User(AbstractUser):
-    """A person or a service account. ``default_project`` is used where a job names none."""
+    """A person or a service account. ``default_project`` is used where a job names none.
+
+    ``time_zone`` is that of their pages, a name of the IANA's database; empty, it is that of the browser.
+    """
 
     default_project = models.ForeignKey("Project", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     theme = models.CharField(max_length=8, choices=[("", "system"), ("light", "light"), ("dark", "dark")], blank=True)
+    time_zone = models.CharField(_("time zone"), max_length=64, blank=True, default="", db_default="")
     is_from_directory = models.BooleanField(
         _("signs in by the directory"),
         default=False,

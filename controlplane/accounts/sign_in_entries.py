@@ -1,16 +1,23 @@
-"""Entries of the audit log for what Django and allauth do with passwords, second factors and sign-ins.
+"""Entries of the audit log for what allauth and Django do with passwords, addresses, second factors and sign-ins.
 
-They tell by signals, which they send right after they wrote the change.
+They are written by signals, each within the transaction of the change: of new second factors and recovery codes by the
+signal of their rows, because allauth's own comes only after the commit; of the others by allauth's signals, which it
+sends right after it wrote the change, in views that are one transaction (``pages.urls``, ``pages.password_reset``,
+``pages.address``, ``pages.user``) or in ``adapters.ProviderAdapter``.
+
+A sign-in alone has an entry of its own: what it changes, the session, is written with the answer, after all views.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from allauth.account.signals import password_changed, password_reset, password_set
-from allauth.mfa.signals import authenticator_added, authenticator_removed, authenticator_reset
+from allauth.account.signals import email_changed, password_reset
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_removed
 from allauth.socialaccount.signals import social_account_added, social_account_removed
 from django.contrib.auth.signals import user_logged_in
+from django.db.models.signals import post_save
 
 from controlplane.accounts import audit
 from controlplane.accounts.models import User
@@ -19,10 +26,9 @@ from controlplane.accounts.models import User
 def connect() -> None:
     """Begins to listen; called once, when the application is ready."""
     user_logged_in.connect(_signed_in, dispatch_uid="audit")
-    for signal in (password_changed, password_set, password_reset):
-        signal.connect(_password, dispatch_uid="audit")
-    authenticator_added.connect(_factor_added, dispatch_uid="audit")
-    authenticator_reset.connect(_factor_added, dispatch_uid="audit")
+    password_reset.connect(_password, dispatch_uid="audit")
+    email_changed.connect(_address, dispatch_uid="audit")
+    post_save.connect(_factor_added, sender=Authenticator, dispatch_uid="audit")
     authenticator_removed.connect(_factor_removed, dispatch_uid="audit")
     social_account_added.connect(_account_added, dispatch_uid="audit")
     social_account_removed.connect(_account_removed, dispatch_uid="audit")
@@ -36,8 +42,14 @@ def _password(user: User, **_told: Any) -> None:
     audit.record("user.password", user)
 
 
-def _factor_added(user: User, authenticator: Any, **_told: Any) -> None:
-    audit.record("user.factor_add", user, after={"factor": authenticator.type})
+def _address(user: User, from_email_address: Any, to_email_address: Any, **_told: Any) -> None:
+    before = {"address": from_email_address.email} if from_email_address else {}
+    audit.record("user.address", user, before=before, after={"address": to_email_address.email})
+
+
+def _factor_added(instance: Authenticator, created: bool, **_told: Any) -> None:
+    if created:
+        audit.record("user.factor_add", instance.user, after={"factor": instance.type})
 
 
 def _factor_removed(user: User, authenticator: Any, **_told: Any) -> None:

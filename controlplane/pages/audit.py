@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import quote
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.accounts.models import AuditEntry
@@ -50,14 +50,13 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 
 
 def _asked(request: HttpRequest) -> dict[str, str]:
-    """The filters of the address. A field for a local time sends none with a zone: it is taken as UTC."""
+    """The filters of the address. A field for a local time sends none with a zone: it is of the reader's zone."""
     asked = {key: request.GET[key].strip() for key in FILTERS if request.GET.get(key, "").strip()}
     for key in ("since", "until"):
-        if re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", asked.get(key, "")):
-            asked[key] += "Z"
         try:
-            datetime.fromisoformat(asked.get(key, "2000-01-01T00:00Z"))
-        except ValueError:
+            at = datetime.fromisoformat(asked.get(key, "2000-01-01T00:00Z"))
+            asked |= {key: timezone.make_aware(at).isoformat()} if timezone.is_naive(at) else {}
+        except (ValueError, OverflowError):
             del asked[key]
     if asked.get("via", "api") not in AuditEntry.Via.values:
         del asked["via"]
@@ -78,6 +77,7 @@ def show(request: HttpRequest) -> HttpResponse:
             "asked": asked,
             "filters": {key: value for key, value in asked.items() if key != "cursor"},
             "ways": AuditEntry.Via.choices,
+            "zone": timezone.get_current_timezone_name(),
             "next": cursor_of(answer.body.get("next")),
             "previous": cursor_of(answer.body.get("previous")),
         },

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 
@@ -29,7 +30,7 @@ def rest(bar: Mapping[str, Any], told: Mapping[str, Any], now: datetime, edge: d
         return [dict(bar)]
     if told["overdue_since_at"]:
         since = max(moment(told["overdue_since_at"]), moment(bar["from"]))
-        words = _("overdue since {time} UTC").format(time=since.astimezone(UTC).strftime("%m-%d %H:%M"))
+        words = _("overdue since {time}").format(time=timezone.localtime(since).strftime("%m-%d %H:%M %Z"))
         late = {**bar, "s": "OVERDUE", "from": since.isoformat(), "to": edge.isoformat(), "t": ""}
         return [{**bar, "to": since.isoformat()}, {**late, "tip": f"{bar['tip']} · {words}"}]
     if told["expected_end_at"] and moment(told["expected_end_at"]) > now:

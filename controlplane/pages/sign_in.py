@@ -42,8 +42,9 @@ def too_many(seconds: int) -> str:
 
 
 def _shown(**values: Any) -> dict[str, Any]:
-    """What the form says: how to get a link, and which providers there are."""
-    return {"next": "/", "command": settings.SIGN_IN_COMMAND, "providers": settings.OIDC_PROVIDERS.values(), **values}
+    """What the form says: how to get a link, whether passwords are reset by mail, and which providers there are."""
+    usual = {"next": "/", "command": settings.SIGN_IN_COMMAND, "resets_by_mail": bool(settings.EMAIL_HOST)}
+    return {**usual, "providers": settings.OIDC_PROVIDERS.values(), **values}
 
 
 def _page(request: HttpRequest, status: int, **values: str) -> HttpResponse:

@@ -6,13 +6,15 @@ from allauth.mfa.recovery_codes import views as recovery_codes
 from allauth.mfa.totp import views as totp
 from allauth.socialaccount import views as social
 from allauth.socialaccount.providers.openid_connect import views as openid
-from django.urls import path
+from django.db.transaction import atomic
+from django.urls import path, re_path
 from django.views.decorators.http import conditional_page
 from django.views.generic import RedirectView
 from django.views.i18n import JavaScriptCatalog
 from django.views.i18n import set_language as choose_language
 
 from controlplane.pages import (
+    address,
     audit,
     consolidation,
     decisions,
@@ -25,6 +27,7 @@ from controlplane.pages import (
     nodes,
     otherwise,
     overview,
+    password_reset,
     profiles,
     secrets,
     sign_in,
@@ -71,17 +74,29 @@ urlpatterns = [
     path("sign-in/with/<str:provider_id>/callback", openid.callback, name="openid_connect_callback"),
     path("sign-in/<str:secret>", sign_in.by_link, name="sign-in-link"),
     path("sign-out", sign_in.out, name="account_logout"),
+    path("password-reset", password_reset.Ask.as_view(), name="account_reset_password"),
+    path("password-reset/sent", password_reset.Sent.as_view(), name="account_reset_password_done"),
+    path("password-reset/done", password_reset.Done.as_view(), name="account_reset_password_from_key_done"),
+    re_path(
+        r"^password-reset/(?P<uidb36>[0-9A-Za-z]{1,13})-(?P<key>[0-9A-Za-z-]{1,200})$",
+        password_reset.Choose.as_view(),
+        name="account_reset_password_from_key",
+    ),
     path("device", device_login.show, name="device-login"),
     path("user", user.show, name="user"),
     path("user/second-factor", RedirectView.as_view(url="/user"), name="mfa_index"),
     path("user/second-factor/new", totp.activate_totp, name="mfa_activate_totp"),
-    path("user/second-factor/remove", totp.deactivate_totp, name="mfa_deactivate_totp"),
+    path("user/second-factor/remove", atomic(totp.deactivate_totp), name="mfa_deactivate_totp"),
     path("user/recovery-codes", recovery_codes.view_recovery_codes, name="mfa_view_recovery_codes"),
     path("user/recovery-codes/new", recovery_codes.generate_recovery_codes, name="mfa_generate_recovery_codes"),
     path("user/recovery-codes/file", recovery_codes.download_recovery_codes, name="mfa_download_recovery_codes"),
+    path("user/address", address.ask, name="account_email"),
+    path("user/address/<str:key>", address.Confirm.as_view(), name="account_confirm_email"),
+    path("user/notices", user.choose_notices, name="user-notices"),
     path("user/accounts", user.Accounts.as_view(), name="socialaccount_connections"),
     path("user/sessions/<int:number>/end", user.end_session, name="user-end-session"),
     path("user/theme", user.choose_theme, name="user-theme"),
+    path("user/time-zone", user.choose_time_zone, name="user-time-zone"),
     path("user/tokens", user.make_token, name="user-make-token"),
     path("user/tokens/<uuid:token>/revoke", user.revoke_token, name="user-revoke-token"),
     path("user/password", user.change_password, name="user-password"),

@@ -6,6 +6,7 @@ import uuid
 from datetime import timedelta
 from typing import Any, cast
 
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.views import ConnectionsView
@@ -14,23 +15,38 @@ from django.conf import settings
 from django.contrib.auth import authenticate, password_validation, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.accounts import guard, service
+from controlplane.accounts import audit, guard, service, time_zones
 from controlplane.accounts.models import Member, Token, User
 from controlplane.accounts.permissions import roles
+from controlplane.notifications import notices
+from controlplane.notifications.models import NoticeChoice
 from controlplane.pages.shell import page
 from controlplane.pages.sign_in import too_many
 
 MOST_DAYS = 366
 # What was done is told on the page that follows, by these words in its address.
-DONE = ("revoked", "password", "signed-out", "ended", "disconnected")
+DONE = (
+    "revoked",
+    "password",
+    "signed-out",
+    "ended",
+    "disconnected",
+    "time-zone",
+    "address-asked",
+    "address",
+    "notices",
+)
 # By what a browser and a system are known, the first that fits: most claim to be several.
 BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
 SYSTEMS = {
@@ -70,9 +86,10 @@ def _browser(agent: str) -> str:
     return f"{name}, {system}" if name and system else agent[:60]
 
 
-def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
+def user_page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
     user = _reader(request)
     scopes = service.scopes_of(user)
+    addresses = list(EmailAddress.objects.filter(user=user).order_by("-verified", "-primary", "pk")[:2])
     response = page(
         request,
         "user.html",
@@ -87,6 +104,12 @@ def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
             "connected": _connected(user),
             "sessions": [(each, _browser(each.user_agent)) for each in _sessions(request)],
             "most_days": MOST_DAYS,
+            "zones": time_zones.names(),
+            "sends_mail": bool(settings.EMAIL_HOST),
+            "addresses": addresses,
+            "asked_address": "" if any(each.verified for each in addresses) else user.email,
+            "notices": notices.chosen(user),
+            "notice_choices": [("", _("none")), *NoticeChoice.Ends.choices],
             "longest": guard.LONGEST_PASSWORD,
             "done": request.GET.get("done") if request.GET.get("done") in DONE else "",
             **said,
@@ -102,7 +125,7 @@ def _page(request: HttpRequest, status: int = 200, **said: Any) -> HttpResponse:
 @never_cache
 @require_safe
 def show(request: HttpRequest) -> HttpResponse:
-    return _page(request)
+    return user_page(request)
 
 
 @login_required
@@ -126,8 +149,8 @@ def make_token(request: HttpRequest) -> HttpResponse:
         fault = _("You have %(most)s tokens; revoke one first.") % {"most": service.MOST_TOKENS}
     else:
         token, secret = service.make_token(user, name, scopes=scopes, life=timedelta(days=int(days)))
-        return _page(request, 201, secret=secret, made=token.name)
-    return _page(request, 422, token_fault=fault, asked_name=name[:60], asked_scopes=scopes)
+        return user_page(request, 201, secret=secret, made=token.name)
+    return user_page(request, 422, token_fault=fault, asked_name=name[:60], asked_scopes=scopes)
 
 
 @login_required
@@ -148,25 +171,27 @@ def change_password(request: HttpRequest) -> HttpResponse:
     """Sets another password. Who has one gives it, guarded like a sign-in. Other browsers are signed out."""
     user = _reader(request)
     if user.is_from_directory:
-        return _page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
+        return user_page(request, 422, password_faults=[_("Your password is that of the directory; change it there.")])
     old, new, again = (request.POST.get(name, "") for name in ("old", "new", "again"))
     if _has_password(user) and authenticate(request, username=user.get_username(), password=old) != user:
         if wait_s := getattr(request, "sign_in_wait_s", 0):
-            return _page(request, 429, password_faults=[too_many(wait_s)])
-        return _page(request, 422, password_faults=[_("This is not your password of now.")])
+            return user_page(request, 429, password_faults=[too_many(wait_s)])
+        return user_page(request, 422, password_faults=[_("This is not your password of now.")])
     if new != again:
-        return _page(request, 422, password_faults=[_("The two new passwords differ.")])
+        return user_page(request, 422, password_faults=[_("The two new passwords differ.")])
     if len(new) > guard.LONGEST_PASSWORD:
         said = _("A password has at most %(most)s characters.") % {"most": guard.LONGEST_PASSWORD}
-        return _page(request, 422, password_faults=[said])
+        return user_page(request, 422, password_faults=[said])
     try:
         password_validation.validate_password(new, user)
     except ValidationError as error:
-        return _page(request, 422, password_faults=error.messages)
+        return user_page(request, 422, password_faults=error.messages)
     user.set_password(new)
-    user.save(update_fields=["password"])
-    update_session_auth_hash(request, user)
-    service.end_sessions(user, but=request.session.session_key)
+    with transaction.atomic():
+        user.save(update_fields=["password"])
+        audit.record("user.password", user)
+        update_session_auth_hash(request, user)
+        service.end_sessions(user, but=request.session.session_key)
     UserSession.objects.create_from_request(request)
     return redirect("/user?done=password")
 
@@ -202,6 +227,35 @@ def choose_theme(request: HttpRequest) -> HttpResponse:
     return redirect("/user")
 
 
+@login_required
+@never_cache
+@require_POST
+def choose_time_zone(request: HttpRequest) -> HttpResponse:
+    """Keeps the zone in which the reader's pages show times; none is that of each browser."""
+    user, zone = _reader(request), request.POST.get("time_zone", "")
+    if zone and zone not in time_zones.names():
+        fault = _('"%(zone)s" is no time zone; choose one of the list, such as Europe/Berlin.') % {"zone": zone[:64]}
+        return user_page(request, 422, zone_fault=fault)
+    user.time_zone = zone
+    user.save(update_fields=["time_zone"])
+    return redirect("/user?done=time-zone")
+
+
+@login_required
+@never_cache
+@require_POST
+def choose_notices(request: HttpRequest) -> HttpResponse:
+    """Keeps which ends of their jobs the reader is told of by mail, and that it is in the language of now."""
+    user, ends = _reader(request), request.POST.get("ends", "")
+    if ends and ends not in NoticeChoice.Ends.values:
+        return user_page(request, 422, notice_fault=_("Choose none, failed jobs, or all jobs that end."))
+    if ends and not (settings.EMAIL_HOST and EmailAddress.objects.filter(user=user, verified=True).exists()):
+        return user_page(request, 422, notice_fault=_("Notices go to an address that you confirmed; set one first."))
+    notices.choose(user, ends, get_language() or settings.LANGUAGE_CODE)
+    return redirect("/user?done=notices")
+
+
+@method_decorator(transaction.atomic, name="post")
 class Accounts(ConnectionsView):
     """Takes back the connection with an account at a provider; the user page shows them."""
 
@@ -213,4 +267,4 @@ class Accounts(ConnectionsView):
 
     def form_invalid(self, form: Any) -> HttpResponse:
         faults = [fault for found in form.errors.values() for fault in found]
-        return _page(self.request, 422, connection_faults=faults)
+        return user_page(self.request, 422, connection_faults=faults)

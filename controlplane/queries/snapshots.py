@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 from django.conf import settings
-from django.utils import translation
+from django.utils import timezone, translation
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -236,7 +236,8 @@ class Shared:
 
     def _made(self, version: list[int]) -> SharedSnapshot:
         before = self.snapshot
-        with translation.override(self.language):
+        # Whoever makes it, it is everybody's: times are in UTC, which scripts turn into each reader's zone.
+        with translation.override(self.language), timezone.override(None):
             parts = self.source.make(self.user)
         if key_of(self.source, self.user, self.language) != self.key:
             raise AudienceChanged

@@ -12,7 +12,9 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.site import LAUNCH, PASSWORD, ROOT, Site, environment_of_tests, serve
+from tests.controlplane import smtp_server
 from tests.controlplane.oidc_server import CLIENT, SECRET
+from tests.controlplane.smtp_server import Sink
 
 
 @pytest.fixture(scope="package")
@@ -28,7 +30,14 @@ def provider() -> Iterator[str]:
 
 
 @pytest.fixture(scope="package")
-def site(servers: Any, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def mail() -> Iterator[Sink]:
+    """A mail server, which keeps what the site sends."""
+    with smtp_server.sink() as server:
+        yield server
+
+
+@pytest.fixture(scope="package")
+def site(servers: Any, provider: str, mail: Sink, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder: Path = tmp_path_factory.mktemp("site")
     (folder / "secret").write_text(SECRET)
     environment = environment_of_tests() | {
@@ -38,6 +47,8 @@ def site(servers: Any, provider: str, tmp_path_factory: pytest.TempPathFactory) 
         "YARD_OIDC_CORP_CLIENT_SECRET_FILE": str(folder / "secret"),
         "YARD_OIDC_CORP_TITLE": "Corp SSO",
         "YARD_OIDC_CORP_DOMAINS": "example.org",
+        "YARD_EMAIL_URL": f"smtp://127.0.0.1:{mail.port}",
+        "YARD_EMAIL_FROM": "yard@example.org",
     }
     with serve(servers.database_url, environment, folder / "web.log") as found:
         yield found

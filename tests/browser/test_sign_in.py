@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +17,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import _LISTEN, Open
-from tests.browser.site import PASSWORD, Site
+from tests.browser.site import PASSWORD, ROOT, Site, environment_of_tests
+from tests.controlplane.smtp_server import Sink
 
 pytestmark = pytest.mark.browser
 
@@ -170,3 +174,88 @@ def test_a_session_is_ended_from_another_browser(open_page: Open, site: Site) ->
         here.wait_for_url("**/user?done=ended")
     there.goto(f"{site.url}/jobs")
     expect(there.locator("[name=username]")).to_be_visible()
+
+
+_NEW_USER = """
+INSERT INTO access_user (password, is_superuser, username, first_name, last_name, email, is_staff, is_active,
+                         date_joined, theme)
+SELECT password, false, %s, '', '', %s, false, true, now(), '' FROM access_user WHERE username = 'admin'
+"""
+# What a worker would do.
+_SEND = (
+    "import django; django.setup(); from controlplane.accounts.password_reset import mail_link; mail_link({!r}, 'en')"
+)
+
+
+def _somebody(site: Site) -> tuple[str, str]:
+    name = f"u{time.time_ns()}"
+    site.run(_NEW_USER, name, f"{name}@example.org")
+    return name, f"{name}@example.org"
+
+
+def _link_in(mail: Sink, site: Site) -> str:
+    found = re.search(r"http://127\.0\.0\.1:8470(/\S+)", mail.mails()[-1].get_content())
+    assert found
+    return site.url + found[1]
+
+
+def test_a_forgotten_password_is_set_anew(visit: Page, site: Site, mail: Sink) -> None:
+    _name, address = _somebody(site)
+    visit.goto(f"{site.url}/sign-in")
+    visit.click("a[href='/password-reset']")
+    judge(visit)
+    visit.fill("[name=email]", address)
+    visit.click("button[type=submit]")
+    visit.wait_for_url("**/password-reset/sent")
+    judge(visit)
+    environment = environment_of_tests() | {
+        "DATABASE_URL": site.database_url,
+        "YARD_EMAIL_URL": f"smtp://127.0.0.1:{mail.port}",
+        "YARD_EMAIL_FROM": "yard@example.org",
+    }
+    subprocess.run([sys.executable, "-c", _SEND.format(address)], cwd=ROOT, env=environment, check=True)
+    link = _link_in(mail, site)
+    visit.goto(link)
+    judge(visit)
+    visit.fill("[name=password1]", "short")
+    visit.fill("[name=password2]", "short")
+    visit.click("button[type=submit]")
+    expect(visit.locator("[role=alert]").first).to_be_visible()
+    for field in ("password1", "password2"):
+        visit.fill(f"[name={field}]", "another long phrase")
+    visit.click("button[type=submit]")
+    visit.wait_for_url("**/password-reset/done")
+    judge(visit)
+    visit.goto(link)
+    expect(visit.locator("[role=alert]")).to_be_visible()
+    judge(visit)
+
+
+def test_an_address_is_confirmed_and_times_are_those_of_a_zone(visit: Page, site: Site, mail: Sink) -> None:
+    name, address = _somebody(site)
+    visit.goto(f"{site.url}/sign-in?next=/user")
+    visit.fill("[name=username]", name)
+    visit.fill("[name=password]", PASSWORD)
+    visit.click("button[type=submit]")
+    visit.wait_for_url("**/user")
+    visit.fill("[name=email]", f"new-{address}")
+    visit.click("form[action='/user/address'] button")
+    visit.wait_for_url("**/sign-in/again**")
+    visit.fill("[name=password]", PASSWORD)
+    visit.click("button[type=submit]")
+    visit.wait_for_url("**/user?done=address-asked")
+    judge(visit)
+    visit.goto(_link_in(mail, site))
+    judge(visit)
+    visit.click("button[type=submit]")
+    visit.wait_for_url("**/user?done=address")
+    visit.check("[name=ends][value=failed]")
+    visit.click("form[action='/user/notices'] button")
+    visit.wait_for_url("**/user?done=notices")
+    expect(visit.locator("[name=ends][value=failed]")).to_be_checked()
+    visit.select_option("[name=time_zone]", "Asia/Kathmandu")
+    visit.click("form[action='/user/time-zone'] button")
+    visit.wait_for_url("**/user?done=time-zone")
+    judge(visit)
+    told = visit.evaluate("import('/static/yard/text.js').then(text => text.wall('2026-07-01T22:30:05Z'))")
+    assert told == "2026-07-02 04:15:05"

@@ -1,4 +1,4 @@
-import { clock, gib, num, span, t } from "../../frontend/static/yard/text.js";
+import { clock, clockOf, gib, num, span, t, wall } from "../../frontend/static/yard/text.js";
 import { equal, test } from "./check.js";
 
 test("spans have two units at most", () => {
@@ -21,4 +21,16 @@ test("a moment of today is its time alone", () => {
   const noon = new Date();
   noon.setHours(12, 5, 9, 0);
   equal([clock(noon.toISOString()), clock(noon.toISOString(), true)], ["12:05", "12:05:09"]);
+});
+
+test("a moment is told in the zone that was chosen, summer or winter", () => {
+  const [summer, winter] = ["2026-07-01T22:30:05Z", "2026-01-01T22:30:05Z"];
+  equal([summer, winter].map(at => wall(at, clockOf("Europe/Berlin"))), ["2026-07-02 00:30:05", "2026-01-01 23:30:05"]);
+  equal([wall(summer, clockOf("Asia/Kathmandu")), wall(summer, clockOf("UTC"))], ["2026-07-02 04:15:05", "2026-07-01 22:30:05"]);
+  equal(clock(winter, false, clockOf("Asia/Shanghai")), "01-02 06:30");
+});
+
+test("a zone that the browser does not know is that of the browser", () => {
+  const at = "2026-07-01T22:30:05Z";
+  equal(wall(at, clockOf("Mars/Olympus")), wall(at, clockOf("")));
 });

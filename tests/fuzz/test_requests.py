@@ -111,7 +111,7 @@ class Crawl:
             "name": str(self.job.number), "number": str(self.job.number), "uuid": "GPU-n1-0", "sha256": "a" * 64,
             "secret": "x", "token": "00000000-0000-4000-8000-000000000000",
             "rest": "nothing", "object_id": "1", "id": "1", "provider_id": "x", "content_type_id": "1", "url": "x",
-            "app_label": "pools",
+            "app_label": "pools", "uidb36": "1", "key": "x",
         }  # fmt: skip
         self.clients = {name: getattr(town, name).client for name in PEOPLE}
         for client in self.clients.values():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from django import template
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -94,15 +95,18 @@ def kind_icon(kind: str) -> SafeString:
 
 @register.simple_tag
 def when(value: Any, how: str = "clock") -> SafeString | str:
-    """A moment, as ``how`` says: clock, second, ago or running. UTC as sent, the reader's zone once scripts run."""
+    """A moment, as ``how`` says: clock, second, ago or running.
+
+    It is sent in the zone that the reader chose, else in UTC, which scripts turn into that of the browser.
+    """
     moment = _moment(value)
     if moment is None:
         return "–"
     return format_html(
-        '<time datetime="{}" data-t="{}">{} UTC</time>',
+        '<time datetime="{}" data-t="{}">{}</time>',
         moment.isoformat(),
         how,
-        moment.astimezone(UTC).strftime("%m-%d %H:%M"),
+        timezone.localtime(moment).strftime("%m-%d %H:%M %Z"),
     )
 
 

@@ -2,7 +2,7 @@
 import { Idiomorph } from "../vendor/idiomorph-0.8.0/idiomorph.esm.js";
 import { redraw, scan } from "./charts.js";
 import { start, watch } from "./live.js";
-import { GIB, t, tell } from "./text.js";
+import { GIB, t, tell, zone } from "./text.js";
 
 // ---- current: when a topic changed, the server renders the page's live part again and it is morphed in place ----
 const part = document.querySelector("[data-live-part]");
@@ -246,7 +246,7 @@ const clockEl = document.querySelector("[data-clock]");
 function tick() {
   tell();
   if (clockEl) {
-    clockEl.textContent = new Date().toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit", hour12: false, timeZoneName: "short" });
+    clockEl.textContent = new Date().toLocaleTimeString(document.documentElement.lang, { hour: "2-digit", minute: "2-digit", hour12: false, timeZone: zone, timeZoneName: "short" });
     clockEl.title = new Date().toISOString().slice(0, 16).replace("T", " ") + " UTC";
   }
 }

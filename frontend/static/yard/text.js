@@ -19,19 +19,37 @@ export function span(seconds) {
   return t("{n} d", { n: Math.floor(s / 86400) }) + (s % 86400 >= 3600 ? " " + t("{n} h", { n: Math.floor((s % 86400) / 3600) }) : "");
 }
 
-const two = n => String(n).padStart(2, "0");
+const DIGITS = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
 
-/** A moment in the reader's zone: the time alone if it is today, else with the date. */
-export function clock(iso, seconds = false) {
-  const at = new Date(iso);
-  const time = `${two(at.getHours())}:${two(at.getMinutes())}${seconds ? ":" + two(at.getSeconds()) : ""}`;
-  return at.toDateString() === new Date().toDateString() ? time : `${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
+/** How moments are taken apart in a zone; where the browser does not know it, in its own. */
+export function clockOf(zone) {
+  try {
+    return new Intl.DateTimeFormat("en", { ...DIGITS, hourCycle: "h23", timeZone: zone || undefined });
+  } catch {
+    return new Intl.DateTimeFormat("en", { ...DIGITS, hourCycle: "h23" });
+  }
 }
 
-/** Local wall-clock text as Plotly's date axes want it. */
-export function wall(moment) {
-  const at = new Date(moment);
-  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+/** The zone that the reader chose on their page, or that of the browser. */
+const reader = clockOf(globalThis.document?.documentElement.dataset.zone);
+export const zone = reader.resolvedOptions().timeZone;
+
+function parts(moment, of) {
+  const found = Object.fromEntries(of.formatToParts(moment).map(part => [part.type, part.value]));
+  return [`${found.year}-${found.month}-${found.day}`, `${found.hour}:${found.minute}`, found.second];
+}
+
+/** A moment in the reader's zone: the time alone if it is today, else with the date. */
+export function clock(iso, seconds = false, of = reader) {
+  const [day, minute, second] = parts(new Date(iso), of);
+  const time = seconds ? `${minute}:${second}` : minute;
+  return day === parts(new Date(), of)[0] ? time : `${day.slice(5)} ${time}`;
+}
+
+/** Wall-clock text of the reader's zone as Plotly's date axes want it. */
+export function wall(moment, of = reader) {
+  const [day, minute, second] = parts(new Date(moment), of);
+  return `${day} ${minute}:${second}`;
 }
 
 /** Every <time> below `root` says what its data-t asks: clock, second, ago or running. */
@@ -46,6 +64,6 @@ export function tell(root = document) {
       kind === "running" ? span((now - at) / 1000) :
       clock(el.dateTime, kind === "second");
     if (el.textContent !== text) el.textContent = text;
-    if (!el.title) el.title = new Date(at).toLocaleString(lang) + "\n" + el.dateTime;
+    if (!el.title) el.title = new Date(at).toLocaleString(lang, { timeZone: zone }) + "\n" + el.dateTime;
   }
 }

@@ -1,0 +1,1 @@
+"""What people are told by mail: which of their jobs have ended."""

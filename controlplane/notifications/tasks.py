@@ -1,0 +1,17 @@
+"""The Celery task of notices."""
+
+from celery import shared_task
+
+from controlplane.notifications import notices
+from controlplane.operations.watch import claim
+
+EVERY_S = 60.0
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.notices", acks_late=True, reject_on_worker_lost=True, soft_time_limit=120, time_limit=150
+)
+def send() -> None:
+    """Mails who wants to know which of their jobs have ended. Idempotent: a notice is taken by one mail, once."""
+    if claim("notices", EVERY_S * 0.9):
+        notices.send()
