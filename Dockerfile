@@ -31,4 +31,4 @@ RUN useradd --system --uid 10001 --home-dir /var/lib/switchyard --no-create-home
 
 USER yard
 EXPOSE 8470
-CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8470", "--ws", "websockets-sansio", "--lifespan", "off", "--ws-per-message-deflate", "false"]
+CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8470", "--http", "controlplane.request_head:BoundedHead", "--ws", "websockets-sansio", "--lifespan", "off", "--ws-per-message-deflate", "false"]

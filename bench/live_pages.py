@@ -43,7 +43,8 @@ SELECT id, now(), CASE WHEN uuid LIKE 'gpu-%%-0' THEN %s / 100.0 ELSE random() E
 FROM fleet_device
 """
 _WEB = (
-    "uvicorn", "controlplane.asgi:application", "--ws", "websockets-sansio", "--ws-per-message-deflate", "false",
+    "uvicorn", "controlplane.asgi:application", "--http", "controlplane.request_head:BoundedHead",
+    "--ws", "websockets-sansio", "--ws-per-message-deflate", "false",
     "--log-level", "warning", "--lifespan", "off", "--no-access-log",
 )  # fmt: skip
 

@@ -94,7 +94,7 @@ def _processes() -> Iterator[tuple[int, int]]:
     web, gateway = free_port(18_480), free_port(18_490)
     common = {**os.environ, "PYTHONPATH": str(ROOT), "YARD_LOG_LEVEL": "ERROR"}
     server = ["--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--log-level", "error"]
-    server += ["--lifespan", "off", "--no-access-log"]
+    server += ["--http", "controlplane.request_head:BoundedHead", "--lifespan", "off", "--no-access-log"]
     celery = [sys.executable, "-m", "celery", "--app", "controlplane", "--quiet"]
     threads = ["--pool", "threads", "--concurrency", "8"]
     worker = [*celery, "worker", "--loglevel", "ERROR"]

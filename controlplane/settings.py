@@ -80,8 +80,8 @@ def _list(name: str, default: str = "") -> list[str]:
     return [item.strip() for item in os.environ.get(name, default).split(",") if item.strip()]
 
 
-def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
-    """Where bytes lie, by what they are: in files below ``folder``, or in the S3 bucket that ``url`` names.
+def _storages(url: str, folder: Path, logs: Path) -> dict[str, dict[str, Any]]:
+    """Where bytes lie, by what they are: in files below ``folder`` and ``logs``, or in the bucket of S3 at ``url``.
 
     Such as ``s3://bucket/prefix?endpoint=https://minio.example.org``. Credentials are found as boto3 finds them.
     """
@@ -92,6 +92,10 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
             "default": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "files"}},
             "bundles": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder}},
             "simulations": {"BACKEND": backend, "OPTIONS": {**usual, "location": folder / "simulations"}},
+            "archive": {
+                "BACKEND": "controlplane.storage.DurableFiles",
+                "OPTIONS": {"location": logs / "archive", "allow_overwrite": True},
+            },
         }
     parts = urlsplit(url)
     query = dict(parse_qsl(parts.query))
@@ -127,7 +131,7 @@ def _storages(url: str, folder: Path) -> dict[str, dict[str, Any]]:
         location = f"{prefix}/{name}" if prefix else name
         return {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": {**objects_usual, "location": location}}
 
-    return {"default": objects("files"), "bundles": objects("bundles"), "simulations": objects("simulations")}
+    return {"default": objects("files")} | {name: objects(name) for name in ("bundles", "simulations", "archive")}
 
 
 SECRET_KEY = _secret_key()
@@ -312,6 +316,7 @@ CELERY_BEAT_SCHEDULE = {
         "maintenance.invariants": 60.0,
         "maintenance.notices": 60.0,
         "maintenance.retention": 600.0,
+        "maintenance.archive": 60.0,
     }.items()
 }
 
@@ -350,6 +355,8 @@ UNFINISHED_UPLOADS = int(os.environ.get("YARD_UNFINISHED_UPLOADS", "8"))
 
 # How long the log of a part may become; and how much room the disk must have that uploads and logs are taken.
 LOG_MAX_BYTES = int(os.environ.get("YARD_LOG_MAX_BYTES", str(2**30)))
+# So long after its end the log of a part goes into the storage "archive".
+LOG_ARCHIVE_AFTER_S = float(os.environ.get("YARD_LOG_ARCHIVE_AFTER_S", "3600"))
 MIN_FREE_BYTES = int(os.environ.get("YARD_MIN_FREE_BYTES", str(2**30)))
 # What one person may have of bundles, and of simulations: how many at once, kept, and how many bytes of these; and how
 # many simulations run at once in all.
@@ -523,7 +530,7 @@ USE_I18N = True
 
 STORAGE_URL = os.environ.get("YARD_STORAGE_URL", "")
 STORAGES = {
-    **_storages(STORAGE_URL, BLOBS),
+    **_storages(STORAGE_URL, BLOBS, LOGS),
     "staticfiles": {"BACKEND": "controlplane.pages.static_files.CollectedStaticFiles"},
 }
 STATIC_URL = "/static/"

@@ -1,7 +1,8 @@
 """Bytes that lie in files or in an object store, by Django's storages; rows only point to them.
 
-A storage's name says what lies there: ``bundles`` and ``simulations``. Bytes are there before a row points to them, and
-go after it. Logs are appended to, which no object store can do: they are files (:mod:`controlplane.jobs.logs`).
+A storage's name says what lies there: ``bundles``, ``simulations``, and ``archive``, the logs of parts that have ended.
+Bytes are there before a row points to them, and go after it. Logs that grow are appended to, which no object store can
+do: they are files (:mod:`controlplane.jobs.logs`).
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.files.base import ContentFile, File
-from django.core.files.storage import Storage, storages
+from django.core.files.storage import FileSystemStorage, Storage, storages
 from django.db import transaction
-from django.http import FileResponse
+from django.http import FileResponse, StreamingHttpResponse
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,40 @@ class Incoming(File):
         """Close the file, and remove it where nobody has moved it."""
         self.close()
         Path(str(self.name)).unlink(missing_ok=True)
+
+
+class DurableFiles(FileSystemStorage):
+    """Files that have their name once they are whole and on the disk; what was there before is replaced in one step."""
+
+    def _save(self, name: str, content: File[bytes]) -> str:
+        path = Path(self.path(name))
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".saving-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for chunk in content.chunks():
+                    file.write(chunk)
+                file.flush()
+                os.fdatasync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return name
+
+
+class Pieces(StreamingHttpResponse):
+    """An answer that is made piece by piece in the request's thread; Django's own makes all of it first under ASGI."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces: Any = self.streaming_content
+        while (piece := await sync_to_async(lambda: next(pieces, None))()) is not None:
+            yield piece
 
 
 class Download(FileResponse):

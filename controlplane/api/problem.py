@@ -23,6 +23,7 @@ from rest_framework.response import Response
 from controlplane.accounts.keys import KeyUnavailable
 from controlplane.accounts.secrets import SecretRefused
 from controlplane.fleet.service import NodeRefused
+from controlplane.jobs.log_blocks import StorageSilent
 from controlplane.jobs.section import FieldError
 from controlplane.jobs.spec import InvalidSpec
 from controlplane.pools import profiles
@@ -170,6 +171,8 @@ def _refused(error: Exception) -> Refused:
             return Refused(410, "result_lost", str(error))
         case Gone():
             return Refused(410, "log_lost", str(error))
+        case StorageSilent():
+            return Refused(503, "storage_unavailable", _("the storage of logs does not answer; try again"), retry_s=30)
         case Http404():
             return Refused(404, "not_found", _("there is nothing at this address that you may see"))
         case PermissionDenied():

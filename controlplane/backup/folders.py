@@ -1,7 +1,7 @@
 """The folders beside the database: which there are, and how one becomes a tar file and comes back.
 
 Files are written once and then only grow or go: what is copied after the snapshot of the database holds all that
-its rows count on, and what goes while it is copied was to go.
+its rows count on, and what goes while it is copied was to go, or is a log that is in the archive, which comes after.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _NOT_OURS: Final = frozenset({"default", "staticfiles"})
 
 
 def folders(decisions: bool) -> dict[str, Path]:
-    """Return the folders by the names of their pieces, but those that lie in another of them as part of it."""
+    """Return the folders by the names of their pieces, in the order in which they are to be copied."""
+    # Logs before the archive that they move to.
     found = {"blobs": settings.BLOBS, "logs": settings.LOGS}
     for alias in sorted(settings.STORAGES.keys() - _NOT_OURS - found.keys()):
         if isinstance(storage := storages[alias], FileSystemStorage):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -33,7 +33,8 @@ class Piece(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """``made_at`` is the database's clock just before its snapshot. ``migrations`` are the last ones of each app.
-    ``elsewhere`` names storages whose content is not in the backup, because it lies in no folder."""
+    ``elsewhere`` names storages whose content is not in the backup, because it lies in no folder. ``rows`` are those of
+    each table in the dump; a backup of a release that did not count them has none."""
 
     format: int
     version: str
@@ -43,6 +44,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     migrations: dict[str, list[str]]
     pieces: list[Piece]
     elsewhere: list[str] = []
+    rows: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
 
     def write(self, folder: Path) -> None:
         """Write it into ``folder``."""

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.backends.postgresql.client import DatabaseClient
 
 from controlplane.backup.manifest import BackupUnusable
@@ -25,11 +25,16 @@ _PROGRAMS: Final = ("pg_dump", "pg_restore", "psql")
 _LOCK_WAIT: Final = "30s"
 # What the server or initdb makes in each database.
 _GIVEN: Final = (" SCHEMA - public ", " COMMENT - SCHEMA public ", " ACL - SCHEMA public ")
+_PLACE: Final = re.compile(r"^psql:<stdin>:\d+: ")
+# A table that is divided has its rows in its partitions.
+_TABLES: Final = """
+SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY relname
+"""
 # All of it in one transaction: whoever comes meanwhile waits, and sees the former record or the restored one. Where the
 # stream ends early, for whatever reason, no COMMIT comes.
 _BEGIN: Final = (
-    b"BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL statement_timeout = 0; DROP SCHEMA public CASCADE; "
-    b"CREATE SCHEMA public;\n"
+    b"BEGIN; SET LOCAL lock_timeout = '30s'; SET LOCAL statement_timeout = 0; SET LOCAL client_min_messages = warning; "
+    b"DROP SCHEMA public CASCADE; CREATE SCHEMA public;\n"
 )
 _COMMIT: Final = b"\nCOMMIT;\n"
 
@@ -82,17 +87,48 @@ def _command(program: Path, *options: str) -> tuple[list[str], dict[str, str]]:
     return [str(program), *options, "--no-password", *address], {**os.environ, **(more or {})}
 
 
-def dump(into: Path) -> None:
-    """Write one consistent snapshot of the database. Raises :class:`BackupUnusable`."""
-    command, environment = _command(
-        programs() / "pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--lock-wait-timeout={_LOCK_WAIT}"
-    )
-    with into.open("wb") as file:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False
-        )
-    if done.returncode != 0:
-        raise BackupUnusable(f"pg_dump ended with status {done.returncode}: {_last(done.stderr)}")
+def dump(into: Path) -> dict[str, int]:
+    """Write one consistent snapshot of the database; return how many rows each table has in it.
+
+    Raises :class:`BackupUnusable`.
+    """
+    usual = ("--format=custom", "--no-owner", "--no-privileges", f"--lock-wait-timeout={_LOCK_WAIT}")
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        cursor.execute("SELECT pg_export_snapshot()")
+        (snapshot,) = cursor.fetchone()
+        cursor.execute(_TABLES)
+        counted = {}
+        for (table,) in cursor.fetchall():
+            cursor.execute(f"SELECT count(*) FROM public.{connection.ops.quote_name(table)}")
+            (counted[table],) = cursor.fetchone()
+        command, environment = _command(programs() / "pg_dump", *usual, f"--snapshot={snapshot}")
+        with into.open("wb") as file:
+            done = subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE, check=False
+            )
+        if done.returncode != 0:
+            raise BackupUnusable(f"pg_dump ended with status {done.returncode}: {_last(done.stderr)}")
+    return counted
+
+
+def _check(rows: dict[str, int]) -> bytes:
+    """Return statements that break off the transaction where a table has not as many rows."""
+    checks = ""
+    for table, count in sorted(rows.items()):
+        name = "public." + connection.ops.quote_name(table)
+        text, said = name.replace("'", "''"), table.replace("'", "''")
+        checks += f"""
+IF to_regclass('{text}') IS NULL THEN
+    RAISE EXCEPTION USING MESSAGE = '{said} had {count} rows when the backup was made, and the dump has no such table';
+END IF;
+SELECT count(*) INTO found FROM {name};
+IF found <> {count} THEN
+    RAISE EXCEPTION USING MESSAGE = '{said} had {count} rows when the backup was made, and the dump has ' || found;
+END IF;"""
+    return f"DO $check$ DECLARE found bigint; BEGIN {checks} END $check$;\n".encode()
 
 
 def contents(dumped: Path, folder: Path) -> list[str]:
@@ -106,17 +142,23 @@ def contents(dumped: Path, folder: Path) -> list[str]:
     return [line for line in lines if not any(given in f"{line} " for given in _GIVEN)]
 
 
-def load(dumped: Path, scratch: Path) -> None:
+def load(dumped: Path, rows: dict[str, int], scratch: Path) -> None:
     """Put the dump in the place of all that the database holds, in one transaction: all of it, or nothing changes.
 
-    Raises :class:`BackupUnusable`.
+    Raises :class:`BackupUnusable`, also where a table has not as many ``rows`` then.
     """
     folder = programs()
     wanted = scratch / "contents"
     wanted.write_text("\n".join(contents(dumped, folder)) + "\n")
     connection.close()
     command, environment = _command(
-        folder / "psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null", "--file=-"
+        folder / "psql",
+        "--no-psqlrc",
+        "--quiet",
+        "--set=ON_ERROR_STOP=1",
+        "--set=SHOW_CONTEXT=never",
+        "--output=/dev/null",
+        "--file=-",
     )
     read = [
         str(folder / "pg_restore"),
@@ -138,6 +180,7 @@ def load(dumped: Path, scratch: Path) -> None:
                 writer.stdin.write(_BEGIN)
                 shutil.copyfileobj(reader.stdout, writer.stdin, 2**20)
                 if reader.wait() == 0:
+                    writer.stdin.write(_check(rows))
                     writer.stdin.write(_COMMIT)
                 writer.stdin.close()
             except BrokenPipeError:
@@ -164,4 +207,4 @@ def connected() -> list[str]:
 
 def _last(said: bytes) -> str:
     lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-    return " ".join(lines[-3:])[-600:] or "it said nothing"
+    return " ".join(_PLACE.sub("", line) for line in lines[-3:])[-600:] or "it said nothing"

@@ -27,6 +27,7 @@ from controlplane.dispatch.report_decoder import UNREADABLE
 from controlplane.fleet import alarms, hosts, loads
 from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Device, Node
+from controlplane.jobs import log_limit
 from controlplane.jobs import logs as log_files
 from controlplane.jobs.models import Bundle, Job, Part, PartLog
 from controlplane.jobs.record import is_uuid
@@ -120,7 +121,7 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
                 refused[chunk.part, chunk.stream] = "unknown"
             elif chunk.epoch != part.epoch:
                 refused[chunk.part, chunk.stream] = "stale_epoch"
-            elif part.id in gone or log_files.is_cut(sum(committed[part.id, stream] for stream in log_files.STREAMS)):
+            elif part.id in gone or log_limit.is_cut(sum(committed[part.id, stream] for stream in log_files.STREAMS)):
                 refused[chunk.part, chunk.stream] = "gone" if part.id in gone else "full"
             elif chunk.stream not in log_files.STREAMS or len(chunk.data) > CHUNK_LIMIT or chunk.offset < 0:
                 refused[chunk.part, chunk.stream] = "malformed"
@@ -129,7 +130,7 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
                 room = settings.LOG_MAX_BYTES - sum(committed[part.id, stream] for stream in log_files.STREAMS)
                 if len(fresh) > room:
                     # From here on nothing of the part is taken: its streams may end otherwise than the agent's.
-                    fresh = fresh[: max(0, room)] + log_files.cut_here()
+                    fresh = fresh[: max(0, room)] + log_limit.cut_here()
                     refused[chunk.part, chunk.stream] = "full"
                 pieces.append(log_files.Piece(part.id, chunk.stream, end, fresh))
                 committed[part.id, chunk.stream] = end + len(fresh)
@@ -141,6 +142,8 @@ def _append(node: Node, chunks: list[LogChunk]) -> list[LogCommit]:
             )
             keys = [f"logs:{number}" for number in numbers[:50]]
             transaction.on_commit(lambda: changes.announce(*keys))
+    # The job is locked before its parts, so not in the transaction above.
+    log_limit.note({parts[part].id for (part, _), why in refused.items() if why == "full"})
 
     def told(part: str, rank: int, stream: str) -> LogCommit:
         known = parts.get(part)

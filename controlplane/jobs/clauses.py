@@ -67,6 +67,7 @@ RECORD: Final[Mapping[str, str]] = {
     "GoesOn": _("resumed"),
     "AsStarted": _("{name} as it started"),
     "SetTo": _("{name} {value}"),
+    "LogCut": _("the log of {stage}, rank {rank}, reached {limit_bytes}: what comes after is dropped"),
     "Entered": _("{actor} entered {stage} (rank {rank} on {node}): {command}"),
     "WentOut": _("{actor} left {stage} ({command}): {how}"),
     "GuestCode": _("ended with exit code {code}"),

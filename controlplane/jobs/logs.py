@@ -1,5 +1,8 @@
 """Stores logs: one file per stream of a part for the bytes, and rows for the valid length and the order of arrival.
 
+Some time after a part has ended its bytes move to blocks (:mod:`controlplane.jobs.log_archive`); they are read from
+there as from files.
+
 A span is a run of bytes of one stream that arrived without bytes of the other stream in between. ``start`` counts the
 bytes of both streams before it, ``offset`` those of its own stream. Every offset is therefore found by an index,
 however long a log is, and an append extends the last span or begins another. Bytes are made durable before their row
@@ -21,6 +24,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
+from controlplane.jobs import log_blocks
 from controlplane.jobs.models import LogSpan, Part, PartLog
 
 STREAMS: Final = ("out", "err")
@@ -76,9 +80,15 @@ def ends(parts: Sequence[uuid.UUID]) -> dict[tuple[uuid.UUID, str], int]:
         return {(part, stream): int(end) for part, stream, end in cursor.fetchall()}
 
 
-# Written at most once an hour, so that the row stays where it is in its index.
+def archived(parts: Sequence[uuid.UUID]) -> dict[uuid.UUID, dict[str, int]]:
+    """Return how many bytes of each stream lie in the archive; parts without a log are left out."""
+    rows = PartLog.objects.filter(part_id__in=parts).values_list("part_id", "archived_out", "archived_err")
+    return {part: {"out": out, "err": err} for part, out, err in rows}
+
+
+# The time is written at most once an hour, so that the row stays where it is in its index.
 _LONGER = """
-UPDATE jobs_partlog l SET size_bytes = l.size_bytes + v.size,
+UPDATE jobs_partlog l SET size_bytes = l.size_bytes + v.size, archived_at = NULL,
     written_at = CASE WHEN l.written_at < now() - interval '1 hour' THEN now() ELSE l.written_at END
 FROM unnest(%s::uuid[], %s::bigint[]) AS v(part, size) WHERE l.part_id = v.part RETURNING l.part_id
 """
@@ -96,7 +106,7 @@ def append(pieces: Iterable[Piece]) -> None:
     Raises ``OSError`` if they cannot be written; then none of them counts.
     """
     pieces = [piece for piece in pieces if piece.content]
-    _write(pieces)
+    write(pieces)
     with connection.cursor() as cursor:
         cursor.execute(_LAST, [list({piece.part for piece in pieces})])
         last = {part: (span, stream, int(end)) for part, span, stream, end in cursor.fetchall()}
@@ -120,7 +130,7 @@ def append(pieces: Iterable[Piece]) -> None:
             cursor.execute(_FIRST, [list(added), list(added.values())])
 
 
-def _write(pieces: Sequence[Piece]) -> None:
+def write(pieces: Sequence[Piece]) -> None:
     """Write the bytes to their files and make them durable."""
     by_file: dict[tuple[uuid.UUID, str], list[Piece]] = {}
     for piece in pieces:
@@ -144,16 +154,6 @@ def _write(pieces: Sequence[Piece]) -> None:
             os.close(handle)
 
 
-def is_cut(size: int) -> bool:
-    """Whether the log of a part, both streams together, reached its size limit, after which output was dropped."""
-    return size > settings.LOG_MAX_BYTES
-
-
-def cut_here() -> bytes:
-    """Return the text at the end of a log that was cut."""
-    return f"\n[switchyard: this log reached {settings.LOG_MAX_BYTES:,} bytes; what came after is dropped]\n".encode()
-
-
 def size(part: Part, stream: str) -> int:
     """Return the number of bytes of ``out``, ``err`` or ``both``."""
     return sum(end for (_, name), end in ends([part.id]).items() if stream in ("both", name))
@@ -161,47 +161,33 @@ def size(part: Part, stream: str) -> int:
 
 def read(part: Part, stream: str, begin: int, length: int) -> bytes:
     """Bytes from ``begin`` on: at most ``length``, fewer at the end or where streams alternate very often; none only
-    at the end. ``both`` is in the order of arrival. Raises :class:`LogLost`."""
-    until = min(begin + length, size(part, stream))
-    if begin >= until:
-        return b""
-    with _Files(part.id) as files:
-        if stream != "both":
-            return files.read(stream, begin, until - begin)
-        with connection.cursor() as cursor:
-            cursor.execute(_WITHIN, {"part": part.id, "begin": begin, "end": until, "most": MOST_SPANS})
-            found = bytearray()
-            for name, start, offset, span in cursor.fetchall():
-                first, last = max(begin, start), min(until, start + span)
-                found += files.read(name, offset + first - start, last - first)
-        return bytes(found)
+    at the end. ``both`` is in the order of arrival. Raises :class:`LogLost` and ``StorageSilent``."""
+    with Reader(part.id) as reader:
+        return reader.read(stream, begin, min(begin + length, size(part, stream)))
 
 
 def tail(part: Part, stream: str, lines: int) -> bytes:
     """Return the last ``lines`` lines; a last line without a newline counts too."""
     end, span = size(part, stream), FIRST_TAIL_BYTES
-    while True:
-        begin = max(0, end - span)
-        content = _whole(part, stream, begin, end)
-        found = last_lines(content, lines)
-        if len(found) < len(content) or begin == 0 or span >= TAIL_BYTES:
-            return found
-        span *= 4
+    with Reader(part.id) as reader:
+        while True:
+            begin = max(0, end - span)
+            content = bytearray()
+            while more := reader.read(stream, begin + len(content), end):
+                content += more
+            found = last_lines(bytes(content), lines)
+            if len(found) < len(content) or begin == 0 or span >= TAIL_BYTES:
+                return found
+            span *= 4
 
 
 def pieces(part: Part, stream: str) -> Iterator[bytes]:
     """Yield all bytes, piece by piece."""
     at = 0
-    while content := read(part, stream, at, PIECE_BYTES):
-        yield content
-        at += len(content)
-
-
-def _whole(part: Part, stream: str, begin: int, end: int) -> bytes:
-    found = bytearray()
-    while begin + len(found) < end and (more := read(part, stream, begin + len(found), end - begin - len(found))):
-        found += more
-    return bytes(found)
+    with Reader(part.id) as reader:
+        while content := reader.read(stream, at, min(at + PIECE_BYTES, size(part, stream))):
+            yield content
+            at += len(content)
 
 
 def last_lines(content: bytes, count: int) -> bytes:
@@ -218,19 +204,40 @@ def last_lines(content: bytes, count: int) -> bytes:
 
 def remove(parts: Sequence[uuid.UUID]) -> None:
     """Remove the bytes of these parts, which have ended; their rows in ``PartLog`` record the removal."""
+    unlink(parts)
     LogSpan.objects.filter(part_id__in=parts).delete()
     PartLog.objects.filter(part_id__in=parts).update(gone_at=Now())
-    unlink(parts)
 
 
 def unlink(parts: Sequence[uuid.UUID]) -> None:
-    """Remove the files of these parts after the transaction has committed."""
+    """Remove the files and blocks of these parts after the transaction has committed; their rows are still there."""
+    log_blocks.remove(
+        name
+        for part, moved in archived(parts).items()
+        for stream, end in moved.items()
+        for name in log_blocks.names(part, stream, end)
+    )
 
     def remove_files() -> None:
         for part in parts:
             _unlink(folder(part))
 
     transaction.on_commit(remove_files)
+
+
+def lock(part: uuid.UUID) -> None:
+    """Have whoever appends to the log of a part wait until the transaction ends."""
+    Part.objects.select_for_update().filter(id=part).values_list("id", flat=True).first()
+
+
+def clear(part: uuid.UUID) -> bool:
+    """Remove the files of a part whose whole log lies in the archive; return False if it does not."""
+    with transaction.atomic():
+        lock(part)
+        if not PartLog.objects.filter(part_id=part, archived_at__isnull=False).exists():
+            return False
+        _unlink(folder(part))
+        return True
 
 
 def _unlink(place: Path) -> None:
@@ -241,7 +248,10 @@ def _unlink(place: Path) -> None:
 
 
 def sweep(shard: int) -> int:
-    """Remove folders of parts that no longer exist in one of the 256 parent folders; return how many were removed."""
+    """Remove folders of parts that no longer exist, or lie in the archive, in one of the 256 parent folders.
+
+    Return how many were removed.
+    """
     base = settings.LOGS / f"{shard % 256:02x}"
     if not base.is_dir():
         return 0
@@ -250,7 +260,9 @@ def sweep(shard: int) -> int:
     gone = there.keys() - {str(part) for part in kept}
     for name in gone:
         _unlink(there[name])
-    return len(gone)
+    # A move that was killed has left them.
+    moved = PartLog.objects.filter(part_id__in=list(there), archived_at__isnull=False)
+    return len(gone) + sum(clear(part) for part in list(moved.values_list("part_id", flat=True)))
 
 
 def _is_part(name: str) -> bool:
@@ -260,28 +272,82 @@ def _is_part(name: str) -> bool:
         return False
 
 
-class _Files:
-    """The open log files of one part."""
+class Reader:
+    """Reads the log of one part, from files and blocks, with its files open and a block of each stream in memory."""
 
     def __init__(self, part: uuid.UUID) -> None:
-        self._folder = folder(part)
+        self._part = part
         self._open: dict[str, int] = {}
+        self._blocks: dict[str, tuple[int, bytes]] = {}
+        self._look()
 
-    def __enter__(self) -> _Files:
+    def _look(self) -> None:
+        """Find out where the bytes lie. A file that is opened first has all that is not archived by then."""
+        self.close()
+        for stream in STREAMS:
+            with contextlib.suppress(FileNotFoundError):
+                path = folder(self._part) / stream
+                self._open[stream] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._archived = archived([self._part]).get(self._part, dict.fromkeys(STREAMS, 0))
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def __enter__(self) -> Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handle in self._open.values():
-            os.close(handle)
+        self.close()
 
-    def read(self, stream: str, offset: int, length: int) -> bytes:
-        """Return exactly these bytes. Raises :class:`LogLost` if the file does not have them."""
+    def read(self, stream: str, begin: int, until: int) -> bytes:
+        """Return bytes from ``begin`` on, up to ``until``; see :func:`read`."""
+        if begin >= until:
+            return b""
+        if stream != "both":
+            return self.exactly(stream, begin, until - begin)
+        with connection.cursor() as cursor:
+            cursor.execute(_WITHIN, {"part": self._part, "begin": begin, "end": until, "most": MOST_SPANS})
+            found = bytearray()
+            for name, start, offset, span in cursor.fetchall():
+                first, last = max(begin, start), min(until, start + span)
+                found += self.exactly(name, offset + first - start, last - first)
+        return bytes(found)
+
+    def exactly(self, stream: str, offset: int, length: int) -> bytes:
+        """Return just these bytes of a stream. Raises :class:`LogLost` if they are not there."""
         try:
-            if stream not in self._open:
-                self._open[stream] = os.open(self._folder / stream, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            content = os.pread(self._open[stream], length, offset)
-        except FileNotFoundError:
-            content = b""
-        if len(content) < length:
-            raise LogLost(f"{self._folder / stream} has no {length} bytes at {offset}")
-        return content
+            return self._exactly(stream, offset, length)
+        except LogLost:
+            # They may have moved since.
+            self._look()
+            return self._exactly(stream, offset, length)
+
+    def _exactly(self, stream: str, offset: int, length: int) -> bytes:
+        moved = self._archived[stream]
+        in_blocks = max(0, min(length, moved - offset))
+        found = self._of_blocks(stream, offset, in_blocks, moved)
+        if in_blocks == length:
+            return found
+        offset, length = offset + in_blocks, length - in_blocks
+        more = os.pread(self._open[stream], length, offset) if stream in self._open else b""
+        if len(more) < length:
+            # A database that was restored from a backup may not know of a move.
+            more = self._of_blocks(stream, offset, length, ends([self._part]).get((self._part, stream), 0))
+        return found + more
+
+    def _of_blocks(self, stream: str, offset: int, length: int, end: int) -> bytes:
+        """Return bytes from the blocks of a stream that had ``end`` bytes when it was archived."""
+        found = bytearray()
+        while len(found) < length:
+            number, begin = divmod(offset + len(found), log_blocks.BLOCK_BYTES)
+            size = log_blocks.length(number, end)
+            if self._blocks.get(stream, (-1, b""))[0] != number or len(self._blocks[stream][1]) != size:
+                self._blocks.pop(stream, None)
+                try:
+                    self._blocks[stream] = number, log_blocks.read(self._part, stream, number, size)
+                except log_blocks.BlockLost as error:
+                    raise LogLost(f"{length} bytes of {stream} of part {self._part} are lost: {error}") from None
+            found += self._blocks[stream][1][begin : begin + length - len(found)]
+        return bytes(found)

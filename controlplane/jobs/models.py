@@ -406,7 +406,9 @@ class LogSpan(models.Model):
 class PartLog(models.Model):
     """The total length of a part's log, both streams together, and the time of the last append, to the hour.
 
-    ``gone_at`` is when its bytes were removed because they were too old or their project had too many.
+    ``gone_at`` is when its bytes were removed because they were too old or their project had too many. So many bytes of
+    each stream as ``archived_out`` and ``archived_err`` lie in the archive (see ``jobs.log_archive``), what came after
+    them in files; ``archived_at`` is set while nothing does. ``archive_tried_at`` is when a move began last.
     """
 
     part = models.OneToOneField(Part, primary_key=True, on_delete=models.CASCADE, related_name="log")
@@ -414,10 +416,19 @@ class PartLog(models.Model):
     size_bytes = models.BigIntegerField()
     written_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True)
+    archived_out = models.BigIntegerField(db_default=0)
+    archived_err = models.BigIntegerField(db_default=0)
+    archived_at = models.DateTimeField(null=True)
+    archive_tried_at = models.DateTimeField(null=True)
 
     class Meta:
         indexes = [
-            models.Index(fields=["project", "written_at"], name="log_of_project", condition=Q(gone_at__isnull=True))
+            models.Index(fields=["project", "written_at"], name="log_of_project", condition=Q(gone_at__isnull=True)),
+            models.Index(
+                fields=["written_at"],
+                name="log_not_archived",
+                condition=Q(gone_at__isnull=True, archived_at__isnull=True),
+            ),
         ]
 
 

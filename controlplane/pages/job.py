@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -27,6 +27,7 @@ from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.reading import API, Answer, cursor_of, told
 from controlplane.queries.words import told_text
+from controlplane.storage import Pieces
 
 EVENTS = 100
 # Of more attempts or checkpoints than this a page would be too long; the API walks them all.
@@ -229,7 +230,7 @@ def _effect(job: Mapping[str, Any]) -> str:
 
 
 @login_required
-def log(request: HttpRequest, number: int) -> StreamingHttpResponse:
+def log(request: HttpRequest, number: int) -> Pieces:
     """One log as a file, whole, however long it is. It is sent as a download: a browser never shows it as a page."""
     row = _row(request, number)
     asked = {key: request.GET.get(key, "") for key in ("stage", "attempt", "rank", "stream")}
@@ -244,7 +245,7 @@ def log(request: HttpRequest, number: int) -> StreamingHttpResponse:
     if part is None:
         raise Http404(_("There is no such attempt."))
     stream = asked["stream"] if asked["stream"] in logs.STREAMS else "both"
-    response = StreamingHttpResponse(logs.pieces(part, stream), content_type="text/plain; charset=utf-8")
+    response = Pieces(logs.pieces(part, stream), content_type="text/plain; charset=utf-8")
     name = "-".join(["job", str(number), *(value for value in asked.values() if value)])
     safe = "".join(char if char.isalnum() or char in "-_." else "_" for char in name)
     response["Content-Disposition"] = f'attachment; filename="{safe}.log"'

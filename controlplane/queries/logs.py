@@ -7,7 +7,7 @@ from django.db.models import F, Max
 from django.http import Http404
 from django.utils.translation import gettext as _
 
-from controlplane.jobs import logs
+from controlplane.jobs import log_limit, logs
 from controlplane.jobs import models as rows
 from controlplane.jobs.values import nearest
 from controlplane.queries.refusals import Unanswerable, Unseen
@@ -82,7 +82,7 @@ def of_job(job: rows.Job, query: Wanted) -> tuple[bytes, int, int, bool]:
     if removed:
         detail = _("this log was removed on {day}: it was old, or its project had too many bytes of logs")
         raise Gone(detail.format(day=removed.date().isoformat()))
-    return (*read(part, query), logs.is_cut(logs.size(part, "both")))
+    return (*read(part, query), log_limit.is_cut(logs.size(part, "both")))
 
 
 def _check(query: Wanted) -> None:

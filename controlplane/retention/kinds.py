@@ -71,9 +71,8 @@ def _ended_jobs(project: Project | None) -> QuerySet[Job]:
 
 
 def _remove_jobs(ids: Sequence[Any]) -> None:
-    parts = list(Part.objects.filter(attempt__stage__job__in=ids, log__gone_at=None).values_list("id", flat=True))
+    logs.unlink(list(Part.objects.filter(attempt__stage__job__in=ids, log__gone_at=None).values_list("id", flat=True)))
     Job.objects.filter(pk__in=ids).delete()
-    logs.unlink(parts)
 
 
 def _jobs_with_events(project: Project | None) -> QuerySet[Any]:

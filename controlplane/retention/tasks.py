@@ -1,11 +1,15 @@
-"""The Celery task of retention."""
+"""The Celery tasks of what has ended: its logs move to the archive, and what is old goes."""
+
+import time
 
 from celery import shared_task
 
+from controlplane.jobs import log_archive, log_blocks
 from controlplane.operations.watch import claim
 from controlplane.retention import sweep
 
 EVERY_S = 600.0
+ARCHIVE_EVERY_S = 60.0
 
 
 @shared_task(  # type: ignore[untyped-decorator]
@@ -15,3 +19,14 @@ def remove_old() -> None:
     """Removes what is older than it is kept. Idempotent: it is claimed by a row, and what went is gone."""
     if claim("retention", EVERY_S * 0.9):
         sweep.sweep()
+
+
+@shared_task(  # type: ignore[untyped-decorator]
+    name="maintenance.archive", acks_late=True, reject_on_worker_lost=True, soft_time_limit=600, time_limit=660
+)
+def archive_logs() -> None:
+    """Moves logs of parts that have ended into the archive. Idempotent: it is claimed by a row, each log by its own,
+    and a log that has moved is due no more."""
+    if claim("archive", ARCHIVE_EVERY_S * 0.9):
+        log_archive.move_due()
+        log_blocks.sweep(int(time.time()) // 60)

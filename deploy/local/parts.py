@@ -34,6 +34,7 @@ def _server(
     options = {
         "host": "127.0.0.1",
         "port": str(port),
+        "http": "controlplane.request_head:BoundedHead",
         "ws": "websockets-sansio",
         "ws-per-message-deflate": "false",
         "lifespan": "off",

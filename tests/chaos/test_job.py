@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,11 +136,13 @@ def yard() -> Iterator[Yard]:
         yield from on(up)
 
 
+def connect(home: Path, port: int) -> Client:
+    """Return a client with the token of the stack on ``home``."""
+    return Client(f"http://127.0.0.1:{port}", tomllib.loads((home / "client.toml").read_text())["token"])
+
+
 def on(up: Up) -> Iterator[Yard]:
-    token = next(
-        line.split('"')[1] for line in (up.home / "client.toml").read_text().splitlines() if line.startswith("token")
-    )
-    yard = Yard(up, Client(f"http://127.0.0.1:{up.port}", token))
+    yard = Yard(up, connect(up.home, up.port))
     try:
         yield yard
     finally:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from deploy.local.service import ROOT
 from switchyard.client import JobRecord
 from tests.chaos.stack import eventually, standing
-from tests.chaos.test_job import TIMERS, Yard, processes_of
-from tests.chaos.test_restore import connect
+from tests.chaos.test_job import TIMERS, Yard, connect, processes_of
 from tests.conftest import Servers
 from tests.deploy import release
 from tests.deploy.test_backup import Installation, database
@@ -23,22 +21,6 @@ from tests.deploy.test_backup import Installation, database
 pytestmark = [pytest.mark.chaos, pytest.mark.long]
 
 NAME = "older"
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with pytest.MonkeyPatch.context() as environment, standing() as up:
-        environment.setenv("YARD_TIMERS", TIMERS)
-        up.started()
-        yard = Yard(up, connect(up.home, up.port))
-        try:
-            yield yard
-        finally:
-            yard.client.close()
-            for process in processes_of(str(tmp_path)):
-                process.kill()
-            for agent in yard.agents:
-                agent.wait()
 
 
 def agent_of(code: Path, yard: Yard, state: Path) -> subprocess.Popen[bytes]:

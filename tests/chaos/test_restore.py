@@ -6,40 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from deploy.local.service import ROOT
-from switchyard.client import Client, JobRecord
-from tests.chaos.stack import eventually, standing
-from tests.chaos.test_job import TIMERS, Yard, processes_of
+from switchyard.client import JobRecord
+from tests.chaos.stack import eventually
+from tests.chaos.test_job import Yard, connect, processes_of
 
 pytestmark = pytest.mark.chaos
 
 NAME = "outlives"
-
-
-@pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    with pytest.MonkeyPatch.context() as environment, standing() as up:
-        environment.setenv("YARD_TIMERS", TIMERS)
-        up.started()
-        yard = Yard(up, connect(up.home, up.port))
-        try:
-            yield yard
-        finally:
-            yard.client.close()
-            for process in processes_of(str(tmp_path)):
-                process.kill()
-            for agent in yard.agents:
-                agent.wait()
-
-
-def connect(home: Path, port: int) -> Client:
-    lines = (home / "client.toml").read_text().splitlines()
-    return Client(f"http://127.0.0.1:{port}", next(line.split('"')[1] for line in lines if line.startswith("token")))
 
 
 def start_agent(yard: Yard, state: Path) -> subprocess.Popen[bytes]:

@@ -81,7 +81,7 @@ def test_many_at_once_with_one_key_make_one_job() -> None:
 def test_a_bundle_is_kept_under_its_digest(town: Town, tmp_path: Path) -> None:
     content = gzip.compress(b"files", mtime=0)
     digest = hashlib.sha256(content).hexdigest()
-    with override_settings(BLOBS=tmp_path, STORAGES={**settings.STORAGES, **_storages("", tmp_path)}):
+    with override_settings(BLOBS=tmp_path, STORAGES={**settings.STORAGES, **_storages("", tmp_path, tmp_path)}):
         assert town.owner.get(f"/bundles/{digest}").status_code == 404
         first = town.owner.post("/bundles", content, kind="application/gzip")
         again = town.mate.post("/bundles", content, kind="application/octet-stream")
@@ -98,7 +98,7 @@ def test_a_bundle_is_kept_under_its_digest(town: Town, tmp_path: Path) -> None:
 
 def test_what_is_no_bundle_is_refused_and_leaves_nothing(town: Town, tmp_path: Path) -> None:
     with override_settings(
-        BLOBS=tmp_path, STORAGES={**settings.STORAGES, **_storages("", tmp_path)}, BUNDLE_MAX_BYTES=1000
+        BLOBS=tmp_path, STORAGES={**settings.STORAGES, **_storages("", tmp_path, tmp_path)}, BUNDLE_MAX_BYTES=1000
     ):
         assert town.owner.post("/bundles", b"plain", kind="application/gzip").status_code == 422
         assert town.owner.post("/bundles", b"", kind="application/gzip").status_code == 422

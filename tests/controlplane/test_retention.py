@@ -83,7 +83,7 @@ def test_steps_remove_what_one_removal_would(rows: list[Row], before: datetime |
 @pytest.fixture(autouse=True)
 def apart(settings: Any, tmp_path: Path) -> None:
     settings.LOGS, settings.BLOBS = tmp_path / "logs", tmp_path
-    settings.STORAGES = {**settings.STORAGES, **_storages("", tmp_path)}
+    settings.STORAGES = {**settings.STORAGES, **_storages("", tmp_path, tmp_path / "logs")}
 
 
 def ended(town: Town, days: float, **spec: Any) -> Job:

@@ -26,7 +26,7 @@ from tests.record.test_uploads import credential
 @pytest.fixture(autouse=True)
 def apart(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.LOGS, settings.BLOBS = tmp_path / "logs", tmp_path
-    settings.STORAGES = {**settings.STORAGES, **_storages("", tmp_path)}
+    settings.STORAGES = {**settings.STORAGES, **_storages("", tmp_path, tmp_path / "logs")}
     monkeypatch.setattr(service, "ask_to_run", lambda _: None)
 
 

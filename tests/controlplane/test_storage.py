@@ -5,20 +5,16 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import boto3
 import pytest
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.files.storage import storages
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.test import Client, override_settings
-from moto.server import ThreadedMotoServer
+from django.test import Client
 
 from controlplane import storage
 from controlplane.settings import _storages
@@ -29,40 +25,6 @@ from tests.controlplane.test_simulations import SMALL
 from tests.record.test_uploads import credential
 
 CSV = "submit_s,duration_s,gpus\n0,60,1\n5,60,2\n"
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(params=["files", "objects"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[str, Path]]:
-    """Each of the two storages in turn; files lie below a folder of this test."""
-    url = ""
-    if request.param == "objects":
-        endpoint = request.getfixturevalue("store")
-        for name, value in (
-            ("AWS_ACCESS_KEY_ID", "test"),
-            ("AWS_SECRET_ACCESS_KEY", "test"),
-            ("AWS_EC2_METADATA_DISABLED", "true"),
-        ):
-            monkeypatch.setenv(name, value)
-        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-        client.create_bucket(Bucket="yard")
-        client.close()
-        url = f"s3://yard/cluster?endpoint={endpoint}&region=us-east-1&addressing=path"
-    with override_settings(BLOBS=tmp_path, STORAGE_URL=url, STORAGES={**settings.STORAGES, **_storages(url, tmp_path)}):
-        yield url, tmp_path
-        if url:
-            for name in ("bundles", "simulations"):
-                storages[name].bucket.meta.client.close()
 
 
 def test_a_bundle_goes_in_and_out(town: Town, place: tuple[str, Path]) -> None:
@@ -140,7 +102,7 @@ async def test_a_download_is_read_piece_by_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://bucket", "s3://", "s3://bucket?endpont=http://x", "bucket"])
 def test_an_address_of_no_storage_is_refused(url: str) -> None:
     with pytest.raises(ImproperlyConfigured, match="s3://bucket/prefix"):
-        _storages(url, Path("/nowhere"))
+        _storages(url, Path("/nowhere"), Path("/nowhere"))
 
 
 @pytest.mark.django_db(transaction=True)

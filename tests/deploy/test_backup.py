@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 import os
 import secrets
@@ -23,6 +24,7 @@ import pytest
 from controlplane.backup import keys
 from controlplane.backup.folders import pack, unpack
 from controlplane.backup.manifest import BackupUnusable, Manifest, digest
+from deploy.local.postgres import binaries
 from deploy.local.service import ROOT
 from tests.conftest import CLUSTER, Servers
 
@@ -199,6 +201,110 @@ def test_it_comes_back_where_it_was_made_and_replaces_all_that_came_after(here: 
     assert "is made" in here.done("backup", tmp_path / "again"), "and it can be backed up as before"
 
 
+PEOPLE = """
+from controlplane.accounts import service
+from controlplane.accounts.models import User
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import Node
+from controlplane.pools.models import Pool
+for name in ("stays", "leaves", "goes", "changes"):
+    user = User(username=name, email=f"{name}@example.org")
+    user.set_password("former password of " + name)
+    user.save()
+    service.make_token(user, "kept")
+    service.make_token(user, "leaked")
+pool = Pool.objects.get()
+fleet.make_join_token(pool, uses=5)
+fleet.make_join_token(pool, uses=2)
+for name in ("stolen", "rotated"):
+    fleet.enrol(fleet.make_join_token(pool), name)
+from django.contrib.sessions.backends.db import SessionStore
+SessionStore().save()
+"""
+SINCE = """
+from controlplane.accounts import service
+from controlplane.accounts.models import Token, User
+from controlplane.fleet import service as fleet
+from controlplane.fleet.models import JoinToken, Node
+service.revoke_token(User.objects.get(username="stays"), Token.objects.get(user__username="stays", name="leaked").pk)
+User.objects.filter(username="leaves").update(is_active=False)
+User.objects.get(username="goes").delete()
+user = User.objects.get(username="changes")
+user.set_password("another password")
+user.save()
+service.make_token(user, "later")
+JoinToken.objects.filter(uses_left=5).update(uses_left=1)
+JoinToken.objects.filter(uses_left=2).delete()
+fleet.revoke(Node.objects.get(name="stolen"))
+node = Node.objects.get(name="rotated")
+secret = fleet.next_credential(node.pk)
+assert fleet.authenticate(f"Node {node.pk}:{secret}") == node
+"""
+VALID = """
+from controlplane.accounts.models import SignInLink, Token, User
+from controlplane.fleet.models import JoinToken, Node
+from django.contrib.sessions.models import Session
+print("tokens", sorted(f"{token.user}:{token.name}" for token in Token.objects.all()))
+print("active", sorted(user.username for user in User.objects.filter(is_active=True)))
+print("password", User.objects.get(username="changes").check_password("another password"))
+print("joins", sorted(JoinToken.objects.filter(uses_left__gt=0).values_list("uses_left", flat=True)))
+print("nodes", [node.name for node in Node.objects.exclude(credential_digest__startswith="revoked ")])
+print("sessions", Session.objects.count())
+"""
+
+
+def test_what_was_revoked_since_is_revoked_again_where_the_record_tells(here: Installation, tmp_path: Path) -> None:
+    here.python(PEOPLE)
+    here.done("backup", tmp_path / "backup")
+    here.python(SINCE)
+    newest = here.sql("SELECT credential_digest FROM fleet_node WHERE name = 'rotated'")
+    said = here.done("restore", tmp_path / "backup", "--yes")
+    assert here.python(VALID).splitlines() == [
+        "tokens ['changes:kept', 'changes:leaked', 'leaves:kept', 'leaves:leaked', 'stays:kept']",
+        "active ['ada', 'changes', 'stays']",
+        "password True",
+        "joins [1]",
+        "nodes ['a', 'rotated']",
+        "sessions 0",
+    ]
+    assert here.sql("SELECT credential_digest FROM fleet_node WHERE name = 'rotated'") == newest
+    assert "3 access tokens, 1 join tokens, 2 nodes' credentials, 2 people, 1 passwords" in said
+    assert "Valid again" not in said
+    assert "Roles, members of projects" in said
+    assert here.sql("SELECT after->>'revoked' <> '' FROM access_auditentry WHERE action = 'server.restore'") == [
+        (True,)
+    ]
+    # Once more, as after something that failed: nothing comes back.
+    valid = here.python(VALID)
+    here.done("restore", tmp_path / "backup", "--yes")
+    assert here.python(VALID) == valid
+
+
+def test_elsewhere_it_is_said_what_is_valid_again_and_all_can_be_revoked(kept: Kept, tmp_path: Path) -> None:
+    with copy_of(kept.here.name, tmp_path / "home") as made:
+        made.python(PEOPLE)
+        made.done("backup", tmp_path / "backup")
+        with database() as name:
+            other = installation(name, tmp_path / "other")
+            said = other.done("restore", tmp_path / "backup")
+            assert "any of 8 access tokens, 2 join tokens and 3 nodes' credentials, passwords" in " ".join(said.split())
+            assert "stays:leaked" in other.python(VALID)
+            said = other.done("restore", tmp_path / "backup", "--yes", "--revoke-tokens")
+            assert "8 access tokens, 5 join tokens, 0 nodes' credentials" in said
+            assert other.python(VALID).splitlines()[0] == "tokens []"
+
+
+def test_the_record_of_another_installation_revokes_nothing(kept: Kept, tmp_path: Path) -> None:
+    with copy_of(kept.here.name, tmp_path / "home") as made, database() as name:
+        made.python(PEOPLE)
+        made.done("backup", tmp_path / "backup")
+        other = installation(name, tmp_path / "other")
+        other.done("migrate", "--verbosity", "0")
+        other.python("from tests.record.yard import Yard; Yard().agent('b')")
+        assert "Valid again" in other.done("restore", tmp_path / "backup", "--yes")
+        assert "stays:leaked" in other.python(VALID)
+
+
 def test_who_is_connected_is_said_and_nothing_happens(kept: Kept) -> None:
     with psycopg.connect(f"{AT} dbname={kept.here.name} application_name='yard celery'"):
         said = kept.here.refused("restore", kept.backup, "--yes")
@@ -218,11 +324,70 @@ def test_a_dump_that_breaks_off_changes_nothing(kept: Kept, copied: Path) -> Non
     content = bytearray(dump.read_bytes())
     content[len(content) // 2 :] = bytes(each ^ 0x55 for each in content[len(content) // 2 :])
     dump.write_bytes(content)
-    told = Manifest.read(copied)
-    told.pieces[:] = [digest(copied / piece.name) for piece in told.pieces]
-    told.write(copied)
+    redigested(copied)
     assert "the database is as it was" in kept.here.refused("restore", copied, "--yes")
     assert kept.here.sql("SELECT count(*) FROM jobs_job") == [(3,)]
+
+
+def redigested(folder: Path) -> None:
+    """Have the manifest say of each file what it is now."""
+    told = Manifest.read(folder)
+    told.pieces[:] = [digest(folder / piece.name) for piece in told.pieces]
+    told.write(folder)
+
+
+@pytest.mark.parametrize(
+    ("without", "says"),
+    [
+        (
+            "--exclude-table-data=public.jobs_event",
+            "jobs_event had {rows} rows when the backup was made, and the dump has 0",
+        ),
+        (
+            "--exclude-table=public.jobs_shadow",
+            "jobs_shadow had {rows} rows when the backup was made, and the dump has no such",
+        ),
+    ],
+)
+def test_a_dump_that_lost_rows_changes_nothing(kept: Kept, copied: Path, without: str, says: str) -> None:
+    """Though PostgreSQL's programs find nothing wrong with it, nor does the manifest with its digest."""
+    table = without.partition("=public.")[2]
+    rows = Manifest.read(copied).rows
+    assert rows["jobs_job"] == 3
+    assert rows["jobs_event"] == kept.here.sql("SELECT count(*) FROM jobs_event")[0][0] > 0
+    pg_dump = binaries() / "pg_dump"
+    address = ["--host", str(CLUSTER.sockets), "--username", "switchyard", "--dbname", kept.here.name]
+    usual = ["--format=custom", "--no-owner", "--no-privileges", "--file", str(copied / "database.dump")]
+    environment = {**os.environ, "PGPASSFILE": str(CLUSTER.password_file)}
+    subprocess.run([pg_dump, *address, *usual, without], env=environment, check=True)
+    redigested(copied)
+    told = Manifest.read(copied)
+    told.rows["access_auditentry"] += 1  # that of the backup, which came after its snapshot
+    told.write(copied)
+    assert "is whole" in kept.here.done("backup", "--verify", copied)
+    said = kept.here.refused("restore", copied, "--yes")
+    assert "the database is as it was" in said
+    assert says.format(rows=rows[table]) in said
+    assert kept.here.sql("SELECT count(*) FROM jobs_event") == [(rows["jobs_event"],)]
+
+
+def test_a_dump_that_is_cut_short_changes_nothing(kept: Kept, copied: Path) -> None:
+    """In its list of contents, or in the rows after it."""
+    dump = copied / "database.dump"
+    content = dump.read_bytes()
+
+    def is_listed(size: int) -> bool:
+        dump.write_bytes(content[:size])
+        return not subprocess.run(
+            [binaries() / "pg_restore", "--list", dump], capture_output=True, check=False
+        ).returncode
+
+    first = bisect.bisect_left(range(len(content)), True, key=is_listed)
+    for size, says in ((first // 2, "is no dump that pg_restore reads"), (first + 1_000, "the database is as it was")):
+        dump.write_bytes(content[:size])
+        redigested(copied)
+        assert says in kept.here.refused("restore", copied, "--yes")
+        assert kept.here.sql("SELECT count(*) FROM jobs_job") == [(3,)]
 
 
 def test_a_backup_of_a_newer_release_is_refused(kept: Kept, copied: Path) -> None:

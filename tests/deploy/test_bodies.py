@@ -1,4 +1,4 @@
-"""Bodies that are too large, too slow, too many, or of somebody who may not send them, against a real server.
+"""Heads and bodies that are too large, too slow, too many, or of somebody who may not send them, at a real server.
 
 Nothing here is timed: a server that is patient for an hour holds what is unfinished while it answers others, and one
 that has no patience says so.
@@ -19,7 +19,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ def served(folder: Path, module: str = "controlplane.asgi", **environment: str) 
     base, _mark, query = url.partition("?")
     own = f"{base.rpartition('/')[0]}/{connection.settings_dict['NAME']}?{query}"
     words = [sys.executable, "-m", "uvicorn", f"{module}:application", "--port", str(port), "--lifespan", "off"]
-    words += ["--timeout-graceful-shutdown", "3"]
+    words += ["--timeout-graceful-shutdown", "3", "--http", "controlplane.request_head:BoundedHead"]
     told = {"DATABASE_URL": own, "YARD_DB_POOL": "4", "YARD_BLOBS": str(folder / "blobs"), "PYTHONPATH": str(ROOT)}
     with log.open("wb") as output:
         command = [*words, "--log-level", "warning"]
@@ -113,6 +113,45 @@ def bundle() -> bytes:
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.addfile(tarfile.TarInfo("empty"))
     return packed.getvalue()
+
+
+def test_a_head_that_never_ends_is_refused_by_its_size(start: Start) -> None:
+    web = start(YARD_HEAD_S="3600")
+    for begin in (b"GET / HTTP/1.1\r\nX-Long: ", b"GET /", b"GET / HTTP/1.1\r\n", b"\r\n"):
+        more = b"a: b\r\n" if begin.endswith(b"1.1\r\n") else b"\r\n" if begin == b"\r\n" else b"x" * 6
+        with web.connect() as opened:
+            sent = 0
+            with suppress(ConnectionError):
+                opened.sendall(begin)
+                while sent < 16 * MIB:
+                    opened.sendall(more * 8_192)
+                    sent += len(more) * 8_192
+            assert sent < 16 * MIB, "the server closed it"
+            with suppress(ConnectionError):
+                assert opened.recv(13) in (b"HTTP/1.1 431 ", b"HTTP/1.1 400 ", b"")
+    assert web.ask("GET", "/healthz")[0] == 200
+
+
+def test_heads_that_come_slowly_end_and_nobody_else_notices(start: Start) -> None:
+    web = start(YARD_HEAD_S="1")
+    with ExitStack() as opened:
+        silent = [opened.enter_context(web.connect()) for _ in range(100)]
+        slow = [opened.enter_context(web.connect()) for _ in range(100)]
+        for one in slow:
+            one.sendall(b"GET / HTTP/1.1\r\nHost:")
+        assert web.ask("GET", "/healthz")[0] == 200
+        for one in (*silent, *slow):
+            assert one.recv(1_000).startswith(b"HTTP/1.1 408 ")
+            assert one.recv(1) == b""
+    # A second request on a connection has a head too; one that has come is waited for by nobody.
+    with web.connect() as opened_:
+        for _ in range(2):
+            opened_.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answer = http.client.HTTPResponse(opened_)
+            answer.begin()
+            assert (answer.status, bool(answer.read())) == (200, True)
+        opened_.sendall(b"\r\n")
+        assert opened_.recv(1_000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_two_hundred_unfinished_posts_keep_nobody_waiting(start: Start) -> None:

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from django.contrib.sessions.backends.db import SessionStore
+from django.contrib.sessions.models import Session
 from django.core.management import CommandError, call_command
 from django.db.models import F
 from django.test import Client
@@ -16,6 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import DeviceSample, Exit, Here, HostSample, LogBatch, LogChunk, Phase, TelemetryBatch
+from controlplane.accounts import service as accounts
+from controlplane.accounts.models import Token
 from controlplane.dispatch import desired
 from controlplane.fleet import service as fleet
 from controlplane.fleet.identity import Caller, Incarnation, Verdict, judge, patience_s
@@ -180,7 +184,8 @@ def test_what_was_acknowledged_is_not_ordered_from_who_does_not_know_it(yard: Ya
     record.forgotten(agent.node.id, [order.part])
     assert states(job)["main"] == "RUNNING", "it may be alive"
     assert "does not know 1" in Alarm.objects.get(kind="memory").says
-    Node.objects.filter(id=agent.node.id).update(booted_at=fleet.now_in_database() + timedelta(seconds=1))
+    began = Part.objects.get(id=order.part).started_at
+    Node.objects.filter(id=agent.node.id).update(booted_at=began + timedelta(seconds=1))
     record.forgotten(agent.node.id, [order.part])
     assert Part.objects.get(id=order.part).exit["cause"] == "NODE_REBOOT"
     assert not Alarm.objects.exists()
@@ -243,3 +248,17 @@ def test_numbers_of_before_a_restore_are_not_given_again(yard: Yard) -> None:
     assert f"the next job is #{after}" in said.getvalue()
     with pytest.raises(CommandError, match="--skip"):
         call_command("restored", "--skip", "0")
+
+
+def test_whoever_restored_by_other_means_ends_sessions_and_may_revoke_tokens(yard: Yard) -> None:
+    token, _ = accounts.make_token(yard.user, "leaked")
+    session = SessionStore()
+    session.save()
+    said = io.StringIO()
+    call_command("restored", stdout=said)
+    assert "is valid again" in said.getvalue()
+    assert not Session.objects.exists()
+    assert Token.objects.get() == token
+    call_command("restored", "--revoke-tokens", stdout=said)
+    assert "revoked: 1 access tokens" in said.getvalue()
+    assert not Token.objects.exists()

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from agents.protocol import LogChunk
 from controlplane.api.problem import _refused
 from controlplane.dispatch import uploads
-from controlplane.jobs import logs
-from controlplane.jobs.models import LogSpan, Part, PartLog
+from controlplane.jobs import log_limit, logs
+from controlplane.jobs.models import Event, LogSpan, Part, PartLog
 from controlplane.operations import invariants
 from controlplane.queries.logs import Gone, Wanted
 from controlplane.queries.logs import read as asked
@@ -178,20 +178,42 @@ def test_a_log_that_is_too_long_is_cut_with_a_word_and_nothing_more_is_taken(age
         return {each.stream: (each.committed, each.refused) for each in uploads._append(agent.node, told)}
 
     assert answered(("out", 0, b"o" * 60), ("err", 0, b"e" * 40)) == {"out": (60, ""), "err": (40, "")}
-    word = logs.cut_here()
+    word = log_limit.cut_here()
     assert answered(("out", 60, b"more")) == {"out": (60 + len(word), "full")}
     assert answered(("err", 40, b"more"))["err"] == (40, "full")
     assert answered(("out", 60 + len(word), b"more"))["out"] == (60 + len(word), "full")
     assert whole(part, "both") == b"e" * 40 + b"o" * 60 + word
-    assert logs.is_cut(logs.size(part, "both"))
+    assert log_limit.is_cut(logs.size(part, "both"))
     assert PartLog.objects.get(part=part).size_bytes == 100 + len(word)
+    (event,) = Event.objects.filter(kind="log_cut")
+    assert (event.stage, event.attempt, event.params["rank"], event.params["limit_bytes"]) == ("main", 1, 0, 100)
+    assert "what comes after is dropped" in event.text
+    assert invariants.broken() == []
+
+
+def test_the_event_of_a_cut_log_is_written_later_where_the_server_was_killed(
+    agent: Agent, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.LOG_MAX_BYTES = 100
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(log_limit, "note", killed)
+        with pytest.raises(KeyboardInterrupt):
+            send(agent, ("out", 0, b"o" * 200))
+    assert not Event.objects.filter(kind="log_cut").exists()
+    for _ in range(2):
+        send(agent, ("out", 0, b"o" * 200))
+    assert Event.objects.filter(kind="log_cut").count() == 1
     assert invariants.broken() == []
 
 
 def test_a_chunk_that_reaches_over_the_end_is_kept_up_to_it(agent: Agent, settings: Any) -> None:
     settings.LOG_MAX_BYTES = 100
     send(agent, ("out", 0, b"a" * 90), ("out", 90, b"b" * 40), ("out", 130, b"c" * 40))
-    assert whole(part_of(agent), "out") == b"a" * 90 + b"b" * 10 + logs.cut_here()
+    assert whole(part_of(agent), "out") == b"a" * 90 + b"b" * 10 + log_limit.cut_here()
 
 
 def test_a_log_that_went_is_not_begun_again(agent: Agent) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Formatter
 
 import pytest
+from django.utils.translation.template import templatize
 
 from agents.ends import ENDS
 from controlplane.jobs.clauses import RECORD, TEMPLATES
@@ -17,6 +18,7 @@ from scheduler.core.model.clauses import TEMPLATES as ENGINE
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCALE = ROOT / "frontend" / "locale" / "zh_Hans" / "LC_MESSAGES"
+QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 ROOMS = ("agents", "controlplane", "scheduler")
 # Where a code is made together with its templates, and where it is only passed on.
 TABLES = {"agents/ends.py", "controlplane/jobs/clauses.py", "scheduler/core/model/clauses.py"}
@@ -84,6 +86,28 @@ def test_the_compiled_catalogue_is_that_of_the_source() -> None:
         if found:
             key, value = ("".join(ast.literal_eval(line) for line in part.split("\n")) for part in found.groups())
             assert not key or compiled.get(key) == value, f"compile {LOCALE / 'django.po'} with msgfmt: {key!r}"
+
+
+def sentences() -> set[str]:
+    """Every text of the code, and all that templates have translated."""
+    found = {
+        node.value
+        for room in (*ROOMS, "switchyard", "deploy")
+        for path in (ROOT / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for path in (ROOT / "frontend" / "templates").rglob("*.*"):
+        # Django writes each call of a template as one line of Python.
+        for call in re.findall(r"(?:gettext|\b_)\((.*)", templatize(path.read_text())):
+            found.update(ast.literal_eval(text) for text in QUOTED.findall(call))
+    return found
+
+
+def test_no_translation_is_for_nobody() -> None:
+    """Those of scripts are looked at by tests/controlplane/test_pages.py."""
+    keys = {key[0] if isinstance(key, tuple) else key for key in chinese()}
+    assert sorted({key.rpartition("\x04")[2] for key in keys} - sentences() - {""}) == []
 
 
 def test_every_clause_that_is_made_has_a_template_and_its_values() -> None:

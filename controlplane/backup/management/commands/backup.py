@@ -82,7 +82,7 @@ def make(folder: Path, decisions: bool, passphrase_file: Path | None) -> Manifes
         for app, name in sorted(MigrationRecorder(connection).applied_migrations()):
             recorded.setdefault(app, []).append(name)
         made_at = now_in_database()
-        postgres.dump(work / DATABASE)
+        rows = postgres.dump(work / DATABASE)
         names = [DATABASE]
         beside = folders.folders(decisions)
         for name, path in beside.items():
@@ -100,6 +100,7 @@ def make(folder: Path, decisions: bool, passphrase_file: Path | None) -> Manifes
             migrations=recorded,
             pieces=[_onto_disk(work / name) for name in names],
             elsewhere=folders.elsewhere(),
+            rows=rows,
         )
         manifest.write(work)
         _onto_disk(work / "manifest.json")

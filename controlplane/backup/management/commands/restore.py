@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.contrib.sessions.models import Session
 from django.core.cache import cache
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
@@ -18,7 +17,7 @@ from django.db.migrations.loader import MigrationLoader
 from redis.exceptions import RedisError
 
 from controlplane.accounts import audit
-from controlplane.backup import folders, keys, lineage, postgres
+from controlplane.backup import folders, keys, lineage, postgres, revocations
 from controlplane.backup.manifest import DATABASE, KEYS, BackupUnusable, Manifest
 
 LEAST_SKIP = 10_000
@@ -41,6 +40,11 @@ class Command(BaseCommand):
             "--no-hold", action="store_true", help="let jobs start that wait in the backup and may have run since"
         )
         parser.add_argument(
+            "--revoke-tokens",
+            action="store_true",
+            help="revoke all access tokens and join tokens, where nobody knows which were revoked since the backup",
+        )
+        parser.add_argument(
             "--with-keys",
             type=Path,
             metavar="FILE",
@@ -58,13 +62,23 @@ class Command(BaseCommand):
             found_keys = _unsealed(folder, manifest, options["with_keys"])
             self._replaceable(options["yes"])
             before = lineage.before(manifest.made_at)
+            later = revocations.valid()
             with tempfile.TemporaryDirectory(prefix="yard-restore-") as scratch:
-                postgres.load(folder / DATABASE, Path(scratch))
+                postgres.load(folder / DATABASE, manifest.rows, Path(scratch))
         except BackupUnusable as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
             raise CommandError(f"the database does not answer: {error}".strip()) from None
         self.stdout.write(f"the database is that of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC")
+        if not manifest.rows:
+            self.stdout.write("its rows were not counted when it was made, and are not compared")
+        try:
+            self._revoke(folder, manifest, later, options)
+        except (CommandError, DatabaseError, OSError) as error:
+            raise CommandError(
+                f"the database is restored, and what was revoked since is not revoked again: {error}. Start nothing; "
+                "see to that and run this again with --revoke-tokens"
+            ) from None
         try:
             self._follow_up(folder, manifest, found_keys, before, options)
         except (BackupUnusable, DatabaseError, OSError) as error:
@@ -81,15 +95,38 @@ class Command(BaseCommand):
         if connection.introspection.table_names() and not yes:
             raise CommandError("the database holds tables already; --yes has them replaced, and there is no way back")
 
-    def _follow_up(
-        self, folder: Path, manifest: Manifest, found_keys: dict[Path, bytes], before: lineage.Before, options: Any
-    ) -> None:
+    def _revoke(self, folder: Path, manifest: Manifest, later: revocations.Valid | None, options: Any) -> None:
+        """Bring the tables up to date, and revoke again what was revoked since the backup, where it is known."""
         call_command("migrate", interactive=False, verbosity=0, stdout=self.stderr)
         # Also where what follows fails: the database is another one by now.
         with audit.command("restore"):
+            revoked = revocations.carry(later)
+            is_known = revoked is not None
+            if options["revoke_tokens"]:
+                revoked = revocations.revoke_all(revoked or revocations.Revoked())
+            revocations.end_sessions()
             of = {"folder": str(folder), "made_at": manifest.made_at, "version": manifest.version}
-            more = {"skip": options["skip"], "hold": not options["no_hold"], "with_keys": bool(found_keys)}
-            audit.record("server.restore", ("server", None, "database"), after=of | more)
+            more = {"skip": options["skip"], "hold": not options["no_hold"], "with_keys": bool(options["with_keys"])}
+            told = {"revoked": revoked.said() if revoked else ""}
+            audit.record("server.restore", ("server", None, "database"), after=of | more | told)
+        self.stdout.write("Everybody signs in anew in browsers.")
+        if revoked:
+            self.stdout.write(f"revoked again, as in the record that was replaced or as asked for: {revoked.said()}")
+        if not is_known:
+            tokens, joins, nodes = revocations.left()
+            self.stdout.write(
+                "Valid again is what was revoked since the backup, for the record that was replaced does not tell: any "
+                f"of {tokens} access tokens, {joins} join tokens and {nodes} nodes' credentials, passwords, and people "
+                "who were deactivated. Revoke them; --revoke-tokens revokes all tokens."
+            )
+        self.stdout.write(
+            "Roles, members of projects, second factors and projects' secrets are those of the backup: see to those "
+            "that were taken away since."
+        )
+
+    def _follow_up(
+        self, folder: Path, manifest: Manifest, found_keys: dict[Path, bytes], before: lineage.Before, options: Any
+    ) -> None:
         there = folders.folders(decisions=True)
         for piece in manifest.pieces:
             name = piece.name.removesuffix(".tar")
@@ -102,8 +139,6 @@ class Command(BaseCommand):
             self.stdout.write(f"the key in {path}")
         held = [] if options["no_hold"] else lineage.hold(before.began, manifest.made_at)
         skipped = lineage.skip(options["skip"], before.last_job)
-        # Who signed in before the backup may have signed out since, or have been sent away.
-        Session.objects.all().delete()
         try:
             cache.clear()
         except (RedisError, OSError) as error:
@@ -115,7 +150,6 @@ class Command(BaseCommand):
         if held:
             shown = ", ".join(f"#{number}" for number in held[:20]) + (" ..." if len(held) > 20 else "")
             self.stdout.write(f"{len(held)} jobs wait in the backup and may have run since; they are held: {shown}")
-        self.stdout.write("Everybody signs in anew; tokens that were revoked since the backup are valid again.")
         for name in manifest.elsewhere:
             self.stdout.write(f"The storage {name} is not part of the backup; restore it where it is.")
 
