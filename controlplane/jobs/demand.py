@@ -13,6 +13,7 @@ from django.utils.translation import gettext_noop
 
 from agents.protocol import IMAGE
 from controlplane.jobs import masked
+from controlplane.jobs.clauses import Clause, Told, clause, told
 from controlplane.jobs.section import Section
 from controlplane.jobs.values import (
     Reader,
@@ -499,17 +500,19 @@ def spread(request: Mapping[str, Any]) -> str:
     return f"{request['least_nodes']}-{request['nodes']}" if "least_nodes" in request else str(request["nodes"])
 
 
-def spoken(request: Mapping[str, Any]) -> str:
-    """Format the demand of a stage: ``2 nodes x 8 H100 · 32 cores``."""
-    ways: list[str] = []
+def asked(request: Mapping[str, Any]) -> Told:
+    """Return what a stage asks of each of its nodes as a sentence and its clauses: ``2 nodes x 8 H100 · 32 cores``."""
+    ways: list[Clause] = []
     for way in request["alternatives"]:
-        words = _spoken_ask(way["asks"][0])
-        if words not in ways:
+        if (words := _asked(way["asks"][0])) not in ways:
             ways.append(words)
+    said = [clause("OnNodes", nodes=spread(request))] if request["nodes"] > 1 else []
+    if ways != [clause("Kind", kind="cpu")]:
+        for i, words in enumerate(ways):
+            said += [clause("Either"), words] if i else [words]
+        said.append(clause("With"))
     cores_ = request["alternatives"][0]["asks"][-1]["milli"] / 1000
-    parts = [] if ways == ["cpu"] else [" or ".join(ways)]
-    nodes = f"{spread(request)} nodes x " if request["nodes"] > 1 else ""
-    return nodes + " · ".join([*parts, f"{cores_:g} core{'' if cores_ == 1 else 's'}"])
+    return told(*said, clause("OneCore") if cores_ == 1 else clause("SomeCores", cores=f"{cores_:g}"))
 
 
 def device_kind(request: Mapping[str, Any]) -> str:
@@ -517,16 +520,20 @@ def device_kind(request: Mapping[str, Any]) -> str:
     return str(request["alternatives"][0]["asks"][0]["kind"])
 
 
-def _spoken_ask(ask: Mapping[str, Any]) -> str:
+def _asked(ask: Mapping[str, Any]) -> Clause:
     if ask["kind"] == "cpu":
-        return "cpu"
-    name = ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
+        return clause("Kind", kind="cpu")
+    count, device = ask["count"], ask["model"] or " ".join(word for word in (ask["vendor"], ask["kind"]) if word)
     if partition := ask.get("partition"):
-        return f"{partition} of {name}" if ask["count"] == 1 else f"{ask['count']} x {partition} of {name}"
+        if count == 1:
+            return clause("OnePartition", partition=partition, device=device)
+        return clause("Partitions", count=count, partition=partition, device=device)
     if ask["milli"] == 1000:
-        return f"{ask['count']} {name}"
+        return clause("Devices", count=count, device=device)
     share = f"{ask['milli'] / 1000:g}"
-    return f"{share} {name}" if ask["count"] == 1 else f"{ask['count']} x {share} {name}"
+    if count == 1:
+        return clause("OneShare", share=share, device=device)
+    return clause("Shares", count=count, share=share, device=device)
 
 
 def deadline_at(request: Mapping[str, Any], submitted_at: float) -> float | None:

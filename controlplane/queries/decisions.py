@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.accounts import permissions
 from controlplane.accounts.models import User
+from controlplane.jobs import basis, funnel
 from controlplane.jobs import models as rows
 from controlplane.pools import profiles
 from controlplane.queries import names
@@ -76,7 +77,8 @@ class DecisionWait(msgspec.Struct, frozen=True):
     stage: str
     reasons: list[WaitReason]
     expected_start: dict[str, Any] | None
-    funnel: list[list[Any]]
+    funnel: list[tuple[str, int]]
+    funnel_said: list[Clause]
 
 
 class DecisionStart(msgspec.Struct, frozen=True):
@@ -300,12 +302,13 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             expected_s={
                 "p50": start.lasts.p50_s if start.lasts.known else None,
                 "p90": start.lasts.p90_s if start.lasts.known else None,
-                "basis": start.lasts.basis,
+                **basis.plain(start.lasts.basis, start.lasts.runs),
             },
         )
         for start in record.plan.starts
         if not names.is_hidden(stages[start.stage], hidden)
     ]
+    pools = {stage.id: stage.pool for stage in record.snapshot.waiting}
     known = [wait for wait in record.plan.waits if not names.is_hidden(stages[wait.stage], hidden)]
     chosen = [wait for wait in known if not code_ or (wait.reasons and wait.reasons[0].code == code_)]
     waits = chosen[after : after + MOST_SHOWN]
@@ -314,9 +317,11 @@ def _detail(row: rows.Decision, record: Record, user: User, code_: str, after: i
             stage=stages[wait.stage],
             reasons=[WaitReason(r.code, sentence(r), ACTS[r.code], dict(r.params)) for r in wait.reasons],
             expected_start=waiting_reasons.shown(wait.expected),
-            funnel=[list(step) for step in wait.funnel],
+            funnel=[(step.text, count) for step, count in filters],
+            funnel_said=clauses([one for step, _ in filters for one in step.said]),
         )
         for wait in waits
+        for filters in (funnel.steps(wait.funnel, pools.get(wait.stage, "?")),)
     ]
     return DecisionDetail(
         decision=_shown(row, hidden),

@@ -1,7 +1,4 @@
-"""Texts in the reader's language: reasons for waiting by code, stored clauses, and phrases of the engine and the API.
-
-These phrases describe demands, how far a search came, and what a forecast is based on.
-"""
+"""Texts in the reader's language: reasons for waiting by code, stored clauses, alarms, notes of agents and traces."""
 
 from __future__ import annotations
 
@@ -82,18 +79,6 @@ CHANGES = (
     _("with the devices of {nodes} found healthy"),
 )
 
-
-# How many nodes were left after each filter of a search.
-FUNNEL = (
-    _("nodes"),
-    _("in pool {pool}"),
-    _("where its data lie or not avoided"),
-    _("with matching devices"),
-    _("with a container engine"),
-    _("ready and healthy"),
-    _("with enough free"),
-    _("without delaying a promise"),
-)
 
 # What alarms say; a fault may be one of these in its turn, or the words of a library or of Python.
 ALARMED = (
@@ -196,18 +181,6 @@ FAULTS = (
     _("the server that ran it was stopped"),
 )
 
-# What a forecast rests on.
-BASES = (
-    _("as declared"),
-    _("from 1 run of this stage"),
-    _("from {n} runs of this stage"),
-    _("from 1 run of this stage with another request"),
-    _("from {n} runs of this stage with another request"),
-    _("from stages of this name by others"),
-    _("unknown: no like stage has ended"),
-    _("unknown: like stages differ too much"),
-)
-
 # Why the timetable was made anew.
 REPLANNED = (
     _("the promises of {stages} and {n} more could not be kept"),
@@ -303,6 +276,14 @@ def change_text(change: Mapping[str, Any]) -> str:
 def told_text(one: Mapping[str, Any], name: str) -> str:
     """What ``name`` of it says, in the reader's language where ``<name>_said`` has it in clauses."""
     return in_words(str(one.get(name) or ""), one.get(f"{name}_said"))
+
+
+def funnel_text(waiting: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """How many nodes were left after each filter of a search, with the filters in the reader's language."""
+    funnel, said = waiting["funnel"], waiting["funnel_said"]
+    if len(said) != len(funnel):
+        return [(label, count) for label, count in funnel]
+    return [(in_words(label, [one]), count) for (label, count), one in zip(funnel, said, strict=True)]
 
 
 def trace_text(note: str) -> str:

@@ -143,6 +143,7 @@ def _placing(
         "p50_s": start.lasts.p50_s * assumed,
         "p90_s": start.lasts.p90_s * assumed,
         "basis": start.lasts.basis,
+        "runs": start.lasts.runs,
         "speed": assumed,
         "known": start.lasts.known,
     }

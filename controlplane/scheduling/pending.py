@@ -269,7 +269,7 @@ class PendingStages:
             max_attempts=max_attempts,
             held_by=held_by,
             promise=msgspec.convert(parsed(promise), Promise) if promise else None,
-            bundle_missing="it is no longer kept; upload it again" if bundle_gone else "",
+            bundle_gone=bool(bundle_gone),
             secret_missing=secrets_gone or "",
             pool_refused=refused,
             attained_device_s=had.device_s,

@@ -19,6 +19,7 @@ import msgspec
 from django.db import DataError, IntegrityError, connection, transaction
 
 from controlplane import changes
+from controlplane.jobs import basis
 from controlplane.scheduling.durations import DurationForecast, Held
 from scheduler.core.model.reasons import CATALOGUE, sentence
 from scheduler.core.model.types import Expected, News, Node, Plan, Promise, Reason, Snapshot, Stage, Wait
@@ -250,7 +251,7 @@ def shown(expected: Expected | None) -> dict[str, Any] | None:
         {
             "low_at": moment(expected.low_at),
             "high_at": moment(expected.high_at),
-            "basis": expected.basis,
+            **basis.plain(expected.basis),
             "held": expected.held,
             "seen": expected.seen,
         }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from controlplane.accounts.models import User
-from controlplane.jobs import demand, possible
+from controlplane.jobs import basis, demand, funnel, possible
 from controlplane.jobs import spec as jobfile
 from controlplane.pools import profiles
 from controlplane.scheduling import data_locality
@@ -192,7 +192,7 @@ def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
         "largest_bytes": advice.largest_bytes,
         "suggested_bytes": advice.suggested_bytes,
         "ran_out": advice.ran_out,
-        "basis": advice.basis,
+        **basis.memory(advice.seen, advice.ran_out),
     }
 
 
@@ -238,5 +238,5 @@ def _shown(stage: Stage, plan: Plan, world: Snapshot, lengths: DurationForecast)
             {"code": r.code, "text": sentence(r), "acts": ACTS[r.code], "params": dict(r.params)}
             for r in (wait.reasons if wait else ())
         ],
-        "funnel": [list(step) for step in (wait.funnel if wait else ())],
+        **funnel.plain(wait.funnel if wait else (), stage.pool),
     }

@@ -33,11 +33,6 @@ class Advice:
     seen: int
     ran_out: int
 
-    @property
-    def basis(self) -> str:
-        out = f"; {self.ran_out} of them ran out of memory" if self.ran_out else ""
-        return f"peaks of {self.seen} finished stages like it{out}"
-
 
 class Peaks:
     """The memory of finished stages by family. ``learn`` is told in order of time."""

@@ -15,6 +15,7 @@ from functools import partial
 
 from scheduler.core.matching.feasible import never_fits
 from scheduler.core.model import retry
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.lifecycle import Cause, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Estimate, Node, Pool, Quota, Running, Stage
@@ -255,7 +256,7 @@ class World:
         true_s = self._true_s[one.id] = max(one.duration_s, 0.001)
         error = self.chance.error
         guess_s = one.expected_s or true_s * (math.exp(self._dice.gauss(0.0, error)) if error > 0 else 1.0)
-        estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), "a trace" if error else "the truth")
+        estimate = Estimate(guess_s, guess_s * math.exp(1.2816 * error), Basis.TRACE if error else Basis.TRUTH)
         gpus, share = (math.floor(one.gpus), 1000) if one.gpus >= 1 else (1, round(one.gpus * 1000))
         cpu = Ask("cpu", 1, max(10, round(one.cpus * 1000)), GIB)
         asks = (Ask("gpu", gpus, share, model=one.model), cpu) if one.gpus > 0 else (cpu,)

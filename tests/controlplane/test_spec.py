@@ -81,7 +81,7 @@ def test_an_accelerator_comes_with_a_share_of_the_cpu_of_its_node() -> None:
     gpu, cpu = way["asks"]
     assert (gpu["kind"], gpu["count"], gpu["milli"], gpu["model"]) == ("gpu", 2, 1000, "H100")
     assert (cpu["kind"], cpu["milli"], cpu["memory_bytes"]) == ("cpu", 4000, 8 * GIB)
-    assert demand.spoken(job.stages[0].request) == "2 H100 · 4 cores"
+    assert demand.asked(job.stages[0].request).text == "2 H100 · 4 cores"
 
 
 @pytest.mark.parametrize("kind", sorted(AFFINITY))

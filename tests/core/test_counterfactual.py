@@ -126,7 +126,7 @@ CASES = (
         lambda: world(stage(1, time_limit_s=48 * HOUR), pools=(Pool("default", max_limit_s=24 * HOUR),)),
         "limit",
     ),
-    Case("BundleUnavailable", lambda: world(stage(1, bundle_missing="it was deleted")), "bundle"),
+    Case("BundleUnavailable", lambda: world(stage(1, bundle_gone=True)), "bundle"),
     Case("ImageUnavailable", lambda: world(stage(1, image_missing="manifest unknown")), "image"),
     Case("SecretMissing", lambda: world(stage(1, secret_missing="HF_TOKEN")), "secret"),
     Case("PoolRefused", lambda: world(stage(1, pool_refused=True)), "allow-pool"),
@@ -232,7 +232,7 @@ def made(snap: Snapshot, change: Change) -> Snapshot:
         case "begin":
             fields = {"begin_at": None}
         case "bundle":
-            fields = {"bundle_missing": ""}
+            fields = {"bundle_gone": False}
         case "image":
             fields = {"image_missing": ""}
         case "secret":

@@ -33,7 +33,7 @@ class Gates(Town):
             {"retry_at": self.now + 300.0},
             {"state": State.HELD},
             {"blocked_by": "s000"},
-            {"bundle_missing": "it is gone"},
+            {"bundle_gone": True},
         ]
         limit_s = dice.choice([None, None, 3_600.0, 90_000.0])
         return replace(one, time_limit_s=limit_s, **dice.choice([{}] * 8 + more))

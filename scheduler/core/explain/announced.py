@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from scheduler.core.model.basis import Basis
 from scheduler.core.model.types import Expected, Promise, Stage, Turnout
 from scheduler.core.world.lateness import PromiseClass, everybody
 
@@ -24,9 +25,6 @@ WIDEST: Final = 4.0
 WIDE_S: Final = 1_800.0
 # No range is narrower: nothing is known to the second.
 NARROWEST_S: Final = 30.0
-
-BASIS: Final = "from what runs and waits ahead"
-SUSPECT: Final = "unknown: starts like this one came too unevenly"
 
 
 def horizon(wait_s: float) -> str:
@@ -48,7 +46,7 @@ def announced(known: Mapping[PromiseClass, Turnout], stage: Stage, at: float, si
     return Expected(
         low_at,
         high_at,
-        BASIS if useful else SUSPECT,
+        Basis.AHEAD if useful else Basis.UNEVEN,
         at=at,
         since=since,
         known=useful,

@@ -191,8 +191,8 @@ def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[Change, Callable[[Sn
         yield Change("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
     if stage.begin_at is not None:
         yield Change("begin"), on_stage(begin_at=None)
-    if stage.bundle_missing:
-        yield Change("bundle"), on_stage(bundle_missing="")
+    if stage.bundle_gone:
+        yield Change("bundle"), on_stage(bundle_gone=False)
     if stage.image_missing:
         yield Change("image"), on_stage(image_missing="")
     if stage.secret_missing:

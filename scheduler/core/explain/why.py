@@ -12,13 +12,14 @@ from scheduler.core.explain.names import name_of
 from scheduler.core.explain.standing import Standing
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.model.clauses import Said, clause, say, spoken
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.reasons import ranked
 from scheduler.core.model.times import clock, span
 from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
 from scheduler.core.planning.order import Queue
 from scheduler.core.resources.match import grant
-from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text, kept_out
+from scheduler.core.world.request_class import FeasibleSet, RequestClass, demand, kept_out
 from scheduler.core.world.view import Option, Outcome, Reservation, View
 
 Funnel = tuple[tuple[str, int], ...]
@@ -87,7 +88,7 @@ def _may_come(view: View, stage: Stage) -> bool:
     if (
         stage.state is State.HELD
         or stage.blocked_by
-        or stage.bundle_missing
+        or stage.bundle_gone
         or stage.image_missing
         or stage.secret_missing
         or stage.pool_refused
@@ -149,7 +150,7 @@ def _starts(view: View) -> tuple[Start, ...]:
 def _start(view: View, stage: Stage, option: Option) -> Start:
     size = len(option.placement.nodes)
     p50_s, p90_s = (view.length_s(stage, option.feasible, quantile, size) for quantile in ("p50", "p90"))
-    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known)
+    lasts = Estimate(p50_s, p90_s, stage.estimate.basis, known=stage.estimate.known, runs=stage.estimate.runs)
     said = why_here(view, stage, option)
     return Start(stage.id, option.placement, say(said), lasts, said)
 
@@ -198,7 +199,7 @@ def _wait(
             if outcome.ahead:
                 reasons.append(Reason("PriorityBehind", {"ahead": outcome.ahead}))
             if outcome.refused and fitting >= request.nodes:
-                funnel = (*funnel, ("without delaying a promise", 0))
+                funnel = (*funnel, (Filter.NO_PROMISE_DELAYED, 0))
     if not reasons:
         reasons = [Reason("PendingEvaluation")]
     expected, planned = outcome.expected, _promised(view, stage)
@@ -239,7 +240,7 @@ def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Fu
     if request.asked and best and most < request.nodes:
         barred = kept_out(request.asked, most, lambda other: _fitting(view, other))
         best = (most, (*((barred,) if barred else ()), *best[1]))
-    return best[1] if best else (), (*request.funnel, ("with enough free", len(fitting))), most
+    return best[1] if best else (), (*request.funnel, (Filter.ENOUGH_FREE, len(fitting))), most
 
 
 def _fitting(view: View, stage: Stage) -> int:
@@ -263,7 +264,7 @@ def _spread(request: RequestClass) -> int:
 def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reason:
     """Why too few nodes of ``feasible`` have enough free: too little in all, or enough in the wrong places."""
     asks = feasible.alternative.asks
-    named = asks_text([feasible.alternative], request.nodes)
+    named = demand([feasible.alternative], request.nodes)
     for ask, rows in zip(asks, feasible.rows, strict=True):
         milli = np.maximum(view.ledger.milli[rows], 0)
         memory = np.maximum(view.ledger.memory[rows], 0)
@@ -276,18 +277,17 @@ def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reaso
                 numbers = {"free": f"{total / 1000:.4g}", "needed": f"{ask.milli / 1000:.4g}"}
                 return Reason("Fragmented", {**numbers, **spoken(kind=(clause("Cores"),))})
             most = clause("CoresAndMemory", cores=f"{largest / 1000:.4g}", memory_bytes=int(memory.max(initial=0)))
-            return Reason("CapacityInsufficient", {"asks": named, **spoken(free=(most,)), "kind": "cpu"})
+            return Reason("CapacityInsufficient", {**spoken(asks=named, free=(most,)), "kind": "cpu"})
         if ask.milli < 1000 and whole < ask.count * request.nodes <= total // ask.milli:
             needed = clause("OnOneDevice", share=f"{ask.milli / 1000:.4g}")
             numbers = {"free": f"{total / 1000:.4g}", "kind": ask.kind}
             return Reason("Fragmented", {**numbers, **spoken(needed=(needed,))})
         if whole >= ask.count * request.nodes:
             return Reason("Fragmented", {"free": whole, "kind": ask.kind, "needed": ask.count})
-        free = f"{int(counts.max(initial=0))} {ask.kind}"
-        return Reason("CapacityInsufficient", {"asks": named, "free": free, "kind": ask.kind})
+        free = clause("Devices", count=int(counts.max(initial=0)), device=ask.kind)
+        return Reason("CapacityInsufficient", {**spoken(asks=named, free=(free,)), "kind": ask.kind})
     # Each ask alone is met on enough nodes, but not all on the same.
-    scattered = spoken(free=(clause("NotOnOneNode"),))
-    return Reason("CapacityInsufficient", {"asks": named, **scattered, "kind": asks[0].kind})
+    return Reason("CapacityInsufficient", {**spoken(asks=named, free=(clause("NotOnOneNode"),)), "kind": asks[0].kind})
 
 
 def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler.core.model.clauses import spoken
 from scheduler.core.model.types import Node, Reason, Snapshot, Stage
 from scheduler.core.resources.match import candidate, is_avoided
-from scheduler.core.world.request_class import asks_text, kept_out
+from scheduler.core.world.request_class import demand, kept_out
 
 
 def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
@@ -18,11 +19,11 @@ def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
     able = _able(stage, inside)
     if able < stage.nodes and (reason := kept_out(stage, able, lambda other: _able(other, inside))):
         return reason
-    asks = asks_text(stage.alternatives, stage.nodes)
+    asks = spoken(asks=demand(stage.alternatives, stage.nodes))
     if able == 0:
-        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+        return Reason("NoMatchingDevice", {"pool": stage.pool, **asks})
     if able < stage.nodes:
-        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": able, "needed": stage.nodes})
+        return Reason("ExceedsClusterMax", {"pool": stage.pool, **asks, "nodes": able, "needed": stage.nodes})
     return None
 
 

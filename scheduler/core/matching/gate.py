@@ -35,8 +35,8 @@ def fault(view: View, stage: Stage) -> Reason | None:
     if pool and pool.max_limit_s is not None and (stage.time_limit_s or 0.0) > pool.max_limit_s:
         above = clause("TimeLimitAbove", asked_s=stage.time_limit_s, most_s=pool.max_limit_s, pool=pool.name)
         return Reason("InvalidSpec", {**spoken(detail=(above,)), "most_s": pool.max_limit_s})
-    if stage.bundle_missing:
-        return Reason("BundleUnavailable", {"detail": stage.bundle_missing})
+    if stage.bundle_gone:
+        return Reason("BundleUnavailable", spoken(detail=(clause("BundleGone"),)))
     if stage.image_missing:
         return Reason("ImageUnavailable", {"detail": stage.image_missing})
     if stage.secret_missing:

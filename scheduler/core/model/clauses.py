@@ -62,6 +62,7 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NextAttempt": _("{cause}: attempt {attempt} of {of} follows"),
     # What stands in a reason for waiting and is more than a number or a name.
     "TimeLimitAbove": _("its time limit of {asked_s} is above the {most_s} that pool {pool} allows"),
+    "BundleGone": _("it is no longer kept; upload it again"),
     "NoEngine": _("no node of pool {pool} with {asks} has a container engine"),
     "EngineOn": _("only {able} of {ready} nodes of pool {pool} with {asks} has a container engine"),
     "EnginesOn": _("only {able} of {ready} nodes of pool {pool} with {asks} have a container engine"),
@@ -69,6 +70,19 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NotOnOneNode": _("not all of it on one node"),
     "OnOneDevice": _("{share} on one device"),
     "Cores": _("cores"),
+    # What a stage asks of each of its nodes.
+    "EachOfNodes": _("{nodes} nodes with "),
+    "Devices": _("{count} {device}"),
+    "ShareOfEach": _(" x {milli}/1000"),
+    "PartitionOfEach": _(" {partition}"),
+    "HeldToMemory": _(" held {sharing}"),
+    "OneCore": _("1 core"),
+    "SomeCores": _("{cores} cores"),
+    "WithMemory": _(" {memory_bytes}"),
+    "With": _(" · "),
+    "OrElse": _(", or "),
+    "OfOneModel": _(" of one model"),
+    "InsideOne": _(" inside one {domain}"),
     "NamesAndMore": _("{names} and {more} more"),
     "Others": _("others"),
 }

@@ -472,6 +472,7 @@ class Rotation:
             view.length_s(stage, option.feasible, "p50"),
             view.length_s(stage, option.feasible, "p90"),
             stage.estimate.basis,
+            runs=stage.estimate.runs,
         )
         names = ", ".join(view.nodes[node].name for node in option.placement.nodes)
         said = (clause("TurnHere", nodes=names),)

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.model.clauses import clause, several, spoken
+from scheduler.core.model.clauses import Clause, Said, clause, several, spoken
+from scheduler.core.model.funnel import Filter
 from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.types import Alternative, Reason, Stage
+from scheduler.core.model.types import Alternative, Ask, Reason, Stage
 from scheduler.core.resources import match, speed
 from scheduler.core.resources.fleet import Alike, Fleet, Rates, Rows
 from scheduler.core.resources.ledger import Ledger
@@ -419,12 +420,12 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
     matches_count, ready_count = sum(sizes[kit] for kit in matching), sum(ready.values())
     lacking = sum(count for code, count in bare.items() if code not in ready)
     request.funnel = (
-        ("nodes", len(fleet.node_row)),
-        (f"in pool {stage.pool}", inside_count),
-        *((("where its data lie or not avoided", allowed_count),) if allowed_count != inside_count else ()),
-        ("with matching devices", matches_count),
-        *((("with a container engine", matches_count - lacking),) if lacking else ()),
-        ("ready and healthy", ready_count),
+        (Filter.ALL, len(fleet.node_row)),
+        (Filter.IN_POOL, inside_count),
+        *(((Filter.ALLOWED, allowed_count),) if allowed_count != inside_count else ()),
+        (Filter.MATCHING, matches_count),
+        *(((Filter.WITH_ENGINE, matches_count - lacking),) if lacking else ()),
+        (Filter.READY, ready_count),
     )
     request.impossible = None
     if not possible:
@@ -580,45 +581,52 @@ def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str
 
 
 def _impossible(stage: Stage, matching: int, largest: int, unavailable: int) -> Reason:
-    asks = asks_text(stage.alternatives, stage.nodes)
+    asks = demand(stage.alternatives, stage.nodes)
     if not matching:
-        return Reason("NoMatchingDevice", {"pool": stage.pool, "asks": asks})
+        return Reason("NoMatchingDevice", {"pool": stage.pool, **spoken(asks=asks)})
     if largest < stage.nodes:
-        return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": asks, "nodes": largest, "needed": stage.nodes})
+        numbers = {"pool": stage.pool, "nodes": largest, "needed": stage.nodes}
+        return Reason("ExceedsClusterMax", {**spoken(asks=asks), **numbers})
     if unavailable:
         return Reason("NodesUnavailable", {"nodes": unavailable, "pool": stage.pool})
     # Enough nodes match, but no sort of device, or no domain, has enough of them.
-    where = f"inside one {stage.within}" if stage.within_required else "of one model"
-    return Reason("ExceedsClusterMax", {"pool": stage.pool, "asks": f"{asks} {where}", "needed": stage.nodes})
+    where = clause("InsideOne", domain=stage.within) if stage.within_required else clause("OfOneModel")
+    return Reason("ExceedsClusterMax", {"pool": stage.pool, **spoken(asks=(*asks, where)), "needed": stage.nodes})
 
 
 def _unequipped(stage: Stage, able: int, ready: int) -> Reason:
     """Why an image keeps the stage from ``ready`` nodes that would do without it; ``able`` of them can run it."""
-    asks = asks_text(stage.alternatives, 1)
+    asks = spoken(asks=demand(stage.alternatives, 1))
     if able:
-        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, asks=asks)
+        found = clause(several(able, "EngineOn", "EnginesOn"), able=able, ready=ready, pool=stage.pool, **asks)
     else:
-        found = clause("NoEngine", pool=stage.pool, asks=asks)
+        found = clause("NoEngine", pool=stage.pool, **asks)
     numbers = {"pool": stage.pool, "nodes": able, "needed": stage.nodes}
     return Reason("ImageUnavailable", {**spoken(detail=(found,)), **numbers})
 
 
-def asks_text(alternatives: Iterable[Alternative], nodes: int) -> str:
-    """The request in words: ``2 nodes with 8 gpu H100 · 8 cores · 64 GiB, or 1 core``."""
-    feasible_sets = []
-    for alternative in alternatives:
-        parts = []
-        for ask in alternative.asks:
-            memory = f" {ask.memory_bytes / 2**30:.4g} GiB" if ask.memory_bytes else ""
-            if ask.kind == "cpu":
-                cores = ask.count * ask.milli / 1000
-                parts.append(f"{cores:.4g} core{'s' * (cores != 1)}{memory}")
-            else:
-                share = "" if ask.milli == 1000 else f" x {ask.milli}/1000"
-                share = f" {ask.partition}" if ask.partition else share
-                share += f" held {ask.sharing}" if ask.sharing else ""
-                name = " ".join(word for word in (ask.kind, ask.vendor, ask.model) if word)
-                parts.append(f"{ask.count} {name}{share}{memory}")
-        feasible_sets.append(" · ".join(parts))
-    text = ", or ".join(feasible_sets)
-    return f"{nodes} nodes with {text}" if nodes > 1 else text
+def demand(alternatives: Iterable[Alternative], nodes: int) -> Said:
+    """The request in clauses: ``2 nodes with 8 gpu H100 · 8 cores 64 GiB, or 1 core``."""
+    said: list[Clause] = [clause("EachOfNodes", nodes=nodes)] if nodes > 1 else []
+    for i, alternative in enumerate(alternatives):
+        said += [clause("OrElse")] if i else []
+        for j, ask in enumerate(alternative.asks):
+            said += [clause("With")] if j else []
+            said += _demanded(ask)
+    return tuple(said)
+
+
+def _demanded(ask: Ask) -> Iterator[Clause]:
+    if ask.kind == "cpu":
+        cores = ask.count * ask.milli / 1000
+        yield clause("OneCore") if cores == 1 else clause("SomeCores", cores=f"{cores:.4g}")
+    else:
+        yield clause("Devices", count=ask.count, device=" ".join(filter(None, (ask.kind, ask.vendor, ask.model))))
+        if ask.partition:
+            yield clause("PartitionOfEach", partition=ask.partition)
+        elif ask.milli != 1000:
+            yield clause("ShareOfEach", milli=ask.milli)
+        if ask.sharing:
+            yield clause("HeldToMemory", sharing=ask.sharing)
+    if ask.memory_bytes:
+        yield clause("WithMemory", memory_bytes=ask.memory_bytes)

@@ -11,10 +11,10 @@ import numpy as np
 
 from scheduler.core.model.profile import Profile
 from scheduler.core.world.deltas import Deltas
-from scheduler.core.world.request_class import FeasibleSet, RequestClass, asks_text
+from scheduler.core.world.request_class import FeasibleSet, RequestClass
 from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
 
-__all__ = ["FeasibleSet", "Option", "Outcome", "RequestClass", "Reservation", "View", "asks_text", "grants_of"]
+__all__ = ["FeasibleSet", "Option", "Outcome", "RequestClass", "Reservation", "View", "grants_of"]
 
 
 class View(Deltas):
