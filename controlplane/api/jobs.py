@@ -30,6 +30,7 @@ from controlplane.jobs import spec as jobfile
 from controlplane.jobs.section import FieldError
 from controlplane.queries import attempts as tries
 from controlplane.queries import counterfactuals as answers
+from controlplane.queries import events as history
 from controlplane.queries import job_rows, jobs
 from controlplane.queries import logs as job_logs
 from controlplane.queries import metrics as measured
@@ -237,12 +238,12 @@ class JobViewSet(ListModelMixin, RetrieveModelMixin, ResourceViewSet):
         it is, so it is true until that changes; nothing is changed by asking."""
         return Response(answers.of_job(self.get_object(), self.user))
 
-    @extend_schema(responses=tries.JobFactPage, parameters=[EventQuerySerializer])
+    @extend_schema(responses=history.JobHistory, parameters=[EventQuerySerializer])
     @action(detail=True)
     def events(self, request: Request, name: str) -> Response:
         """Everything that happened to the job, oldest first unless asked otherwise."""
         order = self.asked(EventQuerySerializer)["sort"]
-        return self.page(rows.Event.objects.filter(job=self.get_object()), order, tries.facts)
+        return self.page(history.of_job(self.get_object()), order, lambda found: history.shown(found, self.user))
 
     @extend_schema(responses=tries.AttemptPage, parameters=[PageSerializer])
     @action(detail=True)

@@ -23,6 +23,7 @@ from controlplane.pages.progress import ACTIVE, FINAL, WAITING, doing, partition
 from controlplane.pages.running import released, running
 from controlplane.pages.shell import page, reader, title_of
 from controlplane.queries import attempts as tries
+from controlplane.queries import events as history
 from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
 from controlplane.queries.reading import API, Answer, cursor_of, told
@@ -141,8 +142,8 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
     newest = sorted(attempts, key=lambda a: a["created_at"], reverse=True)
     all_of = request.GET.get("all", "")
     asked = {"cursor": request.GET["events"]} if request.GET.get("events") else {}
-    found, links = page_of(row.events.all(), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
-    events = told(user, Page(tries.facts(found), **links))
+    found, links = page_of(history.of_job(row), "-seq", answer.path + "/events", {"limit": str(EVENTS), **asked})
+    events = told(user, Page(history.shown(found, user), **links))
     waiting = [
         stage
         for stage in job["stages"]
