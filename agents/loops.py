@@ -25,7 +25,7 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
-class Fault:
+class LoopFault:
     """How often something failed since it was well, when last, and why."""
 
     count: int
@@ -38,7 +38,7 @@ class Loops:
 
     def __init__(self, told: Callable[[], None]) -> None:
         self._told = told
-        self._faults: dict[str, Fault] = {}
+        self._faults: dict[str, LoopFault] = {}
 
     async def keep(self, name: str, loop: Loop) -> None:
         """Run ``loop`` until it returns. Whenever it raises it is started anew, after a pause that grows."""
@@ -72,7 +72,7 @@ class Loops:
         former = self._faults.get(name)
         count = former.count + 1 if former is not None and now - former.at < CALM_S else 1
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        self._faults[name] = Fault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
+        self._faults[name] = LoopFault(count, now, " ".join(reason.split())[:_LONGEST_REASON])
         self._told()
 
     def notes(self) -> list[str]:
@@ -82,7 +82,7 @@ class Loops:
         return [_sentence(name, fault) for name, fault in sorted(self._faults.items())]
 
 
-def _sentence(name: str, fault: Fault) -> str:
+def _sentence(name: str, fault: LoopFault) -> str:
     # Coarse, so that it does not change with each report.
     often = "once" if fault.count == 1 else "several times" if fault.count < 10 else "again and again"
     return f"this agent's {name} failed {often} ({fault.reason}); it goes on, and its log has more"

@@ -38,7 +38,7 @@ from agents.isolation.run_as import RunAs
 from agents.isolation.users import USUAL, chosen
 from agents.isolation.view import why_not
 from agents.link import enrol
-from agents.link.connection import Link
+from agents.link.connection import ServerConnection
 from agents.link.renewal import Renewal
 from agents.link.server import Server
 from agents.protocol import Enrolled, Exit
@@ -50,7 +50,7 @@ from agents.runtimes.engine_watch import EngineWatch
 from agents.runtimes.process import Ground, ProcessExecutor
 from agents.storage.bring_up import add_arguments, opened
 from agents.storage.bundle import BundleCache
-from agents.storage.collection import Collector, Limits
+from agents.storage.collection import CacheLimits, Collector
 from agents.storage.staging import Staging
 from agents.supervisor import procfs
 from agents.supervisor.fork_client import ForkClient
@@ -60,7 +60,7 @@ from agents.systemd import Systemd
 from agents.tasks.health import EVERY_S, HealthChecks
 from agents.tasks.journal import Journal
 from agents.tasks.local import expire_for_ever, prepare_folder
-from agents.tasks.node import Node
+from agents.tasks.node import NodeTasks
 from agents.tasks.scripts import listed as listed_programs
 from agents.telemetry import bandwidth
 from agents.telemetry.host import HostView, address_towards
@@ -73,7 +73,7 @@ LOG_BYTES_PER_S = 16 << 20
 log = logging.getLogger("switchyard.agent")
 
 
-class Member(msgspec.Struct):
+class AgentNode(msgspec.Struct):
     """One node that this process is: its name, its folder and its machine (a simulated shape, or this host)."""
 
     name: str
@@ -81,18 +81,18 @@ class Member(msgspec.Struct):
     shape: str | None = None
 
 
-def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[Member]:
+def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[AgentNode]:
     """The nodes of this process: the host alone, or simulated ones, with the host where asked for."""
     shapes = simulated.parse(simulate) if simulate else []
-    found = [Member(name, state)] if with_host or not shapes else []
+    found = [AgentNode(name, state)] if with_host or not shapes else []
     if len(shapes) == 1 and not found:
-        return [Member(name, state, shapes[0])]
+        return [AgentNode(name, state, shapes[0])]
     count: dict[str, int] = {}
     for shape in shapes:
         short = simulated.SHAPES[shape].short
         count[short] = count.get(short, 0) + 1
         own = f"{name}-{short}-{count[short]}"
-        found.append(Member(own, state / "nodes" / own, shape))
+        found.append(AgentNode(own, state / "nodes" / own, shape))
     return found
 
 
@@ -140,7 +140,7 @@ def lock(state: Path) -> int:
     return descriptor
 
 
-def join(member: Member, server: Server, token: Callable[[], str]) -> Enrolled:
+def join(member: AgentNode, server: Server, token: Callable[[], str]) -> Enrolled:
     known = enrol.remembered(member.state)
     return known if known is not None else enrol.enrol(member.state, server, member.name, token())
 
@@ -163,12 +163,12 @@ def listen(bell: Path, ring: Callable[[str], None]) -> None:
 
 
 async def serve(
-    member: Member,
+    member: AgentNode,
     server: Server,
     credentials: enrol.Credentials,
     options: argparse.Namespace,
     fork_client: ForkClient,
-) -> Node:
+) -> NodeTasks:
     """Bring one node up and start its loops; answers the node."""
     state = member.state
     runs = state / "parts"
@@ -199,7 +199,7 @@ async def serve(
     found: dict[str, vendors.Probe] = (
         {"simulated": simulated.SimulatedProbe(member.name, member.shape)}
         if member.shape
-        else vendors.discover(vendors.Host(name=member.name, commands=options.commands, instances=instances))
+        else vendors.discover(vendors.ProbedHost(name=member.name, commands=options.commands, instances=instances))
     )
     view = HostView(
         name=member.name,
@@ -213,7 +213,7 @@ async def serve(
     )
     await asyncio.to_thread(view.look)
     executor = Choice({"": ProcessExecutor(ground), "container": ContainerExecutor(ground)})
-    node = Node(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
+    node = NodeTasks(member.name, runs, Journal(state / "journal.jsonl"), executor, boot)
     node.local = prepare_folder(state / "local")
     node.rights = whose.rights()
     node.users = users
@@ -230,7 +230,7 @@ async def serve(
     node.open()
     lease = Renewal(ground.lease, boot)
     node.lease_until = lease.until
-    link = Link(node, view, server, lease, credentials)
+    link = ServerConnection(node, view, server, lease, credentials)
     logs = LogShipper(node, server)
     meter = Meter(node, view, link, server)
     node.keep("look at its parts", node.tick)
@@ -240,7 +240,7 @@ async def serve(
     if node.health is not None:
         node.keep("health checks", node.health.run)
     node.keep("fetching of inputs", node.staging.run)
-    limits, images = Limits.of_host(state), partial(images_in_use, runs)
+    limits, images = CacheLimits.of_host(state), partial(images_in_use, runs)
     collector = Collector(ground.bundles.folder, node.staging.store, limits, images)
     node.keep("collection of what nobody used for long", collector.run)
     node.keep("care for folders of jobs", partial(expire_for_ever, node.local))
@@ -277,7 +277,7 @@ def prefer_survival() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 
 
-def status(nodes: list[Node]) -> str:
+def status(nodes: list[NodeTasks]) -> str:
     """One line on how the agent is: its nodes, what runs on them, and whatever failed of late."""
     notes = [note for node in nodes for note in node.loops.notes()]
     return "; ".join([f"{len(nodes)} node(s), {sum(len(node.live) for node in nodes)} part(s) live", *notes])
@@ -307,7 +307,7 @@ async def run(options: argparse.Namespace, state: Path) -> None:
     fork_client = ForkClient(state / "shim.log")
     fork_client.on_refusal = refuse
     fork_client.start()
-    nodes: list[Node] = []
+    nodes: list[NodeTasks] = []
     try:
         for member in members(options.name, state, options.simulate, options.with_host):
             member.state.mkdir(mode=0o711, parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ _libc.setfsuid.argtypes = _libc.setfsgid.argtypes = (ctypes.c_uint32,)
 _NOBODYS = 0xFFFFFFFF  # no id: the kernel answers the present one and changes nothing
 
 
-class Rights:
+class FileRights:
     """A user's rights to files, for the thread that enters them; without a uid those that the process has anyway.
 
     The kernel keeps one user per thread for access to files, for servers of files such as NFS's (setfsuid(2)); with it
@@ -50,7 +50,7 @@ class Rights:
         self.gid = gid if gid is not None else uid
         self.groups = groups
 
-    def __enter__(self) -> "Rights":
+    def __enter__(self) -> "FileRights":
         if self.uid is None or self.gid is None:
             return self
         if foreign := set(os.getgroups()) - {self.gid, *self.groups}:
@@ -97,10 +97,10 @@ class Rights:
         return not (above.st_mode & stat.S_ISVTX) or self.uid in (0, above.st_uid, status.st_uid)
 
 
-OWN = Rights()
+OWN = FileRights()
 
 
-def anchor(path: str, rights: Rights = OWN) -> tuple[str, list[str]]:
+def anchor(path: str, rights: FileRights = OWN) -> tuple[str, list[str]]:
     """As far as ``path`` leads through what this user cannot replace: the folder there by its real path, and the rest.
 
     Links on the way are an operator's and are followed; the rest begins with what is missing, or what the user may
@@ -141,7 +141,7 @@ def _split(path: str) -> list[str]:
     return [step for step in path.split("/") if step not in ("", ".")]
 
 
-def make(path: str, rights: Rights = OWN) -> None:
+def make(path: str, rights: FileRights = OWN) -> None:
     """Have a folder at an absolute path, which belongs to ``rights`` if it is new; what leads to it is ours.
 
     Where that user could change the way there, or we may not write (a disk that takes root for nobody), the folder and
@@ -163,7 +163,7 @@ def make(path: str, rights: Rights = OWN) -> None:
         raise OSError(error.errno or 0, error.strerror, path) from error
 
 
-def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
+def _make_ours(here: str, rest: list[str], rights: FileRights) -> None:
     top = os.open(here, FOLDER)
     try:
         for name in rest:
@@ -180,7 +180,7 @@ def _make_ours(here: str, rest: list[str], rights: Rights) -> None:
         os.close(top)
 
 
-def _hand_on(path: str, rights: Rights) -> None:
+def _hand_on(path: str, rights: FileRights) -> None:
     """Give a folder of nobody's to the user whose it is by now: an agent made it before projects had their own."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
@@ -194,7 +194,7 @@ def _hand_on(path: str, rights: Rights) -> None:
         os.close(folder)
 
 
-def _give_open(folder: int, rights: Rights) -> None:
+def _give_open(folder: int, rights: FileRights) -> None:
     assert rights.uid is not None, "a user is told"
     os.fchown(folder, rights.uid, rights.gid if rights.gid is not None else -1)
     os.fchmod(folder, rights.mode)
@@ -269,7 +269,7 @@ class Folder:
     folder itself is none, or is a link.
     """
 
-    def __init__(self, path: str, rights: Rights = OWN) -> None:
+    def __init__(self, path: str, rights: FileRights = OWN) -> None:
         self.path = path
         self.rights = rights
         with rights:
@@ -534,7 +534,7 @@ def _some(folder: int) -> list[tuple[str, bool]]:
     return found
 
 
-def give(path: str, mode: int, rights: Rights) -> None:
+def give(path: str, mode: int, rights: FileRights) -> None:
     """Open a file or folder that only we could touch so far, and give it to its user; what is in it stays whose it is.
 
     Call it last: from then on the user may put anything in there.

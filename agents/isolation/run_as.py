@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agents.isolation.beneath import NOBODY as NOBODY
-from agents.isolation.beneath import Rights, anchor
+from agents.isolation.beneath import FileRights, anchor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class RunAs:
     def order(self) -> dict[str, object]:
         return {"uid": self.uid, "gid": self.gid, "groups": list(self.groups)}
 
-    def rights(self) -> Rights:
+    def rights(self) -> FileRights:
         """This user's rights to files, for what the agent does in folders that stages can write."""
-        return Rights(self.uid, self.gid, self.groups)
+        return FileRights(self.uid, self.gid, self.groups)
 
     def take_groups(self) -> None:
         """Have the agent itself in this user's groups and no others: root needs none, and its threads could not change

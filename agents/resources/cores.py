@@ -16,7 +16,7 @@ WHOLE_CORE_MILLI = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CoreClaim:
     """A part's claim on one CPU device. ``held`` are the cores it has now, which it keeps where it can."""
 
     part: str
@@ -33,13 +33,13 @@ def known_cores(inventory: Inventory | None) -> dict[str, list[int]]:
     return {uuid: [int(core) for core in cores.split(",")] for uuid, cores in listed.items() if cores}
 
 
-def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[Ask]) -> dict[str, tuple[int, ...]]:
+def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[CoreClaim]) -> dict[str, tuple[int, ...]]:
     """The cores of each part, ascending; a part whose devices are all unknown is left out, and may run anywhere.
 
     ``asks`` come in the order of arrival: where more is claimed than there is, the later ones share.
     """
     found: dict[str, set[int]] = {}
-    by_device: dict[str, list[Ask]] = {}
+    by_device: dict[str, list[CoreClaim]] = {}
     for ask in asks:
         by_device.setdefault(ask.device, []).append(ask)
     for device, mine in by_device.items():
@@ -49,7 +49,7 @@ def allot(cores: Mapping[str, Sequence[int]], asks: Iterable[Ask]) -> dict[str, 
     return {part: tuple(sorted(set_)) for part, set_ in found.items()}
 
 
-def _allot(cores: Sequence[int], asks: Sequence[Ask]) -> dict[str, set[int]]:
+def _allot(cores: Sequence[int], asks: Sequence[CoreClaim]) -> dict[str, set[int]]:
     free = list(cores)
     own: dict[str, set[int]] = {}
     for ask in asks:  # first what they have, so that nobody is moved for somebody who comes
@@ -69,7 +69,7 @@ def _allot(cores: Sequence[int], asks: Sequence[Ask]) -> dict[str, set[int]]:
     return _lend(free, asks, own)
 
 
-def _lend(free: Sequence[int], asks: Sequence[Ask], own: dict[str, set[int]]) -> dict[str, set[int]]:
+def _lend(free: Sequence[int], asks: Sequence[CoreClaim], own: dict[str, set[int]]) -> dict[str, set[int]]:
     """Deal idle cores in turn to those who want more; who has one on loan keeps it before another gets it."""
     wanting = [ask for ask in asks if ask.wants_more]
     idle = list(free)

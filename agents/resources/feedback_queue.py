@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class QueueRules:
     """Seconds of use per level, shortest first, and the longest that a part may wait before it is lifted to the top."""
 
     quanta_s: tuple[float, ...] = (0.25, 1.0, 5.0)
@@ -22,14 +22,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class QueueRequest:
     """What was asked for a part: to stay on a level (negative ones count from the last), and turns of this length."""
 
     level: int | None = None
     quantum_s: float | None = None
 
 
-_NO_WISH = Wish()
+_NO_WISH = QueueRequest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Item:
     waits_since: float
     level: int = 0
     spent_s: float = 0.0
-    wish: Wish = _NO_WISH
+    wish: QueueRequest = _NO_WISH
 
-    def quantum_s(self, rules: Rules) -> float:
+    def quantum_s(self, rules: QueueRules) -> float:
         """How much it may use before its turn ends."""
         return self.wish.quantum_s or rules.quanta_s[self.level]
 
-    def below(self, rules: Rules) -> int:
+    def below(self, rules: QueueRules) -> int:
         """The level that it goes to when its turn has ended."""
         last = len(rules.quanta_s) - 1
         if self.wish.level is not None:
@@ -56,12 +56,12 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class FeedbackQueue:
     """All who share a device, in order within each level, and the one whose turn it is."""
 
     items: tuple[Item, ...] = ()
     running: str | None = None
-    rules: Rules = field(default_factory=Rules)
+    rules: QueueRules = field(default_factory=QueueRules)
 
     @property
     def paused(self) -> frozenset[str]:
@@ -69,7 +69,9 @@ class Queue:
         return frozenset(item.part for item in self.items if item.part != self.running)
 
 
-def turn(queue: Queue, now: float, used_s: Mapping[str, float], wishes: Mapping[str, Wish] | None = None) -> Queue:
+def turn(
+    queue: FeedbackQueue, now: float, used_s: Mapping[str, float], wishes: Mapping[str, QueueRequest] | None = None
+) -> FeedbackQueue:
     """The queue as of ``now``. ``used_s`` tells for everybody who is there how long it has used the device, ever.
 
     Who is not in ``used_s`` has left; who is new enters the top level, behind others who are new. Whose wish for a
@@ -96,7 +98,7 @@ def turn(queue: Queue, now: float, used_s: Mapping[str, float], wishes: Mapping[
     return replace(queue, items=tuple(items), running=best.part if best else None)
 
 
-def _wished(items: list[Item], wishes: Mapping[str, Wish], rules: Rules) -> list[Item]:
+def _wished(items: list[Item], wishes: Mapping[str, QueueRequest], rules: QueueRules) -> list[Item]:
     """Everybody with what is asked for now; who is to stay on another level than before comes last there."""
     stay: list[Item] = []
     moved: list[Item] = []
@@ -116,7 +118,7 @@ def _charged(item: Item, used_s: float, now: float, is_running: bool) -> Item:
     return replace(item, used_s=used_s, spent_s=spent, waits_since=now if is_running else item.waits_since)
 
 
-def _demoted(items: list[Item], running: str | None, rules: Rules) -> tuple[list[Item], bool]:
+def _demoted(items: list[Item], running: str | None, rules: QueueRules) -> tuple[list[Item], bool]:
     """Who used up its quantum goes a level down, behind those who are there; on its last level it goes behind them."""
     holder = next((item for item in items if item.part == running), None)
     if holder is None or holder.spent_s < holder.quantum_s(rules):
@@ -125,7 +127,7 @@ def _demoted(items: list[Item], running: str | None, rules: Rules) -> tuple[list
     return [*(item for item in items if item is not holder), down], True
 
 
-def _boosted(items: list[Item], running: str | None, now: float, rules: Rules) -> tuple[list[Item], bool]:
+def _boosted(items: list[Item], running: str | None, now: float, rules: QueueRules) -> tuple[list[Item], bool]:
     """Who waited too long goes to the head of the top level, the longest waiter first."""
     starving = [item for item in items if item.part != running and now - item.waits_since >= rules.boost_s]
     starving.sort(key=lambda item: item.waits_since)

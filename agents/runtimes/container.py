@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from agents.decode import Shape, digits
+from agents.decode import BoundedDecoder, digits
 from agents.ends import clause, say
 from agents.isolation import beneath
 from agents.isolation.run_as import RunAs
@@ -31,7 +31,7 @@ from agents.supervisor import procfs, secret_file
 from agents.supervisor.container_removal import planned
 from agents.supervisor.record import write_whole
 from agents.tasks import fabric
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from agents.tasks.journal import Intent
 
 REMOVE_PATIENCE_S = 30.0
@@ -55,7 +55,7 @@ class Ending(msgspec.Struct, frozen=True):
     said: Annotated[list[Clause], msgspec.Meta(max_length=256)] = msgspec.field(default_factory=list)
 
 
-class State(msgspec.Struct, frozen=True):
+class MonitorState(msgspec.Struct, frozen=True):
     """What the monitor of a container tells. ``stays`` is whether the engine could not remove it in the end."""
 
     running: bool = False
@@ -65,7 +65,7 @@ class State(msgspec.Struct, frozen=True):
     stays: bool = False
 
 
-_states = Shape[State](State)
+_states = BoundedDecoder[MonitorState](MonitorState)
 
 
 class ContainerExecutor:
@@ -93,7 +93,7 @@ class ContainerExecutor:
         if not re.fullmatch(IMAGE, spec.image):
             raise Unlaunchable(clause("ImageUnnamed", image=spec.image))
         engine = self.engine()
-        places = Places(Path(intent.folder))
+        places = PartPaths(Path(intent.folder))
         content, several_lines, env = self._env(engine, wanted, places)
         whose = self.ground.whose(intent)
         box = self._box(spec, wanted.part, places, whose)
@@ -113,7 +113,7 @@ class ContainerExecutor:
 
         self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
 
-    def _env(self, engine: Engine, wanted: Wanted, places: Places) -> tuple[str, list[str], dict[str, str]]:
+    def _env(self, engine: Engine, wanted: Wanted, places: PartPaths) -> tuple[str, list[str], dict[str, str]]:
         """The file of variables, the names that it cannot carry, and the environment of the engine itself."""
         env = environment(wanted, places, {}, self.ground.runtime, str(places.work))
         assert wanted.spec is not None, "prepare has checked it"
@@ -132,7 +132,7 @@ class ContainerExecutor:
         own = engine_probe.engine_env(os.environ)
         return content, several_lines, own | {name: env[name] for name in several_lines}
 
-    def _box(self, spec: PartSpec, part: str, places: Places, run_as: RunAs) -> Box:
+    def _box(self, spec: PartSpec, part: str, places: PartPaths, run_as: RunAs) -> Box:
         """The container. Of checkpoints it is shown the stage's own folder and no other place: where a stage resumes is
         told by the stage itself, and any other place would be shown to whoever names it."""
         own = (os.geteuid(), os.getegid())
@@ -173,7 +173,7 @@ class ContainerExecutor:
                 )
             )
 
-    def _furnish(self, places: Places, spec: PartSpec, run_as: RunAs) -> None:
+    def _furnish(self, places: PartPaths, spec: PartSpec, run_as: RunAs) -> None:
         rights = run_as.rights()
         _told(places).parent.mkdir(mode=0o755)
         for path in (spec.checkpoint_dir, spec.output_dir):
@@ -186,7 +186,7 @@ class ContainerExecutor:
         lay_secrets(places, spec.secret_files)
         give_secrets(places, rights)
 
-    def _plan(self, engine: Engine, wanted: Wanted, places: Places, box: Box, env: dict[str, str]) -> dict[str, Any]:
+    def _plan(self, engine: Engine, wanted: Wanted, places: PartPaths, box: Box, env: dict[str, str]) -> dict[str, Any]:
         return {
             "part": wanted.part,
             "rank": wanted.spec.rank if wanted.spec else 0,
@@ -215,7 +215,7 @@ class ContainerExecutor:
         seen = self.inner.look(intent)
         if intent.boot_id != self.ground.boot_id or seen.is_orphan:
             return seen
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         if seen.exit is None:
             if seen.phase == Phase.RUNNING and not told.running:
                 return dataclasses.replace(seen, phase=Phase.STARTING, substate=told.substate)
@@ -237,7 +237,7 @@ class ContainerExecutor:
 
     def guest(self, intent: Intent, session: str, asked: OpenSession) -> dict[str, Any]:
         plan = planned(intent.folder)
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         if plan is None or not told.running:
             raise Unlaunchable(clause("NotEntered"))
         if plan.get("engine") == engines.APPTAINER:
@@ -270,7 +270,7 @@ class ContainerExecutor:
             detail = f"{end.detail}{say((stays,))}".lstrip("; ")
             said = [*end.said, stays] if end.said or not end.detail else []
             return msgspec.structs.replace(end, detail=detail, said=said)
-        told = _states.find(f"{intent.folder}/container-state.json") or State()
+        told = _states.find(f"{intent.folder}/container-state.json") or MonitorState()
         told = msgspec.structs.replace(told, end=told.end or Ending())
         try:
             write_whole(f"{intent.folder}/container-state.json", msgspec.to_builtins(told))
@@ -321,7 +321,7 @@ def _remove(plan: dict[str, Any]) -> str:
         return str(error)
 
 
-def _told(places: Places) -> Path:
+def _told(places: PartPaths) -> Path:
     """Where the stop notice appears inside: in a folder of its own, for it comes by rename."""
     return places.folder / "notice" / places.notice.name
 

@@ -16,7 +16,7 @@ _ASCEND_DRIVER = ("/usr/local/Ascend/driver", "/usr/local/dcmi", "/usr/local/bin
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class DeviceNodes:
     """Device files, CDI names, NVIDIA uuids, groups that may open them, and folders of the driver that are read."""
 
     nodes: tuple[str, ...] = ()
@@ -25,8 +25,8 @@ class Nodes:
     groups: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
 
-    def __add__(self, other: Nodes) -> Nodes:
-        return Nodes(
+    def __add__(self, other: DeviceNodes) -> DeviceNodes:
+        return DeviceNodes(
             self.nodes + tuple(node for node in other.nodes if node not in self.nodes),
             self.cdi + other.cdi,
             self.nvidia + other.nvidia,
@@ -35,7 +35,7 @@ class Nodes:
         )
 
 
-def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
+def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> DeviceNodes | None:
     """What these claims, all of one vendor, need; None for a vendor of whom nobody has written it down.
 
     AMD's and Intel's GPUs have no file of their own that follows from an index: it is the whole ``/dev/dri``, of which
@@ -45,11 +45,11 @@ def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
     uuids = tuple(claim.partition.uuid if claim.partition else claim.uuid for claim in claims)
     match vendor.lower():
         case "nvidia":
-            return Nodes(cdi=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids), nvidia=uuids)
+            return DeviceNodes(cdi=tuple(f"nvidia.com/gpu={uuid}" for uuid in uuids), nvidia=uuids)
         case "amd":
-            return Nodes(nodes=("/dev/kfd", "/dev/dri"), groups=("video", "render"))
+            return DeviceNodes(nodes=("/dev/kfd", "/dev/dri"), groups=("video", "render"))
         case "intel":
-            return Nodes(nodes=("/dev/dri",), groups=("video", "render"))
+            return DeviceNodes(nodes=("/dev/dri",), groups=("video", "render"))
         case "huawei":
             # A vNPU is another file on the host, and a chip like any other inside.
             own = tuple(
@@ -58,11 +58,11 @@ def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> Nodes | None:
                 else f"/dev/davinci{claim.index}"
                 for claim in claims
             )
-            return Nodes(nodes=own + _ASCEND_MANAGERS, libraries=_ASCEND_DRIVER)
+            return DeviceNodes(nodes=own + _ASCEND_MANAGERS, libraries=_ASCEND_DRIVER)
         case "habana":
             own = tuple(f"/dev/accel/{stem}{index}" for index in indexes for stem in ("accel", "accel_controlD"))
-            return Nodes(nodes=own)
+            return DeviceNodes(nodes=own)
         case "cambricon":
-            return Nodes(nodes=("/dev/cambricon_ctl", *(f"/dev/cambricon_dev{index}" for index in indexes)))
+            return DeviceNodes(nodes=("/dev/cambricon_ctl", *(f"/dev/cambricon_dev{index}" for index in indexes)))
         case _:
             return None

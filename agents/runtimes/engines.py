@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from agents.protocol import DeviceClaim
-from agents.runtimes.container_devices import Nodes, nodes_of
+from agents.runtimes.container_devices import DeviceNodes, nodes_of
 
 PODMAN, DOCKER, APPTAINER = "podman", "docker", "apptainer"
 PIDS: Final = 4096
@@ -123,11 +123,11 @@ def lines(engine: Engine, box: Box) -> Lines:
     return _apptainer(engine, box) if engine.name == APPTAINER else _oci(engine, box)
 
 
-def _devices(box: Box) -> Nodes:
-    found = Nodes()
+def _devices(box: Box) -> DeviceNodes:
+    found = DeviceNodes()
     mine = real(box.devices)
     for vendor in sorted({claim.vendor for claim in mine}):
-        found += nodes_of(vendor, [claim for claim in mine if claim.vendor == vendor]) or Nodes()
+        found += nodes_of(vendor, [claim for claim in mine if claim.vendor == vendor]) or DeviceNodes()
     if box.drawing and _DRI in found.nodes:
         found = replace(found, nodes=(*(node for node in found.nodes if node != _DRI), *box.drawing))
     return found

@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from agents.decode import Shape, count
+from agents.decode import BoundedDecoder, count
 from agents.devices.files import DriverFiles
 from agents.ends import clause, told
 from agents.isolation import beneath, cgroup
-from agents.isolation.beneath import Rights
+from agents.isolation.beneath import FileRights
 from agents.isolation.run_as import RunAs
 from agents.masking import secrets_of, tells_secret
 from agents.protocol import SHELL, Exit, OpenSession, PartSpec, Phase, Wanted
@@ -32,7 +32,7 @@ from agents.storage.bundle import BundleCache, BundleUnusable
 from agents.supervisor import procfs, secret_file
 from agents.supervisor.fork_client import ForkClient
 from agents.supervisor.record import family, ordered, shim_record, stop_told, tell_stop, write_whole
-from agents.tasks.environment import Places, environment
+from agents.tasks.environment import PartPaths, environment
 from agents.tasks.journal import Intent
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -41,7 +41,7 @@ _UNTAKEN_PATIENCE_S = 5.0
 _BURY_PATIENCE_S = 60.0
 _EXEC_PATIENCE_S = 0.5
 _ALWAYS_THERE = ("taken", "exit.json", "report.jsonl", "0.out", "0.err")
-_exits = Shape[Exit](Exit)
+_exits = BoundedDecoder[Exit](Exit)
 
 
 @dataclass
@@ -104,7 +104,7 @@ class ProcessExecutor:
             raise Unlaunchable(f'part "{wanted.part}" has no usable name')
         if spec is None or not spec.argv or any("\0" in word for word in spec.argv):
             raise Unlaunchable(clause("NoCommand"))
-        places = Places(Path(intent.folder))
+        places = PartPaths(Path(intent.folder))
         try:
             places.folder.mkdir(mode=0o700)
         except FileExistsError:
@@ -122,7 +122,7 @@ class ProcessExecutor:
             words = {"error": str(error.strerror), "folder": str(error.filename)}
             raise Unlaunchable(clause("RunFolderNotMade", **words)) from error
 
-    def _furnish(self, places: Places, bundle: str | None, files: Mapping[str, str], whose: RunAs) -> None:
+    def _furnish(self, places: PartPaths, bundle: str | None, files: Mapping[str, str], whose: RunAs) -> None:
         """Make what the job will write, in a folder that is closed to everybody: other stages have the same user."""
         for folder in (places.work, places.scratch):
             folder.mkdir(mode=0o700)
@@ -131,7 +131,7 @@ class ProcessExecutor:
         if bundle:
             self.ground.bundles.unpack(bundle, places.work, whose)
 
-    def _hand_over(self, places: Places, rights: Rights) -> None:
+    def _hand_over(self, places: PartPaths, rights: FileRights) -> None:
         """Give it to the job's user, once nothing of ours is to be put there any more."""
         for folder in (places.work, places.scratch):
             beneath.give(str(folder), 0o700, rights)
@@ -139,7 +139,7 @@ class ProcessExecutor:
         beneath.give(str(places.reports), 0o600, rights)
         os.chmod(places.folder, 0o711)
 
-    def _order(self, wanted: Wanted, places: Places, whose: RunAs, intent: Intent) -> dict[str, object]:
+    def _order(self, wanted: Wanted, places: PartPaths, whose: RunAs, intent: Intent) -> dict[str, object]:
         spec, ground = wanted.spec, self.ground
         assert spec is not None, "prepare has checked it"
         home = whose.home or str(places.work)
@@ -341,7 +341,7 @@ def to_mask(spec: PartSpec) -> list[str]:
     return [*secrets_of(spec.env, spec.secrets), *spec.secret_files.values()]
 
 
-def lay_secrets(places: Places, files: Mapping[str, str]) -> None:
+def lay_secrets(places: PartPaths, files: Mapping[str, str]) -> None:
     """Write the secrets that a job gets as files. Raises Unlaunchable for a name that is none."""
     if not files:
         return
@@ -354,7 +354,7 @@ def lay_secrets(places: Places, files: Mapping[str, str]) -> None:
             file.write(content)
 
 
-def give_secrets(places: Places, rights: Rights) -> None:
+def give_secrets(places: PartPaths, rights: FileRights) -> None:
     """Let the job's user, and nobody else, read them."""
     if places.secrets.is_dir():
         for path in places.secrets.iterdir():

@@ -14,7 +14,7 @@ from agents.ends import clause, told
 from agents.protocol import Exit, OpenSession, Phase, Wanted
 from agents.resources.adjust import Reach
 from agents.runtimes import Sighting, Unlaunchable, no_more
-from agents.tasks.environment import Places
+from agents.tasks.environment import PartPaths
 from agents.tasks.journal import Intent
 
 
@@ -35,7 +35,7 @@ class ScriptedExecutor:
             raise Unlaunchable(clause("NoCommand"))
         if intent.part in self.prepared:
             raise Unlaunchable(clause("RunFolderExists"))
-        Places(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
+        PartPaths(Path(intent.folder)).scratch.mkdir(parents=True, exist_ok=True)
         furnish()
         self.prepared.add(intent.part)
 

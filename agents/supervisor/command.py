@@ -8,7 +8,7 @@ import os
 import resource
 
 from agents.ends import clause
-from agents.isolation.beneath import Rights, make
+from agents.isolation.beneath import FileRights, make
 from agents.isolation.prctl import NO_NEW_PRIVS, PDEATHSIG, prctl
 from agents.isolation.view import enter, join
 from agents.supervisor import procfs
@@ -101,7 +101,7 @@ def run_command(
             os.sched_setaffinity(0, order["cpus"])
         if order.get("nice"):
             _be_nice(order["nice"])
-        rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        rights = FileRights(order.get("uid"), order.get("gid"), order.get("groups", ()))
         for path in order.get("folders", ()):
             step = clause("FolderNotMade", folder=path)
             make(path, rights)

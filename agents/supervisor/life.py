@@ -9,7 +9,7 @@ import time
 
 from agents.ends import clause, told
 from agents.isolation import cgroup
-from agents.isolation.beneath import Rights, regular
+from agents.isolation.beneath import FileRights, regular
 from agents.isolation.view import shared_memory_bytes
 from agents.masking import Mask
 from agents.supervisor import container_removal, procfs, spawn, verdict
@@ -19,7 +19,7 @@ from agents.supervisor.lease import extended
 from agents.supervisor.record import GUEST, read_whole, stop_told, tell, write_whole
 from agents.supervisor.saving import WATCHED, Saving
 from agents.supervisor.secret_file import forget
-from agents.supervisor.stream import Stream
+from agents.supervisor.stream import OutputStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Life:
     def __init__(self, folder: str, order: dict, who: dict, record: int, wake: int) -> None:  # type: ignore[type-arg]
         self.folder = folder
         self.order = order
-        self.rights = Rights(order.get("uid"), order.get("gid"), order.get("groups", ()))
+        self.rights = FileRights(order.get("uid"), order.get("gid"), order.get("groups", ()))
         self.told = who
         self.record = record
         self.wake = wake
@@ -65,7 +65,7 @@ class Life:
         self.memory_at = 0.0
         self.most_processes = 0
         self.groups: dict[str, str] = {}
-        self.streams: list[Stream] = []
+        self.streams: list[OutputStream] = []
 
     # -- telling
 
@@ -141,7 +141,7 @@ class Life:
         cap = int(order.get("log_cap_bytes", 256 << 20))
         pace, secrets = int(order.get("log_pace_bytes", 0)), order.get("secrets", ())
         self.streams = [
-            Stream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
+            OutputStream(reader, f"{stem}.{name}", cap, Mask(secrets), pace)
             for reader, name in ((out_reader, "out"), (err_reader, "err"))
         ]
         self.word = word_reader

@@ -32,7 +32,7 @@ _LAST_WORDS_S = 1.0
 _HANG_UP_S = 2.0
 
 
-class Session:
+class SessionProcess:
     """One command, and whoever entered the part with it, who is at the other end of ``link``."""
 
     def __init__(self, link: socket.socket, order: dict) -> None:  # type: ignore[type-arg]
@@ -316,7 +316,7 @@ def run(folder: str, name: str, shim: int) -> int:
     kind, length = HEAD.unpack(_received(link, HEAD.size))
     if kind != ORDER or length > MOST_BYTES * 16:
         return 1
-    session = Session(link, loads(_received(link, length)))
+    session = SessionProcess(link, loads(_received(link, length)))
     link.setblocking(False)
     try:
         why = session.begin()

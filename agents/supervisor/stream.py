@@ -12,7 +12,7 @@ BURST_S = 8
 _SINK = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Stream:
+class OutputStream:
     """One output of the command: read always, masked, kept up to a cap, with a marker wherever bytes were dropped.
 
     ``pace`` is how many bytes a second it keeps on the whole (0: all): a command that floods its log costs itself the

@@ -202,7 +202,7 @@ class AgentSession(SessionSocket):
         standing_of_nodes.enter(self, node.id, self._check)
         await self.channel_layer.send(self.peer, {"type": "session.joined", "agent": self.channel_name})
 
-    def _check(self, now: fleet.Standing | None) -> None:
+    def _check(self, now: fleet.AgentStanding | None) -> None:
         """Whoever dialled is the node's agent for as long as the credential is the node's."""
         if self.ending is None and (now is None or now.credential != self.credential):
             self.ending = asyncio.create_task(self.cut("GuestLink"))

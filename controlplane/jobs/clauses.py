@@ -195,7 +195,9 @@ def in_words(text: str, said: Sequence[Mapping[str, Any]] | None) -> str:
     """
     if not said or (get_language() or "en").startswith("en") or any(each.get("code") not in TEMPLATES for each in said):
         return text
-    pieces = (gettext(TEMPLATES[each["code"]]).format_map(Shown(shown(each.get("params") or {}))) for each in said)
+    pieces = (
+        gettext(TEMPLATES[each["code"]]).format_map(ShownValues(shown(each.get("params") or {}))) for each in said
+    )
     return hidden_in_words("".join(pieces).lstrip(",;，；、 "))
 
 
@@ -224,7 +226,7 @@ def _value(name: str, value: Any, params: Mapping[str, Any]) -> str:
     return gib(value) if name.endswith("_bytes") else str(value)
 
 
-class Shown(dict[str, str]):
+class ShownValues(dict[str, str]):
     """Values for a template; a missing one is rendered as a question mark."""
 
     def __missing__(self, key: str) -> str:

@@ -110,7 +110,7 @@ class DeviceCatalogue:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostDemand:
     """What a stage asks of the CPU and the memory of each node, whichever alternative runs."""
 
     cpus_milli: int
@@ -147,7 +147,7 @@ def _partition(value: object) -> str:
     raise Unacceptable(detail, "unknown_value")
 
 
-def _tables_with(profile: str) -> list[partitions.Table]:
+def _tables_with(profile: str) -> list[partitions.PartitionTable]:
     return [table for table in partitions.tables().values() if profile in table.profiles]
 
 
@@ -290,7 +290,7 @@ def alternatives(
     task: str,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     """Return the alternatives of a stage in the order of the file; faults are recorded as refusals of the section."""
@@ -333,7 +333,7 @@ def _ways(
     task: str,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> list[dict[str, Any]]:
     value = section.values.get("devices")
@@ -375,7 +375,7 @@ def _way(
     value: object,
     argv: list[str] | None,
     env: dict[str, str],
-    host: Host,
+    host: HostDemand,
     known: DeviceCatalogue,
 ) -> dict[str, Any]:
     way = Section(value, stage.at(at), stage.refusals, DEVICE_KEYS)
@@ -404,7 +404,7 @@ def _device(
     model: str,
     words: list[str],
     merged: dict[str, str],
-    host: Host,
+    host: HostDemand,
     partition: str,
 ) -> dict[str, Any]:
     if kind == "cpu":
@@ -414,7 +414,7 @@ def _device(
         if way.has("count") and way.values["count"] != 1:
             detail = _("count is for accelerators; of a CPU ask cores by cpus, or thousandths by milli")
             way.refuse("count", detail, "exclusive")
-        own_host = Host(
+        own_host = HostDemand(
             way.read("milli", whole(10, 4_096_000), host.cpus_milli), way.read("memory", MEMORY, host.memory_bytes)
         )
         asks = [{**_accelerator("cpu"), "vendor": vendor, "model": model}]
@@ -467,7 +467,7 @@ def _kind(way: Section, model: str, known: DeviceCatalogue, partition: str) -> s
 
 
 def _alternative(
-    index: int, kind: str, asks: list[dict[str, Any]], argv: list[str], env: dict[str, str], host: Host
+    index: int, kind: str, asks: list[dict[str, Any]], argv: list[str], env: dict[str, str], host: HostDemand
 ) -> dict[str, Any]:
     cpu = {**_accelerator("cpu"), "milli": host.cpus_milli, "memory_bytes": host.memory_bytes}
     if kind == "cpu":

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import get_language, gettext
 
-from controlplane.jobs.clauses import Shown, hidden_in_words, shown
+from controlplane.jobs.clauses import ShownValues, hidden_in_words, shown
 from scheduler.core.model.reasons import CATALOGUE
 
 _TEMPLATES = {entry.code: entry.template for entry in CATALOGUE}
@@ -26,7 +26,7 @@ def reason_text(reason: Mapping[str, Any] | None) -> str:
     translated = gettext(template)
     if translated == template:
         return text
-    return hidden_in_words(translated.format_map(Shown(shown(reason.get("params") or {}))))
+    return hidden_in_words(translated.format_map(ShownValues(shown(reason.get("params") or {}))))
 
 
 @cache

@@ -26,7 +26,7 @@ from controlplane.queries import attempts as tries
 from controlplane.queries import events as history
 from controlplane.queries import jobs
 from controlplane.queries.cursor import Page, page_of
-from controlplane.queries.reading import API, Answer, cursor_of, told
+from controlplane.queries.reading import API, Representation, cursor_of, told
 from controlplane.queries.words import told_text
 
 EVENTS = 100
@@ -206,7 +206,7 @@ def show(request: HttpRequest, number: int) -> HttpResponse:
             "api": f"{API}/jobs/{number}",
         },
         place="jobs",
-        topics=[answer, Answer(f"{API}/jobs/{number}/checkpoints", "", None)],
+        topics=[answer, Representation(f"{API}/jobs/{number}/checkpoints", "", None)],
         every_s=2,
         crumbs=[(title_of("jobs"), "/jobs"), (f"#{number}", "")],
     )

@@ -22,7 +22,7 @@ from controlplane.queries import names
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import WaitReason
-from controlplane.queries.reading import Answer, listed
+from controlplane.queries.reading import Representation, listed
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.scheduling import waiting_reasons
 from controlplane.scheduling.waiting_reasons import ACTS
@@ -173,7 +173,7 @@ def shown(found: Iterable[rows.Decision], user: User) -> list[Decision]:
     return [_shown(each, hidden) for each in found]
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the decisions that ``params`` ask for."""
     return listed(user, "/decisions", params, DecisionFilter(params, decisions(), user=user), "-id", shown)
 

@@ -21,7 +21,7 @@ from controlplane.queries import job_rows
 from controlplane.queries.clauses import Clause
 from controlplane.queries.filters import UserFilterSet
 from controlplane.queries.job_rows import Job, WaitReason
-from controlplane.queries.reading import Answer, listed, seen
+from controlplane.queries.reading import Representation, listed, seen
 from controlplane.queries.refusals import Unanswerable, Unseen
 from controlplane.queries.words import funnel_text, told_text
 from controlplane.whatif.dry_run import dry_run
@@ -132,13 +132,13 @@ class JobFilter(UserFilterSet):
         return jobs  # pages are made in the order of ``order_of``
 
 
-def page(user: User, params: Mapping[str, str]) -> Answer:
+def page(user: User, params: Mapping[str, str]) -> Representation:
     """One page of the jobs that ``params`` ask for."""
     chosen = JobFilter(params, job_rows.whole(visible(user)), user=user)
     return listed(user, "/jobs", params, chosen, order_of(params), shown)
 
 
-def one(user: User, job: rows.Job) -> Answer:
+def one(user: User, job: rows.Job) -> Representation:
     """This job, which the user may see."""
     return seen(user, f"/jobs/{job.number}", shown([job])[0])
 

@@ -25,7 +25,7 @@ from controlplane.jobs import models as rows
 from controlplane.natural import natural_key
 from controlplane.pools.models import Pool
 from controlplane.queries import devices as device_rows
-from controlplane.queries.attention import Held, Sign, attention
+from controlplane.queries.attention import HeldDevice, Sign, attention
 from controlplane.queries.clauses import Clause, clauses
 from controlplane.queries.held_idle import held_idle
 from controlplane.queries.job_rows import ExpectedStart, expected
@@ -155,7 +155,7 @@ def overview(user: User) -> Overview:
     nodes = list(fleet.Node.objects.prefetch_related("pools"))
     cells = _cells(nodes, user)
     waiting, (active, active_count) = queue(user), running(user)
-    held = (Held(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
+    held = (HeldDevice(cell.row, cell.shown.state, cell.shown.job) for cell in cells)
     signs, sign_count = attention(nodes, held, user)
     by_node: dict[uuid.UUID, list[MapDevice]] = defaultdict(list)
     for cell in cells:

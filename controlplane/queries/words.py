@@ -10,7 +10,7 @@ from typing import Any
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
-from controlplane.jobs.clauses import Shown, in_words, shown
+from controlplane.jobs.clauses import ShownValues, in_words, shown
 from controlplane.jobs.reasons import phrase_text
 from scheduler.core.explain.counterfactual import SENTENCES
 
@@ -270,7 +270,7 @@ def change_text(change: Mapping[str, Any]) -> str:
     known = SENTENCES.get(str(change.get("kind")))
     if known is None or (get_language() or "en").startswith("en"):
         return str(change.get("text") or "")
-    return gettext(known[0]).format_map(Shown(shown(change.get("params") or {})))
+    return gettext(known[0]).format_map(ShownValues(shown(change.get("params") or {})))
 
 
 def told_text(one: Mapping[str, Any], name: str) -> str:

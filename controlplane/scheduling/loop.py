@@ -26,7 +26,7 @@ from scheduler.core.planning.garbage import keep_all
 LOCK = 0x59415244  # "YARD"
 
 _store = LiveStore()
-_planner = aside.Planner()
+_planner = aside.TolerantPlanner()
 _alarms = CycleAlarms()
 _mutex = threading.Lock()
 _last_at = 0.0
@@ -50,7 +50,7 @@ def forget() -> None:
     """Makes the next cycle of this process read and plan everything anew, because the last was cut short."""
     global _store, _planner, _done
     with _mutex:
-        _store, _planner, _done = LiveStore(), aside.Planner(), None
+        _store, _planner, _done = LiveStore(), aside.TolerantPlanner(), None
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from controlplane.scheduling.history import History
 from controlplane.scheduling.scaling import Scaling
 from controlplane.scheduling.stage_facts import StageFacts, pinned
 from scheduler.core.model.lifecycle import State
-from scheduler.core.model.partitions import Part
+from scheduler.core.model.partitions import Partition
 from scheduler.core.model.types import SCALING, Grant, Placement, Running
 from scheduler.core.planning.cycles import in_circles
 from scheduler.core.resources.elastic import hastened
@@ -105,7 +105,7 @@ class RunningStages:
         cursor.execute(_GRANTS, [[row[11] for row in rows]])
         ranks: dict[uuid.UUID, dict[int, tuple[str, list[Grant]]]] = defaultdict(dict)
         for attempt, rank, node, device, milli, memory, profile, slot in cursor:
-            part = Part(slot, profile) if profile else None
+            part = Partition(slot, profile) if profile else None
             ranks[attempt].setdefault(rank, (node, []))[1].append(Grant(device, milli, memory, part))
         ids = [row[0] for row in rows]
         self._known.learn(ids)

@@ -64,7 +64,7 @@ class LiveStore:
         self._queue = PendingStages(known, self.history, self.scaling)
         self._holders = RunningStages(known, self.history, self.scaling)
         self._reports = WaitingReasons()
-        self._feed, self._fleet = ChangeFeed(), world.Fleet()
+        self._feed, self._fleet = ChangeFeed(), world.FleetReader()
         self._nodes: tuple[Node, ...] = ()
         self._node_news: dict[str, Node | None] = {}
         # How often the news were asked for; nothing is gathered for a process that never does.

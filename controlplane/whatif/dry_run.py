@@ -23,7 +23,7 @@ from scheduler.core.model.reasons import sentence
 from scheduler.core.model.types import Placement, Plan, Snapshot, Stage
 from scheduler.core.planning import aside
 from scheduler.predict.finished import Asked
-from scheduler.predict.memory import Advice
+from scheduler.predict.memory import MemoryAdvice
 
 IMPOSSIBLE = {"NoMatchingDevice", "ExceedsClusterMax"}
 
@@ -31,7 +31,7 @@ QUESTION: Final = Question("dry_run", dict)
 
 _advisor = MemoryPeaks()
 # It recomputes only what changed since the last question of this process; its plans are never applied.
-_planner = aside.Planner()
+_planner = aside.TolerantPlanner()
 
 
 def dry_run(spec: dict[str, Any], user: User) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _asked(resolved: jobfile.Resolved, stage: jobfile.ResolvedStage, user: User)
     return Asked(resolved.project.name, f"{resolved.name}/{stage.name}", stage.kind, user.get_username())
 
 
-def _told(advice: Advice | None, asked_bytes: int) -> dict[str, Any] | None:
+def _told(advice: MemoryAdvice | None, asked_bytes: int) -> dict[str, Any] | None:
     if advice is None or advice.verdict == "fits":
         return None
     return {

@@ -23,7 +23,7 @@ from scheduler.core.planning import cycle
 from scheduler.core.planning.engine import Planner
 from scheduler.core.resources import speed
 from scheduler.core.resources.elastic import faster
-from scheduler.sim.store import Entry, MemoryStore
+from scheduler.sim.store import MemoryStore, StageRecord
 from scheduler.sim.traces import Arrival
 
 GIB = 2**30
@@ -48,14 +48,14 @@ class Chance:
 class Lived:
     """What a world came to: all stages, when it began and ended, how many cycles it took, and its accelerators."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[StageRecord, ...]
     began_at: float
     ended_at: float
     cycles: int
     devices: int
 
 
-class World:
+class SimulatedWorld:
     """One simulated cluster with its arrivals. ``every_s`` spaces cycles out: 0 runs one after every event."""
 
     def __init__(

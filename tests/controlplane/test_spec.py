@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.jobs import demand, values
-from controlplane.jobs.spec import AFFINITY, InvalidSpec, Resolved, Rules, resolve
+from controlplane.jobs.spec import AFFINITY, InvalidSpec, Resolved, SubmitRules, resolve
 
 GIB = 2**30
 
 
-def rules(**changes: Any) -> Rules:
+def rules(**changes: Any) -> SubmitRules:
     pool = SimpleNamespace(name="default", default_limit_s=3600, max_limit_s=7200, on_node_lost="wait")
     classes = {
         "high": SimpleNamespace(name="high", value=750, preemptible=True, staff_only=True),
@@ -30,7 +30,7 @@ def rules(**changes: Any) -> Rules:
         "default_project": "vision",
         **changes,
     }
-    return Rules(**known)
+    return SubmitRules(**known)
 
 
 def accepted(spec: Any, **changes: Any) -> Resolved:

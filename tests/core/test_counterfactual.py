@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.core.explain import counterfactual
-from scheduler.core.explain.counterfactual import SENTENCES, Change, Findings
+from scheduler.core.explain.counterfactual import SENTENCES, CounterfactualChange, Findings
 from scheduler.core.model.lifecycle import Health, NodeState, State
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.reasons import CATALOGUE, sentence
@@ -219,7 +219,7 @@ def test_what_is_suggested_makes_the_stage_start(case: Case) -> None:
     assert "{" not in answer.changes[-1].text
 
 
-def made(snap: Snapshot, change: Change) -> Snapshot:
+def made(snap: Snapshot, change: CounterfactualChange) -> Snapshot:
     """The change as a person would make it, written apart from the search."""
     one = next(one for one in snap.waiting if one.id == "s001")
     params: Any = change.params

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Plan, Pool, Snapshot, Stage
 from scheduler.core.planning import engine
-from scheduler.core.resources.timetable import Lane, Timetable
+from scheduler.core.resources.timetable import DeviceLane, Timetable
 from tests.core.test_deltas import KNOWN, Town
 from tests.core.worlds import NOW, node, running, stage, think
 
@@ -51,7 +51,7 @@ def check_lanes(table: Timetable) -> None:
     for row, lane in enumerate(table._lanes):
         if lane is None:
             continue
-        anew = Lane(table.fleet.devices[row])
+        anew = DeviceLane(table.fleet.devices[row])
         for start, end, held in (table._entries[owner] for owner in table._on[row]):
             for _, one in [each for each in held if each[0] == row]:
                 anew.take(start, end, one.milli, one.memory_bytes)

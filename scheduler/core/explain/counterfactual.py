@@ -56,7 +56,7 @@ SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CounterfactualChange:
     """One thing made otherwise. ``params`` are plain JSON."""
 
     kind: str
@@ -79,7 +79,7 @@ class Counterfactual:
     ``instead_of`` names stages that start now without the change and would not with it: what it costs others.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[CounterfactualChange, ...]
     preempts: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
 
@@ -93,7 +93,7 @@ class Findings:
     cut: bool
 
 
-Made = tuple[Change, Snapshot]
+Made = tuple[CounterfactualChange, Snapshot]
 
 
 def search(
@@ -124,7 +124,7 @@ def search(
     found: set[str] = set()
     made = 0
 
-    def attempt(changed: Snapshot, changes: tuple[Change, ...]) -> bool:
+    def attempt(changed: Snapshot, changes: tuple[CounterfactualChange, ...]) -> bool:
         nonlocal made
         made += 1
         then = engine.plan(changed, profiles, now)
@@ -175,34 +175,34 @@ def _with(world: Snapshot, stage: Stage) -> Snapshot:
     return replace(world, waiting=tuple(stage if one.id == stage.id else one for one in world.waiting))
 
 
-def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[Change, Callable[[Snapshot], Snapshot]]]:
+def _gates(world: Snapshot, stage: Stage) -> Iterator[tuple[CounterfactualChange, Callable[[Snapshot], Snapshot]]]:
     """What keeps the stage back whatever is free, as far as a person can open it; all of it has to go."""
 
     def on_stage(**fields: object) -> Callable[[Snapshot], Snapshot]:
         return lambda seen: _with(seen, replace(_stage(seen, stage.id), **fields))  # type: ignore[arg-type]
 
     if stage.state is State.HELD:
-        yield Change("release"), on_stage(state=State.PENDING, held_by="")
+        yield CounterfactualChange("release"), on_stage(state=State.PENDING, held_by="")
     if stage.blocked_by:
         blocked = stage.blocked_by
         everyone: list[Stage | Running] = [*world.waiting, *world.running]
         name = next((one.name for one in everyone if one.id == blocked), blocked)
         unmet = tuple(need for need in stage.unmet if need != blocked)
-        yield Change("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
+        yield CounterfactualChange("drop-need", {"stage": name}), on_stage(blocked_by=None, unmet=unmet)
     if stage.begin_at is not None:
-        yield Change("begin"), on_stage(begin_at=None)
+        yield CounterfactualChange("begin"), on_stage(begin_at=None)
     if stage.bundle_gone:
-        yield Change("bundle"), on_stage(bundle_gone=False)
+        yield CounterfactualChange("bundle"), on_stage(bundle_gone=False)
     if stage.image_missing:
-        yield Change("image"), on_stage(image_missing="")
+        yield CounterfactualChange("image"), on_stage(image_missing="")
     if stage.secret_missing:
-        yield Change("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
+        yield CounterfactualChange("secret", {"secret": stage.secret_missing}), on_stage(secret_missing="")
     if stage.pool_refused:
-        change = Change("allow-pool", {"pool": stage.pool, "project": stage.project})
+        change = CounterfactualChange("allow-pool", {"pool": stage.pool, "project": stage.project})
         yield change, on_stage(pool_refused=False)
     if any(pool.name == stage.pool and pool.stopped_by for pool in world.pools):
         pools = tuple(replace(pool, stopped_by="") if pool.name == stage.pool else pool for pool in world.pools)
-        yield Change("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)
+        yield CounterfactualChange("start-pool", {"pool": stage.pool}), lambda seen: replace(seen, pools=pools)
 
 
 def _candidates(
@@ -229,7 +229,7 @@ def _candidates(
     )
     for kind, family in families:
         for params, changed in family:
-            yield kind, (Change(kind, params), changed)
+            yield kind, (CounterfactualChange(kind, params), changed)
 
 
 def _limits(world: Snapshot, stage: Stage) -> Iterator[tuple[Mapping[str, object], Snapshot]]:

@@ -17,17 +17,17 @@ from scheduler.core.model.lifecycle import State
 from scheduler.core.model.reasons import ranked
 from scheduler.core.model.times import clock, span
 from scheduler.core.model.types import Estimate, Expected, Plan, Promise, Reason, Running, Stage, Start, Wait
-from scheduler.core.planning.order import Queue
+from scheduler.core.planning.order import StageOrder
 from scheduler.core.resources.match import grant
 from scheduler.core.world.request_class import FeasibleSet, RequestClass, demand, kept_out
-from scheduler.core.world.view import Option, Outcome, Reservation, View
+from scheduler.core.world.view import Option, Reservation, View, WaitOutcome
 
 Funnel = tuple[tuple[str, int], ...]
 # How many of the nodes that fit are asked whose promise stands in the way.
 LOOK = 32
 
 
-def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
+def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None) -> Plan:
     """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits; where ``names`` are
     given, of those of them that wait, and what it says of these is the same."""
     return Plan(
@@ -41,7 +41,7 @@ def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> 
     )
 
 
-def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[Wait]:
+def _waits(view: View, queue: StageOrder, names: Collection[str] | None) -> Iterator[Wait]:
     """Of those at which the walk did not have to look, one of each group is put into words for all of it."""
     standing = Standing(view, queue.slots)
     outcomes = _apart(view, queue, standing)
@@ -51,7 +51,7 @@ def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[
             counts[at], floors[at] = 1, outcome.ahead
     ahead = standing.ahead(counts, floors)
     capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]] = {}
-    alike: dict[int, Alike] = {}
+    alike: dict[int, SkippedGroup] = {}
     places = np.flatnonzero(standing.waits).tolist() if names is None else standing.places(names)
     for at, is_apart, before in zip(places, standing.is_apart[places].tolist(), ahead[places].tolist(), strict=True):
         stage = queue[at]
@@ -65,11 +65,11 @@ def _waits(view: View, queue: Queue, names: Collection[str] | None) -> Iterator[
         if first not in alike:
             outcome = _unseen(view, queue[first])
             outcome.ahead = 1
-            alike[first] = Alike(_wait(view, outcome, capacity, passed=bool(standing.passed[at])))
+            alike[first] = SkippedGroup(_wait(view, outcome, capacity, passed=bool(standing.passed[at])))
         yield alike[first].of(stage.id, before)
 
 
-def _apart(view: View, queue: Queue, standing: Standing) -> dict[int, Outcome]:
+def _apart(view: View, queue: StageOrder, standing: Standing) -> dict[int, WaitOutcome]:
     """By position the outcomes of those who have words of their own, but for those who cannot come before something
     else happens: nobody is behind them."""
     found = {}
@@ -97,7 +97,7 @@ def _may_come(view: View, stage: Stage) -> bool:
     return all(view.finish.get(need) is not None for need in stage.unmet)
 
 
-class Alike:
+class SkippedGroup:
     """What is true of all of a group at which the walk did not have to look, but for their places in the queue."""
 
     def __init__(self, one: Wait) -> None:
@@ -155,9 +155,9 @@ def _start(view: View, stage: Stage, option: Option) -> Start:
     return Start(stage.id, option.placement, say(said), lasts, said)
 
 
-def _unseen(view: View, stage: Stage) -> Outcome:
+def _unseen(view: View, stage: Stage) -> WaitOutcome:
     """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
-    outcome = Outcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
+    outcome = WaitOutcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
     earliest = gate(view, outcome)
     assert outcome.request is not None, "it was just set"
     if outcome.request.impossible:
@@ -179,7 +179,7 @@ def _unseen(view: View, stage: Stage) -> Outcome:
 
 
 def _wait(
-    view: View, outcome: Outcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
+    view: View, outcome: WaitOutcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
 ) -> Wait:
     """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
     stage, request = outcome.stage, outcome.request
@@ -290,7 +290,7 @@ def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reaso
     return Reason("CapacityInsufficient", {**spoken(asks=named, free=(clause("NotOnOneNode"),)), "kind": asks[0].kind})
 
 
-def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
+def _though_free(view: View, outcome: WaitOutcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
     """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
     request, reservation = outcome.request, view.reservations.get(outcome.stage.id)
     if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
@@ -303,7 +303,7 @@ def _though_free(view: View, outcome: Outcome, full: tuple[Reason, ...]) -> tupl
     return full or (_reserved(view, outcome),)
 
 
-def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
+def _by_timetable(view: View, outcome: WaitOutcome) -> tuple[Reason, ...]:
     """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
     planned = _promised(view, outcome.stage)
     if not planned:
@@ -314,7 +314,7 @@ def _by_timetable(view: View, outcome: Outcome) -> tuple[Reason, ...]:
     return (Reason("PlannedDeviceBusy", {"time": clock(at), "at": at, "devices": outcome.busy}),)
 
 
-def _closed(view: View, outcome: Outcome) -> Reason | None:
+def _closed(view: View, outcome: WaitOutcome) -> Reason | None:
     """The maintenance that keeps the stage from a node on which it would fit."""
     stage, request = outcome.stage, outcome.request
     if not view.closed or request is None:
@@ -330,7 +330,7 @@ def _closed(view: View, outcome: Outcome) -> Reason | None:
     return None
 
 
-def _reserved(view: View, outcome: Outcome) -> Reason:
+def _reserved(view: View, outcome: WaitOutcome) -> Reason:
     """Whose promise stands in the way, and how short the stage would have to be to go first."""
     stage, request = outcome.stage, outcome.request
     profile = view.profile(stage.pool)
@@ -411,7 +411,7 @@ def preempting(view: View, victims: Iterable[Running]) -> Reason:
     return Reason("WaitingForPreemption", {"victims": names, "count": len(victims), "seconds": int(max(0.0, left))})
 
 
-def behind(outcome: Outcome) -> bool:
+def behind(outcome: WaitOutcome) -> bool:
     """Whether only the order of the queue keeps the stage back."""
     return bool(outcome.reasons) and all(reason.code == "PriorityBehind" for reason in outcome.reasons)
 

@@ -8,7 +8,7 @@ from scheduler.core.model.clauses import clause, spoken
 from scheduler.core.model.lifecycle import State
 from scheduler.core.model.types import Pool, Reason, Stage
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.view import Outcome, View
+from scheduler.core.world.view import View, WaitOutcome
 
 
 def is_gated(view: View, stage: Stage) -> bool:
@@ -46,7 +46,7 @@ def fault(view: View, stage: Stage) -> Reason | None:
     return None
 
 
-def gate(view: View, outcome: Outcome) -> float | None:
+def gate(view: View, outcome: WaitOutcome) -> float | None:
     """The earliest time at which the stage may start whatever is free; ``None`` where nobody knows. Notes why."""
     stage, now, reasons = outcome.stage, view.now, outcome.reasons
     earliest: float | None = now
@@ -79,7 +79,7 @@ def gate(view: View, outcome: Outcome) -> float | None:
     return earliest
 
 
-def admitted(view: View, outcome: Outcome, request: RequestClass) -> list[FeasibleSet]:
+def admitted(view: View, outcome: WaitOutcome, request: RequestClass) -> list[FeasibleSet]:
     """The ways that no policy forbids, whatever is free. Notes why the others are.
 
     What is refused stays refused for the rest of the cycle: what a project holds and who is ahead only grows in it.

@@ -13,7 +13,7 @@ from scheduler.core.resources import topology
 from scheduler.core.resources.fleet import Rates, Rows
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.reservation import Option, Outcome
+from scheduler.core.world.reservation import Option, WaitOutcome
 from scheduler.core.world.view import View
 
 # Entries that would move by less than this stay where they are: people read them.
@@ -21,7 +21,7 @@ STILL_S = 1.0
 
 
 def search(
-    view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, before: float = float("inf")
+    view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet], earliest: float, before: float = float("inf")
 ) -> Option | None:
     """The best way to run the stage that starts ``before`` then, by the profile's judgement: now or later."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
@@ -44,7 +44,7 @@ def search(
     return min(options, key=lambda one: one.start_at, default=None)
 
 
-def start_now(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet]) -> bool:
+def start_now(view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet]) -> bool:
     """Begin the stage where it fits at this moment, by the first way that does."""
     quantile = view.profile(outcome.stage.pool).plan_with
     found = (
@@ -58,7 +58,7 @@ def start_now(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet]) ->
 
 
 def now_slot(
-    view: View, outcome: Outcome, feasible: FeasibleSet, length: float, among: Iterable[int] | None = None
+    view: View, outcome: WaitOutcome, feasible: FeasibleSet, length: float, among: Iterable[int] | None = None
 ) -> Option | None:
     """The best nodes that are free now and that no policy refuses; ``among`` narrows the search to those places."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
@@ -147,7 +147,7 @@ def later_option(
     return Option(feasible, start, start + length, placement)
 
 
-def take(view: View, outcome: Outcome, option: Option) -> None:
+def take(view: View, outcome: WaitOutcome, option: Option) -> None:
     """Start it if its time is now and it is free; else enter it, as far as the profile plans ahead."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     if option.start_at <= view.now and not outcome.reasons and view.ledger.has(option.grants):

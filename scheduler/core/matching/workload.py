@@ -123,7 +123,7 @@ def usable(workload: tuple[Typical, ...], kind: str, widest: int, covers: float)
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class UsualDemand:
     """What devices of a kind are usually wanted for.
 
     ``cores_milli`` usually go with a device, and ``spread_milli`` is the standard deviation that one device's worth of
@@ -138,14 +138,14 @@ class Demand:
 
 
 @by_identity
-def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int) -> Demand:
+def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int) -> UsualDemand:
     """What typical requests for devices of ``kind`` need; sizes that less than the share ``common`` of them ask for are
     too rare to wait for."""
     wanted = [one for one in workload if one.kind == kind and one.count > 0]
     devices = sum(one.share * one.count * one.milli for one in wanted) / WHOLE
     gangs = np.zeros(widest + 1)
     if not devices:
-        return Demand(0.0, 0.0, np.arange(WHOLE + 1), gangs)
+        return UsualDemand(0.0, 0.0, np.arange(WHOLE + 1), gangs)
     mean = sum(one.share * one.cores_milli for one in wanted) / devices
     off = sum(one.share * (one.cores_milli - mean * one.count * one.milli / WHOLE) ** 2 for one in wanted)
     total = sum(one.share for one in wanted)
@@ -156,7 +156,7 @@ def demand(workload: tuple[Typical, ...], kind: str, common: float, widest: int)
     for one in wanted:
         if one.count > 1:
             gangs += one.share * one.count / devices * (np.arange(widest + 1) // one.count * one.count)
-    return Demand(mean, float(np.sqrt(off / devices)), fill([*often, WHOLE]), gangs)
+    return UsualDemand(mean, float(np.sqrt(off / devices)), fill([*often, WHOLE]), gangs)
 
 
 def fill(sizes: Sequence[int]) -> npt.NDArray[np.int64]:

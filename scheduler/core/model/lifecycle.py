@@ -26,7 +26,7 @@ class State(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Event(StrEnum):
+class StageEvent(StrEnum):
     """What can happen to a stage."""
 
     HOLD = "hold"
@@ -83,14 +83,14 @@ class Health(StrEnum):
     LOST = "LOST"
 
 
-S, E = State, Event
+S, E = State, StageEvent
 
 WAITING: Final = frozenset({S.HELD, S.PENDING})
 ACTIVE: Final = frozenset({S.STARTING, S.RUNNING, S.STOPPING, S.SUSPENDED})
 FINAL: Final = frozenset({S.COMPLETED, S.FAILED, S.CANCELLED})
 USABLE_HEALTH: Final = frozenset({Health.OK, Health.DEGRADED})
 
-TABLE: Final[dict[tuple[State, Event], State]] = {
+TABLE: Final[dict[tuple[State, StageEvent], State]] = {
     (S.PENDING, E.HOLD): S.HELD,
     (S.HELD, E.RELEASE): S.PENDING,
     (S.PENDING, E.PLACE): S.STARTING,
@@ -124,20 +124,20 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
 class IllegalTransition(ValueError):
     """Raised when an event cannot happen in a state."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: State, event: StageEvent) -> None:
         super().__init__(_("a stage that is {state} cannot {event}").format(state=state, event=event))
         self.state, self.event = state, event
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(state: State, event: StageEvent) -> State:
     """The state that follows; raises :class:`IllegalTransition` where the table has no row."""
     try:
-        return TABLE[State(state), Event(event)]
+        return TABLE[State(state), StageEvent(event)]
     except KeyError:
-        raise IllegalTransition(State(state), Event(event)) from None
+        raise IllegalTransition(State(state), StageEvent(event)) from None
 
 
-def sources(event: Event) -> frozenset[State]:
+def sources(event: StageEvent) -> frozenset[State]:
     """All states in which ``event`` may happen; the writer's UPDATE names them in its WHERE."""
     return frozenset(state for state, e in TABLE if e == event)
 

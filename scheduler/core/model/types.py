@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from scheduler.core.model.basis import Basis
 from scheduler.core.model.clauses import Said
 from scheduler.core.model.lifecycle import Cause, Health, NodeState, State
-from scheduler.core.model.partitions import Part
+from scheduler.core.model.partitions import Partition
 
 # A stage is taken to run as many times faster as it has times the nodes, to this power, until it is measured: twice the
 # nodes make a data-parallel training about 1.8 times as fast.
@@ -62,7 +62,7 @@ class Device:
     fenced_for: str | None = None
     warned: bool = False
     partitions: str = ""
-    made: tuple[Part, ...] | None = None
+    made: tuple[Partition, ...] | None = None
     whole: bool = True
     fenced_until: float | None = None
     group: int | None = None
@@ -162,7 +162,7 @@ class Grant:
     device: str
     milli: int
     memory_bytes: int
-    part: Part | None = None
+    part: Partition | None = None
 
 
 @dataclass(frozen=True, slots=True)

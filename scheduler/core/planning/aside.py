@@ -49,7 +49,7 @@ class Aside:
         )
 
 
-class Planner(engine.Planner):
+class TolerantPlanner(engine.Planner):
     """Decides as its base does, and where that raises, without what made it raise. ``aside`` says what that was."""
 
     def __init__(self, most: int = MOST_CYCLES) -> None:

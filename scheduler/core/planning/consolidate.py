@@ -22,14 +22,14 @@ from scheduler.core.planning.resize import is_movable
 from scheduler.core.resources.match import Candidate, grant
 from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Outcome, View, grants_of
+from scheduler.core.world.view import View, WaitOutcome, grants_of
 
 # So many stages of the queue are thought about, and so many of the most promising places for each rank.
 STAGES, PLACES = 16, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class MoveAdvice:
     """With ``moves`` the stage would start at ``placement``. ``price`` is what they lose, ``gain`` what the stage wins
     by not waiting for ``wait_s``, both in weighted device-seconds."""
 
@@ -45,7 +45,7 @@ class Advice:
         return self.gain > self.price
 
 
-def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> tuple[Advice, ...]:
+def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> tuple[MoveAdvice, ...]:
     """What could be consolidated, in the order of the queue. Pure; each advice stands for itself and holds if it is
     followed alone."""
     view = View(world, profiles, now)
@@ -58,7 +58,7 @@ def advise(world: Snapshot, profiles: Profile | Mapping[str, Profile], now: floa
 
 def _scattered(view: View, stage: Stage) -> list[FeasibleSet]:
     """The ways in which the stage waits for nothing but a place that moving others could make."""
-    outcome = Outcome(stage)
+    outcome = WaitOutcome(stage)
     earliest, request = gate(view, outcome), view.request_class(stage)
     if earliest is None or earliest > view.now or request.impossible:
         return []
@@ -74,7 +74,7 @@ def _fits_in_all(view: View, stage: Stage, feasible: FeasibleSet) -> bool:
     return True
 
 
-def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> Advice | None:
+def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> MoveAdvice | None:
     """The cheapest advice for a stage over these ways."""
     entry = view.reservations.get(stage.id)
     if entry is not None:  # it would not stand in its own way
@@ -89,7 +89,7 @@ def _for_one(view: View, stage: Stage, feasible_sets: Sequence[FeasibleSet]) -> 
     return min(found, key=lambda one: (one.price, len(one.moves)), default=None)
 
 
-def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) -> Advice | None:
+def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) -> MoveAdvice | None:
     """Move others until every rank has its node; the ledger is as before afterwards."""
     mark = view.ledger.checkpoint()
     try:
@@ -114,7 +114,7 @@ def _make_place(view: View, stage: Stage, feasible: FeasibleSet, wait_s: float) 
         return None  # a place is free: something else keeps the stage from it
     delay_s = max(view.running[one.victim].grace_s for one in moves)
     devices = price.breadth(feasible.alternative, stage.nodes)
-    return Advice(
+    return MoveAdvice(
         stage.id,
         Placement(feasible.alternative.index, tuple(node for node, _ in ranks), tuple(own for _, own in ranks)),
         tuple(moves),

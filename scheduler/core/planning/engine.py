@@ -24,12 +24,12 @@ from scheduler.core.planning import time_sharing
 from scheduler.core.planning.evacuate import evacuate
 from scheduler.core.planning.eviction import ask_again, ask_for_followers, let_overtake, make_room
 from scheduler.core.planning.garbage import uncollected
-from scheduler.core.planning.order import Queue, in_order, line_up
+from scheduler.core.planning.order import StageOrder, in_order, line_up
 from scheduler.core.planning.pruning import Pruning, could_evict, is_spent
 from scheduler.core.planning.repair import keep, lift_lower, lift_overtaken, move_forward, yield_promises
 from scheduler.core.planning.resize import resize
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.reservation import Outcome
+from scheduler.core.world.reservation import WaitOutcome
 from scheduler.core.world.view import View
 
 
@@ -60,7 +60,7 @@ class Planner:
 
     def _forget(self) -> None:
         self._view: View | None = None
-        self._queue: Queue | None = None
+        self._queue: StageOrder | None = None
         self._found: tuple[frozenset[int] | None, tuple[str, ...]] = (None, ())
         self._cycles = 0
 
@@ -143,7 +143,7 @@ class Planner:
         return why.guess(view, stage, first) if first else None
 
 
-def decide(view: View) -> Queue:
+def decide(view: View) -> StageOrder:
     """Settle every waiting stage; returns the queue in its order. Pools that take turns come last, and none of their
     stages is in the queue; what was freed for one of those is kept from the others."""
     queue = line_up(view)
@@ -170,7 +170,7 @@ def decide(view: View) -> Queue:
     return queue
 
 
-def conclude(view: View, queue: Queue, names: Collection[str] | None = None) -> Plan:
+def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None) -> Plan:
     """The plan of a cycle, with every waiting stage in it and its reasons, or those of ``names`` that wait."""
     return together(view, why.conclude(view, queue, names), explained=True, names=names)
 
@@ -196,7 +196,7 @@ def together(view: View, plan: Plan, *, explained: bool, names: Collection[str] 
     )
 
 
-def walk(view: View, queue: Queue) -> None:
+def walk(view: View, queue: StageOrder) -> None:
     """Settle all stages that nobody freed devices for. A stage that needs others which wait behind it comes after
     them."""
     pruning = Pruning(view, queue.slots)
@@ -228,7 +228,7 @@ def _not_yet_seen(view: View, stage: Stage) -> str:
 
 
 def _settle_later(
-    view: View, name: str, later: dict[str, list[Stage]], queue: Queue, *, finally_: bool = False
+    view: View, name: str, later: dict[str, list[Stage]], queue: StageOrder, *, finally_: bool = False
 ) -> None:
     """Settle those who waited for ``name`` to be looked at."""
     todo = [name]
@@ -275,9 +275,9 @@ def is_hopeless(view: View, pruning: Pruning, i: int, stage: Stage) -> bool:
     return True
 
 
-def settle(view: View, stage: Stage, queue: Queue) -> None:
+def settle(view: View, stage: Stage, queue: StageOrder) -> None:
     """Start the stage, enter it into the timetable, or let it wait."""
-    outcome = view.outcomes[stage.id] = Outcome(stage, ahead=view.ahead.get(stage.pool, 0))
+    outcome = view.outcomes[stage.id] = WaitOutcome(stage, ahead=view.ahead.get(stage.pool, 0))
     earliest = gate(view, outcome)
     outcome.request = request = view.request_class(stage)
     if request.impossible:
@@ -303,7 +303,9 @@ def settle(view: View, stage: Stage, queue: Queue) -> None:
         view.ahead[stage.pool] = outcome.ahead + 1
 
 
-def find(view: View, outcome: Outcome, feasible_sets: list[FeasibleSet], earliest: float, queue: Queue) -> None:
+def find(
+    view: View, outcome: WaitOutcome, feasible_sets: list[FeasibleSet], earliest: float, queue: StageOrder
+) -> None:
     """Begin the stage or enter it where it is best; entries of a lower class behind it make way."""
     stage = outcome.stage
     option = search(view, outcome, feasible_sets, earliest)

@@ -19,9 +19,9 @@ from scheduler.core.planning.resize import is_movable
 from scheduler.core.world import price
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.service import as_waiting
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float], Option | None]
 
 # At most so many leave in one cycle, so that the cluster does not shake.
 PER_CYCLE = 8
@@ -56,7 +56,9 @@ def another_place(view: View, one: Running, finds: Finds) -> Option | None:
     best: Option | None = None
     for feasible in view.request_class(stage).feasible_sets:
         feasible.forget()
-        found = finds(view, Outcome(stage), feasible, view.length_s(stage, feasible, view.profile(one.pool).plan_with))
+        found = finds(
+            view, WaitOutcome(stage), feasible, view.length_s(stage, feasible, view.profile(one.pool).plan_with)
+        )
         feasible.forget()
         if found is not None and not _ails(view, found.grants) and (best is None or found.end_at < best.end_at):
             best = found

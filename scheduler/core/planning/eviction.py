@@ -10,11 +10,11 @@ from scheduler.core.hooks import Victims
 from scheduler.core.matching.gate import admitted, gate
 from scheduler.core.matching.placement import later_slot
 from scheduler.core.model.types import Stage
-from scheduler.core.planning.order import Queue, in_order
+from scheduler.core.planning.order import StageOrder, in_order
 from scheduler.core.planning.pruning import could_evict
 from scheduler.core.planning.repair import lift_behind
 from scheduler.core.world.request_class import RequestClass
-from scheduler.core.world.reservation import Outcome, Reservation
+from scheduler.core.world.reservation import Reservation, WaitOutcome
 from scheduler.core.world.view import View
 
 # For so many stages with an entry it is asked again whom to stop or to shrink.
@@ -23,7 +23,7 @@ ASKED_AGAIN = 16
 HEADS, FOLLOWERS = 4, 64
 
 
-def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
+def make_room(view: View, outcome: WaitOutcome, queue: StageOrder) -> None:
     """Stop others for this stage, where a policy finds that worth its price."""
     stage, request = outcome.stage, outcome.request
     reservation = view.reservations.get(stage.id)
@@ -43,7 +43,7 @@ def make_room(view: View, outcome: Outcome, queue: Queue) -> None:
     request.evictions_refused.add(stage.project if profile.reclaims else "")
 
 
-def ask_again(view: View, queue: Queue) -> None:
+def ask_again(view: View, queue: StageOrder) -> None:
     """Ask again whom to stop or shrink for those at the head of the queue that have an entry: when it was made, an
     elastic stage may have had its size for too short to give back, and others may have been within their minimum run
     time. Nobody is served before a newcomer that stands before it."""
@@ -62,7 +62,7 @@ def ask_again(view: View, queue: Queue) -> None:
         _ask(view, stage, policies, queue)
 
 
-def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
+def ask_for_followers(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
     """Ask whom to stop for those that were entered behind others of their class: first for the others, as what a stop
     gains counts all who follow, then for themselves. Whoever loses an entry by that is settled anew by ``settle``."""
     heads = in_order(view, set(view.followers.values()), queue)[:HEADS]
@@ -74,7 +74,7 @@ def ask_for_followers(view: View, queue: Queue, settle: Callable[[View, Stage, Q
         _settle_lifted(view, before - {stage.id}, queue, settle)
 
 
-def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
+def let_overtake(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
     """Ask whom of their own class to stop for those who will soon be done. Who loses an entry by that is settled
     anew."""
     for pool in sorted(view.pools):
@@ -85,7 +85,9 @@ def let_overtake(view: View, queue: Queue, settle: Callable[[View, Stage, Queue]
                 _settle_lifted(view, before - {stage.id}, queue, settle)
 
 
-def _settle_lifted(view: View, before: set[str], queue: Queue, settle: Callable[[View, Stage, Queue], None]) -> None:
+def _settle_lifted(
+    view: View, before: set[str], queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]
+) -> None:
     """Settle anew whoever had an entry ``before`` and lost it, and those behind them who lose theirs by that."""
     settled: set[str] = set()
     while lifted := before - view.reservations.keys() - settled:
@@ -105,7 +107,7 @@ def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
     return min([profile.horizon_s, *(slot.start_at - view.now for slot in slots if slot)])
 
 
-def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
+def _head_of(view: View, reservation: Reservation, queue: StageOrder) -> str:
     """Who of the same class has the first entry on a device of ``reservation``, and stands before it in the queue."""
     held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)
     slot, stage = view.pending.slot, reservation.stage
@@ -120,16 +122,16 @@ def _head_of(view: View, reservation: Reservation, queue: Queue) -> str:
     return min(before, key=lambda one: (one.option.start_at, one.stage.id)).stage.id if before else ""
 
 
-def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: Queue) -> None:
+def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: StageOrder) -> None:
     """Stop others for a stage that waits, where one of the policies finds that worth its price."""
-    outcome = Outcome(stage, request=view.request_class(stage))
+    outcome = WaitOutcome(stage, request=view.request_class(stage))
     if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:
         return
     if admitted(view, outcome, outcome.request) and _stop_others(view, outcome, policies, queue):
         view.outcomes[stage.id] = outcome
 
 
-def _stop_others(view: View, outcome: Outcome, policies: Iterable[Victims], queue: Queue) -> bool:
+def _stop_others(view: View, outcome: WaitOutcome, policies: Iterable[Victims], queue: StageOrder) -> bool:
     """Stop others for a stage as the first of the policies would that finds that worth its price; whether one did."""
     stage = outcome.stage
     assert outcome.request is not None, "it was looked at before"

@@ -21,7 +21,7 @@ from scheduler.core.world.view import View
 FEW: Final = 64
 
 
-class Queue(Sequence[Stage]):
+class StageOrder(Sequence[Stage]):
     """The waiting stages in order: ``slots`` of the line, each looked up when somebody asks for it."""
 
     def __init__(self, pending: PendingTable, slots: Column) -> None:
@@ -39,14 +39,14 @@ class Queue(Sequence[Stage]):
         return iter(self._stages[self.slots].tolist())
 
 
-def line_up(view: View) -> Queue:
+def line_up(view: View) -> StageOrder:
     """All waiting stages, pool by pool, best first."""
     pending = view.pending
     slots = pending.slots()
     if not len(slots):
         pending.keep_order(slots)
         view.heads.see(view, slots, None)
-        return Queue(pending, slots)
+        return StageOrder(pending, slots)
     used = [pending.pools[code] for code in np.flatnonzero(np.bincount(pending.pool[slots]))]
     for pool in used:
         for policy in view.profile(pool).guarantees:
@@ -70,7 +70,7 @@ def line_up(view: View) -> Queue:
     keeping = [pool for pool in used if view.profile(pool).timetable == "keep"]
     if keeping:
         order = _kept_first(pending, order, keeping, keys[0] if len(used) > 1 else pending.pool)
-    return Queue(pending, order)
+    return StageOrder(pending, order)
 
 
 def _is_unpromised(pending: PendingTable, pools: list[str]) -> Column:
@@ -214,7 +214,7 @@ def _id(pending: PendingTable, slot: int) -> str:
     return stage.id
 
 
-def in_order(view: View, names: Iterable[str], queue: Queue) -> list[Stage]:
+def in_order(view: View, names: Iterable[str], queue: StageOrder) -> list[Stage]:
     """These waiting stages, in the order of the queue."""
     if not names:
         return []

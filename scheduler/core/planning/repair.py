@@ -10,10 +10,10 @@ from scheduler.core.matching.gate import admitted, gate, is_closed, is_gated
 from scheduler.core.matching.placement import STILL_S, clear_option, later_option, now_slot
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Promise, Stage
-from scheduler.core.planning.order import Queue
+from scheduler.core.planning.order import StageOrder
 from scheduler.core.world.pending import Column
 from scheduler.core.world.request_class import FeasibleSet, RequestClass
-from scheduler.core.world.reservation import Option, Outcome, Reservation
+from scheduler.core.world.reservation import Option, Reservation, WaitOutcome
 from scheduler.core.world.view import View
 
 # So many entries of a class are looked at again in one cycle because shares have drifted.
@@ -45,7 +45,7 @@ def lift(view: View, name: str) -> None:
     view.lifted.add(name)
 
 
-def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
+def lift_lower(view: View, stage: Stage, queue: StageOrder) -> bool:
     """Take out the entries of lower classes that stand behind ``stage`` in the queue; whether there were any."""
     entries = view.entries.get(stage.pool, {})
     if not any(count for priority, count in entries.items() if priority < stage.priority):
@@ -65,7 +65,7 @@ def lift_lower(view: View, stage: Stage, queue: Queue) -> bool:
     return bool(lower)
 
 
-def lift_behind(view: View, stage: Stage, queue: Queue) -> None:
+def lift_behind(view: View, stage: Stage, queue: StageOrder) -> None:
     """Take out the entries behind ``stage`` that its new one stands on."""
     clashing = view.table.owners(view.table.oversold) & view.reservations.keys() - {stage.id}
     if clashing:
@@ -76,7 +76,7 @@ def lift_behind(view: View, stage: Stage, queue: Queue) -> None:
                 lift(view, name)
 
 
-def keep(view: View, outcome: Outcome, promise: Promise, earliest: float) -> bool:
+def keep(view: View, outcome: WaitOutcome, promise: Promise, earliest: float) -> bool:
     """Whether the entry stands as it was promised, or begins now that its time has come."""
     stage, profile = outcome.stage, view.profile(outcome.stage.pool)
     feasible = view.feasible_set_of(outcome.request, promise) if outcome.request else None
@@ -217,7 +217,7 @@ def _forward(view: View, reservation: Reservation, *, look_ahead: bool) -> float
     ]
     if not freed:
         return 0.0
-    fresh = Outcome(stage, request=request)
+    fresh = WaitOutcome(stage, request=request)
     earliest = gate(view, fresh)
     if earliest is None or (not look_ahead and earliest > view.now):
         return 0.0

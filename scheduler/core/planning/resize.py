@@ -20,20 +20,20 @@ from scheduler.core.model.clauses import clause, say, several
 from scheduler.core.model.lifecycle import NodeState, State
 from scheduler.core.model.types import Grant, Placement, Resize, Running, Stage
 from scheduler.core.resources import elastic
-from scheduler.core.resources.elastic import Curve, Elastic, Sizing
+from scheduler.core.resources.elastic import Elastic, ScalingCurve, Sizing
 from scheduler.core.world import price
 from scheduler.core.world.read_only import ReadOnlyWorld
 from scheduler.core.world.request_class import FeasibleSet
 from scheduler.core.world.service import as_waiting
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float, Iterable[int]], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float, Iterable[int]], Option | None]
 
 LEAVING: Final = frozenset({NodeState.DRAINING, NodeState.DRAINED})
 # Below this scaling a node more is as good as idle, and is left to whoever comes next.
 LEAST_SCALING: Final = 0.2
 # Weights do not ask for the curve.
-ANY: Final = Curve({1: 1.0})
+ANY: Final = ScalingCurve({1: 1.0})
 
 
 def resize(view: View, finds: Finds) -> None:
@@ -116,7 +116,7 @@ def _one_more(
     refused_s, feasible.refused_s = feasible.refused_s, float("inf")
     barred, feasible.barred = feasible.barred, []
     try:
-        return finds(view, Outcome(replace(stage, nodes=1)), feasible, length, among)
+        return finds(view, WaitOutcome(replace(stage, nodes=1)), feasible, length, among)
     finally:
         feasible.refused_s, feasible.barred = refused_s, barred
 

@@ -40,9 +40,9 @@ from scheduler.core.resources import speed
 from scheduler.core.resources.match import grant
 from scheduler.core.world import price, service
 from scheduler.core.world.request_class import FeasibleSet
-from scheduler.core.world.view import Option, Outcome, View, grants_of
+from scheduler.core.world.view import Option, View, WaitOutcome, grants_of
 
-Finds = Callable[[View, Outcome, FeasibleSet, float], Option | None]
+Finds = Callable[[View, WaitOutcome, FeasibleSet, float], Option | None]
 
 MOVABLE = (State.STARTING, State.RUNNING, State.SUSPENDED)
 
@@ -66,7 +66,7 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Change:
+class Displacement:
     """One way to make room: the new place, who must leave altogether, and whom it would move elsewhere."""
 
     option: Option
@@ -86,7 +86,7 @@ class Rotation:
         self._seats: dict[str, Seat] = {}
         self._gone: dict[str, Stage] = {}
         self._prices: dict[str, tuple[float, float]] = {}
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, WaitOutcome] = {}
         stops: list[Stop] = [*view.preempts, *view.resizes, *view.moves]
         told = {one.victim for one in stops}
         mine = [one for one in view.running.values() if one.pool == pool and one.id not in told]
@@ -148,7 +148,7 @@ class Rotation:
 
     def _open(self, stage: Stage) -> bool:
         """Whether it may start now at all; notes why not."""
-        outcome = self._outcomes[stage.id] = Outcome(stage)
+        outcome = self._outcomes[stage.id] = WaitOutcome(stage)
         earliest = gate(self.view, outcome)
         outcome.request = request = self.view.request_class(stage)
         if request.impossible:
@@ -197,7 +197,7 @@ class Rotation:
             return
         if running is not None and not running.alternatives:
             return  # displaced, and nobody knows where else it could run
-        outcome = self._outcomes.setdefault(stage.id, Outcome(stage, request=self.view.request_class(stage)))
+        outcome = self._outcomes.setdefault(stage.id, WaitOutcome(stage, request=self.view.request_class(stage)))
         assert outcome.request is not None, "it was set when the stage was looked at"
         feasible_sets = outcome.request.feasible_sets
         if running is None:
@@ -250,7 +250,7 @@ class Rotation:
         ledger.rollback(mark)
         return False
 
-    def _best(self, stage: Stage, feasible_sets: list[FeasibleSet]) -> Change | None:
+    def _best(self, stage: Stage, feasible_sets: list[FeasibleSet]) -> Displacement | None:
         """The best way to seat a stage that holds nothing."""
         changes = []
         for feasible in feasible_sets:
@@ -265,12 +265,12 @@ class Rotation:
                 return next(change for change in changes if change.option is option)
         return changes[0] if changes else None
 
-    def _now(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
+    def _now(self, stage: Stage, feasible: FeasibleSet) -> Displacement | None:
         """Room on what is free."""
         feasible.forget()
         length = self.view.length_s(stage, feasible, self.profile.plan_with)
-        option = self._now_slot(self.view, Outcome(stage, request=self.view.request_class(stage)), feasible, length)
-        return Change(option, []) if option else None
+        option = self._now_slot(self.view, WaitOutcome(stage, request=self.view.request_class(stage)), feasible, length)
+        return Displacement(option, []) if option else None
 
     def _behind(self, feasible: FeasibleSet) -> list[Running]:
         """Those in the places of a feasible set that have not had their turn, in the order of the queue."""
@@ -285,7 +285,7 @@ class Rotation:
         known = self._in[id(feasible)] = [one for one in known if one.id in self._lower]
         return known
 
-    def _displace(self, stage: Stage, feasible: FeasibleSet, lower: list[Running]) -> Change | None:
+    def _displace(self, stage: Stage, feasible: FeasibleSet, lower: list[Running]) -> Displacement | None:
         """Room on what the last of the queue hold; as few of them as will do, the very last first."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         released: list[Running] = []
@@ -306,7 +306,7 @@ class Rotation:
         ledger.rollback(mark)
         return found
 
-    def _pack(self, stage: Stage, feasible: FeasibleSet) -> Change | None:
+    def _pack(self, stage: Stage, feasible: FeasibleSet) -> Displacement | None:
         """Room by placing all before it anew, in their order; those whose nodes stay the same keep their devices."""
         ledger, mark = self.view.ledger, self.view.ledger.checkpoint()
         seats = [seat for seat in self._seats.values() if seat.running is None or seat.running.alternatives]
@@ -350,7 +350,7 @@ class Rotation:
                     ledger.claim(grants_of(one))
                 else:
                     leave.append(one)
-            return Change(placed, leave, move)
+            return Displacement(placed, leave, move)
         finally:
             ledger.rollback(mark)
 
@@ -397,7 +397,7 @@ class Rotation:
 
     # -- what it costs ----------------------------------------------------------------------------------------------
 
-    def _stopped(self, change: Change) -> list[Running]:
+    def _stopped(self, change: Displacement) -> list[Running]:
         return [*change.leave, *(seat.running for seat, _ in change.move if seat.running and seat.option is None)]
 
     def _is_worth(self, stage: Stage, stopped: list[Running], option: Option) -> bool:
@@ -417,7 +417,7 @@ class Rotation:
 
     # -- what follows -----------------------------------------------------------------------------------------------
 
-    def _make(self, stage: Stage, running: Running | None, change: Change) -> None:
+    def _make(self, stage: Stage, running: Running | None, change: Displacement) -> None:
         """Take the place, with all that this means for others."""
         ledger = self.view.ledger
         for seat, _ in change.move:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from scheduler.core.model.partitions import Layout, Part, can_add
+from scheduler.core.model.partitions import Layout, Partition, can_add
 from scheduler.core.model.types import Device, Grant
 from scheduler.core.resources.fleet import Fleet, Rates, Rows
 
@@ -47,8 +47,8 @@ class Ledger:
         self._milli: list[int] = fleet.capacity.tolist()
         self._memory: list[int] = fleet.memory.tolist()
         self._row, self._owner = fleet.row, fleet.owner
-        self._parts: dict[int, list[Part]] = {}
-        self._log: list[tuple[int, int, int, Part | None]] = []
+        self._parts: dict[int, list[Partition]] = {}
+        self._log: list[tuple[int, int, int, Partition | None]] = []
 
     def follow(self, node_row: int) -> None:
         """Take over what the fleet says of a node now. Nobody may hold anything on it."""
@@ -164,18 +164,18 @@ class Ledger:
         """Make all that was done the ground that :meth:`rollback` cannot go behind."""
         self._log.clear()
 
-    def _can_divide(self, row: int, part: Part) -> bool:
+    def _can_divide(self, row: int, part: Partition) -> bool:
         device = self.fleet.devices[row]
         return can_add(device.partitions, device.made, tuple(self._parts.get(row, ())), part)
 
-    def _divide(self, row: int, part: Part, *, is_added: bool) -> None:
+    def _divide(self, row: int, part: Partition, *, is_added: bool) -> None:
         parts = self._parts.setdefault(row, [])
         if is_added:
             parts.append(part)
         elif part in parts:
             parts.remove(part)
 
-    def _move(self, row: int, milli: int, memory: int, part: Part | None = None) -> None:
+    def _move(self, row: int, milli: int, memory: int, part: Partition | None = None) -> None:
         self._write(row, milli, memory)
         if part is not None:
             self._divide(row, part, is_added=milli < 0)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.model.partitions import Layout, Part, can_add
+from scheduler.core.model.partitions import Layout, Partition, can_add
 from scheduler.core.model.types import Ask, Device, Grant
 from scheduler.core.resources.fleet import Fleet
 from scheduler.core.resources.match import Candidate, grant, share_of
@@ -44,7 +44,7 @@ _COLUMNS = {
 }
 
 
-class Lane:
+class DeviceLane:
     """One device: ``milli[i]`` and ``memory[i]`` are free from ``times[i]`` until ``times[i + 1]``. The first step
     reaches back to the beginning of time."""
 
@@ -132,7 +132,7 @@ class Timetable:
         self.fleet = fleet
         self.oversold: set[int] = set()
         self._row = fleet.row
-        self._lanes: list[Lane | None] = [None] * len(fleet.devices)
+        self._lanes: list[DeviceLane | None] = [None] * len(fleet.devices)
         self._entries: dict[str, tuple[float, float, Held]] = {}
         # By device: who has an entry, and the ends by which the latest of them is judged.
         self._on: list[dict[str, tuple[float, float]]] = [{} for _ in fleet.devices]
@@ -198,11 +198,11 @@ class Timetable:
             assert lane is not None, "it was there before"
             self._note(row, lane)
 
-    def _lane(self, row: int) -> Lane | None:
+    def _lane(self, row: int) -> DeviceLane | None:
         """The lane of a device; ``None`` as long as nobody has an entry on it."""
         lane = self._lanes[row]
         if lane is None and self._on[row]:
-            lane = self._lanes[row] = Lane(self.fleet.devices[row])
+            lane = self._lanes[row] = DeviceLane(self.fleet.devices[row])
             for owner in self._on[row]:
                 start, end, known = self._entries[owner]
                 for at, one in known:
@@ -217,7 +217,7 @@ class Timetable:
         for row, one in known:
             lane = self._lane(row)
             if lane is None:
-                lane = self._lanes[row] = Lane(self.fleet.devices[row])
+                lane = self._lanes[row] = DeviceLane(self.fleet.devices[row])
             lane.take(start, end, one.milli, one.memory_bytes)
             self._on[row][owner] = (end, late_end)
             self._note(row, lane)
@@ -235,7 +235,7 @@ class Timetable:
             self._on[row].pop(owner, None)
             self._note(row, lane)
 
-    def _note(self, row: int, lane: Lane) -> None:
+    def _note(self, row: int, lane: DeviceLane) -> None:
         """Keep the arrays true for one device."""
         milli, memory = lane.milli, lane.memory
         least, least_memory = min(milli), min(memory)
@@ -279,7 +279,7 @@ class Timetable:
                 parts |= {one.part for at, one in grants if at == row and one.part}
         return tuple(sorted(parts))
 
-    def _can_divide(self, name: str, layout: Layout, part: Part) -> bool:
+    def _can_divide(self, name: str, layout: Layout, part: Partition) -> bool:
         device = self.fleet.devices[self._row[name]]
         return can_add(device.partitions, device.made, layout, part)
 

@@ -13,7 +13,7 @@ from scheduler.core.resources.timetable import ALWAYS
 from scheduler.core.world import lateness
 from scheduler.core.world.occupancy import Occupancy
 from scheduler.core.world.pending import Column
-from scheduler.core.world.reservation import Option, Outcome, Reservation, grants_of
+from scheduler.core.world.reservation import Option, Reservation, WaitOutcome, grants_of
 
 if TYPE_CHECKING:
     from scheduler.core.planning.time_sharing import Rotation
@@ -46,7 +46,7 @@ class Decisions(Occupancy):
     def _begin_cycle(self) -> None:
         """Nothing is decided yet. What the last cycle decided is undone before."""
         self._shares = None
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, WaitOutcome] = {}
         self.starts: dict[str, Option] = {}
         self.preempts: list[Preempt] = []
         self.resizes: list[Resize] = []

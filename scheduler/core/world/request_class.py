@@ -14,12 +14,12 @@ from scheduler.core.model.lifecycle import NodeState
 from scheduler.core.model.profile import Profile
 from scheduler.core.model.types import Alternative, Ask, Reason, Stage
 from scheduler.core.resources import match, speed
-from scheduler.core.resources.fleet import Alike, Fleet, Rates, Rows
+from scheduler.core.resources.fleet import Fleet, NodeClass, Rates, Rows
 from scheduler.core.resources.ledger import Ledger
 from scheduler.core.resources.match import Candidate
 
 
-class Places(Sequence[Candidate]):
+class CandidateNodes(Sequence[Candidate]):
     """The nodes of a feasible set in the order of their names. Each is made a candidate when somebody looks at it."""
 
     def __init__(self, fleet: Fleet, alternative: Alternative, nodes: Rows) -> None:
@@ -93,7 +93,7 @@ class FeasibleSet:
     """
 
     alternative: Alternative
-    places: Places
+    places: CandidateNodes
     speed: float
     rows: tuple[Rows, ...]
     needs: tuple[Rows, ...]
@@ -259,7 +259,7 @@ class RequestClass:
         known = [self._kits.get((kit, one.index)) for one in self.alternatives]
         return any(one is None or one[0] or one[1] or one[2] is not None for one in known)
 
-    def meets(self, alternative: Alternative, one: Alike, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
+    def meets(self, alternative: Alternative, one: NodeClass, fleet: Fleet) -> tuple[bool, bool, Offsets | None]:
         """Whether nodes of a class match the alternative when all their devices work, whether they do but for a
         container engine, and by which devices they match as they are, ready or not."""
         known = self._kits.get((one.kit, alternative.index))
@@ -279,12 +279,12 @@ Offsets = tuple[tuple[int, ...], ...]
 
 
 @dataclass(slots=True)
-class Part:
+class FeasiblePart:
     """What one way is made of: an alternative on some classes, with the rows of each and the devices that match."""
 
     alternative: Alternative
     sort: int
-    classes: list[tuple[Alike, Rows, Offsets]]
+    classes: list[tuple[NodeClass, Rows, Offsets]]
 
     @property
     def codes(self) -> frozenset[int]:
@@ -358,7 +358,7 @@ def change(
     return before != [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
 
 
-def _homes(request: RequestClass, parts: Sequence[Part]) -> list[list[FeasibleSet]]:
+def _homes(request: RequestClass, parts: Sequence[FeasiblePart]) -> list[list[FeasibleSet]]:
     """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
     part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
     homes: list[list[FeasibleSet]] = [[] for _ in parts]
@@ -377,7 +377,7 @@ def _choose(request: RequestClass) -> None:
     request.fastest = max(request.feasible_sets, key=lambda feasible: feasible.speed, default=None)
 
 
-def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part]:
+def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[FeasiblePart]:
     """What the feasible sets of a request class are made of; why there are none, and how many pass each filter."""
     stage = request.sample
     inside = fleet.in_pool(stage.pool)
@@ -387,11 +387,11 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
     sizes = {kit: sum(len(rows) for _, _, rows in classes) for kit, classes in by_kit.items()}
     matching = set[int]()
     ready, bare = dict[int, int](), dict[int, int]()
-    parts: list[Part] = []
+    parts: list[FeasiblePart] = []
     largest = 0
     unequipped: Reason | None = None
     for alternative in stage.alternatives:
-        usable: list[tuple[int, Alike, Rows, Offsets]] = []
+        usable: list[tuple[int, NodeClass, Rows, Offsets]] = []
         whole = lacking = 0
         for kit, classes in by_kit.items():
             matches, but_for_engine, offsets = request.meets(alternative, classes[0][1], fleet)
@@ -438,10 +438,10 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Part
 
 
 def _narrowed(
-    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, Alike]]]
-) -> dict[int, list[tuple[int, Alike, Rows]]]:
+    stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, NodeClass]]]
+) -> dict[int, list[tuple[int, NodeClass, Rows]]]:
     """The classes with the nodes to which the stage may go, as far as there are any."""
-    found: dict[int, list[tuple[int, Alike, Rows]]] = {}
+    found: dict[int, list[tuple[int, NodeClass, Rows]]] = {}
     for kit, classes in inside.items():
         for i, one in classes:
             if not stage.site or one.sample.labels.get("site") == stage.site:
@@ -451,7 +451,7 @@ def _narrowed(
     return found
 
 
-def _matching(stage: Stage, fleet: Fleet, inside: Iterable[Alike]) -> int:
+def _matching(stage: Stage, fleet: Fleet, inside: Iterable[NodeClass]) -> int:
     """On how many of the nodes that it may go to the best alternative matches."""
     counts = [
         sum(
@@ -492,10 +492,10 @@ def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
 def _parts(
     stage: Stage,
     alternative: Alternative,
-    usable: list[tuple[Alike, Rows, Offsets]],
+    usable: list[tuple[NodeClass, Rows, Offsets]],
     fleet: Fleet,
     profile: Profile,
-) -> list[Part]:
+) -> list[FeasiblePart]:
     """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
     at = speed.deciding(alternative.asks)
     groups = [list(range(len(usable)))] if usable else []
@@ -515,10 +515,10 @@ def _parts(
         members = list(by_kit.values())
         groups = [sorted(i for kit in group for i in members[kit]) for group in groups]
     found = [(sort, part) for sort, group in enumerate(groups) for part in _domains(stage, usable, group)]
-    return [Part(alternative, sort, [usable[i] for i in part]) for sort, part in found]
+    return [FeasiblePart(alternative, sort, [usable[i] for i in part]) for sort, part in found]
 
 
-def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group: list[int]) -> list[list[int]]:
+def _domains(stage: Stage, usable: Sequence[tuple[NodeClass, Rows, Offsets]], group: list[int]) -> list[list[int]]:
     """The group, or its parts that each lie in one domain where the stage may not leave one. A node that names none is
     in none."""
     if not (stage.within and stage.within_required) or stage.nodes == 1:
@@ -531,7 +531,7 @@ def _domains(stage: Stage, usable: Sequence[tuple[Alike, Rows, Offsets]], group:
     return [parts[name] for name in sorted(parts)]
 
 
-def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> FeasibleSet:
+def _feasible(stage: Stage, part: FeasiblePart, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> FeasibleSet:
     """The way that a part is, of which nothing is known yet."""
     alternative = part.alternative
     sizes = [len(rows) for _, rows, _ in part.classes]
@@ -558,7 +558,7 @@ def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[st
         needs.append(np.where(exclusive, fleet.capacity[matrix], ask.milli))
     return FeasibleSet(
         alternative,
-        Places(fleet, alternative, nodes),
+        CandidateNodes(fleet, alternative, nodes),
         _slowest(stage, part, fleet, measured),
         tuple(rows),
         tuple(needs),
@@ -568,7 +568,7 @@ def _feasible(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[st
     )
 
 
-def _slowest(stage: Stage, part: Part, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
+def _slowest(stage: Stage, part: FeasiblePart, fleet: Fleet, measured: Mapping[tuple[str, str], float]) -> float:
     """How fast the stage is on the slowest device of a part."""
     deciding = speed.deciding(part.alternative.asks)
     ask = part.alternative.asks[deciding]

@@ -35,7 +35,7 @@ class Reservation:
 
 
 @dataclass(slots=True)
-class Outcome:
+class WaitOutcome:
     """Where a waiting stage stands: what blocks it, and its entry in the timetable."""
 
     stage: Stage

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from scheduler.core.model.profile import Profile
-from scheduler.core.model.rights import Rights
+from scheduler.core.model.rights import QuotaRights
 from scheduler.core.model.types import (
     Grant,
     Maintenance,
@@ -41,7 +41,7 @@ class World:
     def __init__(self, snapshot: Snapshot, profiles: Profile | Mapping[str, Profile], now: float) -> None:
         self.snapshot, self._profiles, self.now = snapshot, profiles, now
         self._quotas: tuple[Quota, ...] = ()
-        self.rights = Rights(())
+        self.rights = QuotaRights(())
         self.pools: dict[str, Pool] = {}
         self.projects: dict[str, Project] = {}
 
@@ -73,7 +73,7 @@ class World:
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.projects = {project.id: project for project in snapshot.projects}
         if snapshot.quotas is not self._quotas:
-            self._quotas, self.rights = snapshot.quotas, Rights(snapshot.quotas)
+            self._quotas, self.rights = snapshot.quotas, QuotaRights(snapshot.quotas)
         self._positions: Column | None = None
 
     # -- pools and the queue ---------------------------------------------------------------------------------------
