@@ -1,5 +1,8 @@
-"""Whom to stop or to shrink for a stage: at its turn, again while it waits for its entry, for those behind it, and in
-the end for who will soon be done."""
+"""Preemption: chooses stages to stop or shrink for a waiting stage.
+
+Victims are looked for when the stage is decided, again while it waits for its reservation, for stages behind others of
+their class, and at last for stages that will end soon.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ HEADS, FOLLOWERS = 4, 64
 
 
 def make_room(view: View, outcome: WaitOutcome, queue: StageOrder) -> None:
-    """Stop others for this stage, where a policy finds that worth its price."""
+    """Stop other stages for this one if a policy finds that worth the cost."""
     stage, request = outcome.stage, outcome.request
     reservation = view.reservations.get(stage.id)
     if stage.id in view.evicting:
@@ -44,9 +47,11 @@ def make_room(view: View, outcome: WaitOutcome, queue: StageOrder) -> None:
 
 
 def ask_again(view: View, queue: StageOrder) -> None:
-    """Ask again whom to stop or shrink for those at the head of the queue that have an entry: when it was made, an
-    elastic stage may have had its size for too short to give back, and others may have been within their minimum run
-    time. Nobody is served before a newcomer that stands before it."""
+    """Look again for victims for the first stages with a reservation.
+
+    When the reservation was made, possible victims may have been protected by their minimum run time, or an elastic
+    stage may have been resized too recently. Skips a stage with a newcomer before it in the queue.
+    """
     pending, at = view.pending, view.positions(queue.slots)
     is_new = ~pending.is_blocked[queue.slots]
     is_new[at[[pending.slot[name] for name in view.reservations]]] = False
@@ -63,8 +68,12 @@ def ask_again(view: View, queue: StageOrder) -> None:
 
 
 def ask_for_followers(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
-    """Ask whom to stop for those that were entered behind others of their class: first for the others, as what a stop
-    gains counts all who follow, then for themselves. Whoever loses an entry by that is settled anew by ``settle``."""
+    """Look for victims for stages whose reservation follows one of their own class, and first for the stages that they
+    follow.
+
+    The gain of a stop counts all stages that benefit. Stages that lose their reservation are decided again by
+    ``settle``.
+    """
     heads = in_order(view, set(view.followers.values()), queue)[:HEADS]
     for stage in (*heads, *in_order(view, view.followers, queue)[:FOLLOWERS]):
         if stage.id not in view.reservations or stage.id in view.owners:
@@ -75,8 +84,8 @@ def ask_for_followers(view: View, queue: StageOrder, settle: Callable[[View, Sta
 
 
 def let_overtake(view: View, queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]) -> None:
-    """Ask whom of their own class to stop for those who will soon be done. Who loses an entry by that is settled
-    anew."""
+    """Look for victims of the same class for stages that will end soon. Stages that lose their reservation are
+    decided again."""
     for pool in sorted(view.pools):
         for policy in view.profile(pool).overtakes:
             for stage in policy.overtakers(pool, view):
@@ -88,7 +97,8 @@ def let_overtake(view: View, queue: StageOrder, settle: Callable[[View, Stage, S
 def _settle_lifted(
     view: View, before: set[str], queue: StageOrder, settle: Callable[[View, Stage, StageOrder], None]
 ) -> None:
-    """Settle anew whoever had an entry ``before`` and lost it, and those behind them who lose theirs by that."""
+    """Decide again for the stages that had a reservation ``before`` and lost it, and for those that lose theirs in
+    turn."""
     settled: set[str] = set()
     while lifted := before - view.reservations.keys() - settled:
         first = in_order(view, lifted, queue)[0]
@@ -98,7 +108,7 @@ def _settle_lifted(
 
 
 def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
-    """How long a stage that may start will wait if nobody is stopped for it, as far as the timetable reaches."""
+    """Return how long the stage would wait without preemption, up to the horizon of the timetable."""
     profile = view.profile(stage.pool)
     if stage.id in view.reservations:
         return min(profile.horizon_s, view.reservations[stage.id].option.start_at - view.now)
@@ -108,7 +118,8 @@ def _wait_s(view: View, stage: Stage, request: RequestClass) -> float:
 
 
 def _head_of(view: View, reservation: Reservation, queue: StageOrder) -> str:
-    """Who of the same class has the first entry on a device of ``reservation``, and stands before it in the queue."""
+    """Return the stage of the same class that is before this one in the queue and has the first reservation on one
+    of its devices."""
     held, at = {one.device for one in reservation.option.grants}, view.positions(queue.slots)
     slot, stage = view.pending.slot, reservation.stage
     before = [
@@ -123,7 +134,7 @@ def _head_of(view: View, reservation: Reservation, queue: StageOrder) -> str:
 
 
 def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: StageOrder) -> None:
-    """Stop others for a stage that waits, where one of the policies finds that worth its price."""
+    """Stop other stages for a waiting stage if it may start now and a policy finds that worth the cost."""
     outcome = WaitOutcome(stage, request=view.request_class(stage))
     if gate(view, outcome) != view.now or not outcome.request or outcome.request.impossible:
         return
@@ -132,7 +143,7 @@ def _ask(view: View, stage: Stage, policies: Iterable[Victims], queue: StageOrde
 
 
 def _stop_others(view: View, outcome: WaitOutcome, policies: Iterable[Victims], queue: StageOrder) -> bool:
-    """Stop others for a stage as the first of the policies would that finds that worth its price; whether one did."""
+    """Stop the victims of the first policy that finds that worth the cost. Return whether there was one."""
     stage = outcome.stage
     assert outcome.request is not None, "it was looked at before"
     feasible_sets, wait_s = outcome.request.feasible_sets, None
