@@ -1,6 +1,6 @@
-"""The agents' WebSocket: receives Reports, sends Desired messages.
+"""The agents' WebSocket: receives Report messages and sends Desired messages.
 
-The socket keeps no state that matters: whatever is lost with it is repeated by the next message.
+The socket keeps no state of its own: whatever is lost with a connection is repeated by the next message.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def in_thread(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 class AgentLink(AsyncWebsocketConsumer):
-    """The connection of one agent. Orders are sent at once when the node is nudged, and with the answer to each report.
+    """The connection of one agent. Sends orders when the node is nudged and with the answer to each report.
 
-    It is closed within two seconds after the credential that opened it was replaced or revoked.
+    It is closed within two seconds after its credential was replaced or revoked.
     """
 
     node_id: uuid.UUID
@@ -191,14 +191,14 @@ class AgentLink(AsyncWebsocketConsumer):
         return answer, message
 
     def _note_forgotten(self, message: Desired) -> None:
-        """See to parts that the node has acknowledged once and does not know any more: they are not ordered again."""
+        """Note parts that the node acknowledged earlier and no longer knows; they are not ordered again."""
         forgotten = {each.part for each in message.wanted if each.do == "run" and each.spec is None} - set(self.known)
         if forgotten != self._forgotten:
             self._forgotten = forgotten
             record.forgotten(self.node_id, forgotten)
 
     def _complain(self, says: str) -> None:
-        """Says on the node what is wrong with its reports, or that nothing is any more."""
+        """Record on the node what is wrong with its reports, or that nothing is any more."""
         if says != self._said:
             try:
                 alarms.raised(alarms.REPORT, {self.name: says} if says else {}, about=self.name)

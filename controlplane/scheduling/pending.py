@@ -194,7 +194,7 @@ class PendingStages:
         self._dependent.discard(i)
 
     def _foresee(self, now: float) -> set[uuid.UUID]:
-        """Refresh outdated duration predictions for at most :data:`FORESEE_S`; the rest follow in later cycles.
+        """Refresh outdated duration predictions for at most :data:`FORESEE_S` seconds; the rest follow in later cycles.
 
         Returns the stages whose rows must be reread: elastic ones, whose scaling was relearned too, and those whose
         prediction failed.

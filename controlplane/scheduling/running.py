@@ -206,7 +206,8 @@ class RunningStages:
 
 
 def _held(row: Any, ranks: Mapping[int, tuple[str, list[Grant]]]) -> dict[str, Any]:
-    """Fields of a running stage that its row and its claims tell, whatever its request says."""
+    """Return the fields of a running stage that come from its row and its claims, and so are known even if its
+    request is invalid."""
     (i, job, number, name, project, user, pool, kind, priority, priority_class, state, attempt) = row[:12]
     order = sorted(ranks)
     return {
