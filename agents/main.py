@@ -1,4 +1,4 @@
-"""The agent's process: joins, takes over what runs, and keeps link, logs and telemetry of its node (or nodes) going.
+"""The agent's process: enrols, takes over running parts, and runs link, logs and telemetry of its node (or nodes).
 
 Ending the agent ends no part; ``stop-all`` does. One process may host many simulated nodes, each with its own identity.
 """
@@ -74,7 +74,7 @@ log = logging.getLogger("switchyard.agent")
 
 
 class AgentNode(msgspec.Struct):
-    """One node that this process is: its name, its folder and its machine (a simulated shape, or this host)."""
+    """One node of this process: its name, its folder and its machine (a simulated shape, or this host)."""
 
     name: str
     state: Path
@@ -82,7 +82,7 @@ class AgentNode(msgspec.Struct):
 
 
 def members(name: str, state: Path, simulate: str | None, with_host: bool) -> list[AgentNode]:
-    """The nodes of this process: the host alone, or simulated ones, with the host where asked for."""
+    """Return the nodes of this process: this host, or simulated ones, with this host if requested."""
     shapes = simulated.parse(simulate) if simulate else []
     found = [AgentNode(name, state)] if with_host or not shapes else []
     if len(shapes) == 1 and not found:
@@ -97,7 +97,7 @@ def members(name: str, state: Path, simulate: str | None, with_host: bool) -> li
 
 
 def runtime_source() -> Path | None:
-    """The in-job runtime: beside this package, else where Python finds it, else nowhere."""
+    """Return the path of the in-job runtime: beside this package, else on Python's path, else None."""
     sibling = Path(__file__).resolve().parent.parent / "switchyard" / "runtime.py"
     if sibling.is_file():
         return sibling
@@ -109,7 +109,7 @@ def runtime_source() -> Path | None:
 
 
 def install_runtime(state: Path) -> Path | None:
-    """Put the one-file runtime where jobs import it from; answers the folder for PYTHONPATH."""
+    """Copy the one-file runtime to where jobs import it from; return the folder for PYTHONPATH."""
     source = runtime_source()
     if source is None:
         return None
@@ -127,7 +127,7 @@ def install_runtime(state: Path) -> Path | None:
 
 
 def lock(state: Path) -> int:
-    """Hold the state folder for as long as this process lives. Raises ValueError when another agent has it."""
+    """Lock the state folder while this process runs. Raises ValueError if another agent has locked it."""
     descriptor = os.open(state / "agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +146,7 @@ def join(member: AgentNode, server: Server, token: Callable[[], str]) -> Enrolle
 
 
 def listen(bell: Path, ring: Callable[[str], None]) -> None:
-    """Call ``ring`` with a part's name whenever its shim has news."""
+    """Call ``ring`` with a part's name whenever its shim notifies the agent."""
     with contextlib.suppress(FileNotFoundError):
         bell.unlink()
     os.mkfifo(bell, 0o600)
@@ -169,7 +169,7 @@ async def serve(
     options: argparse.Namespace,
     fork_client: ForkClient,
 ) -> NodeTasks:
-    """Bring one node up and start its loops; answers the node."""
+    """Start one node and its loops; return the node."""
     state = member.state
     runs = state / "parts"
     runs.mkdir(mode=0o711, exist_ok=True)
@@ -256,20 +256,20 @@ def close(view: HostView, staging: Staging, instances: Instances | None) -> None
 
 
 def most_processes() -> int:
-    """How many processes and threads a task may have, and all tasks of one user: never all that the host has."""
+    """Return how many processes and threads a task, and all tasks of one user, may have; never all of the host's."""
     told = digits((content("/proc/sys/kernel/pid_max") or b"").strip())
     return PROCESSES if told is None else min(PROCESSES, told // 4)
 
 
 def refuse(folder: str, reason: str) -> None:
-    """Record that a part's shim could not be forked; whoever looks at the part next finds it ended."""
+    """Record that a part's shim could not be forked, so that the next look at the part finds it ended."""
     if take(folder):
         end = Exit(cause="LAUNCH_FAILED", **told(clause("HostFull", error=reason)))
         write_whole(f"{folder}/exit.json", msgspec.to_builtins(end))
 
 
 def prefer_survival() -> None:
-    """Have the kernel spare the agent when the host runs out of memory; only root may ask for that."""
+    """Make the kernel spare the agent when the host runs out of memory; only root may do that."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("-900")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -278,13 +278,13 @@ def prefer_survival() -> None:
 
 
 def status(nodes: list[NodeTasks]) -> str:
-    """One line on how the agent is: its nodes, what runs on them, and whatever failed of late."""
+    """Return one line on the state of the agent: its nodes, what runs on them, and recent failures."""
     notes = [note for node in nodes for note in node.loops.notes()]
     return "; ".join([f"{len(nodes)} node(s), {sum(len(node.live) for node in nodes)} part(s) live", *notes])
 
 
 async def run(options: argparse.Namespace, state: Path) -> None:
-    """Be every node of this process until told to end."""
+    """Run every node of this process until told to end."""
     # First of all: what is started from here on must not find the variables of systemd.
     systemd = Systemd()
     stopping = asyncio.Event()
@@ -399,7 +399,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. Exit codes: 0 ended as asked, 1 could not start, 2 wrong usage."""
+    """Parse the command line and run. Exit codes: 0 ended as requested, 1 could not start, 2 wrong usage."""
     words = sys.argv[1:] if arguments is None else arguments
     asides = {"stop-all": stop_all.main, "survey": survey.main, "bandwidth": bandwidth.main}
     if words and words[0] in asides:
