@@ -1,4 +1,4 @@
-"""A request against the machines: which of them it could ever run on, worked out once for all stages that ask alike."""
+"""Request classes: on which nodes a request could ever run, computed once for all stages with the same request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler.core.resources.match import Candidate
 
 
 class CandidateNodes(Sequence[Candidate]):
-    """The nodes of a feasible set in the order of their names. Each is made a candidate when somebody looks at it."""
+    """The nodes of a feasible set in the order of their names. A candidate is made when it is first read."""
 
     def __init__(self, fleet: Fleet, alternative: Alternative, nodes: Rows) -> None:
         self.nodes = nodes
@@ -80,16 +80,15 @@ class CandidateNodes(Sequence[Candidate]):
 
 @dataclass(eq=False, slots=True)
 class FeasibleSet:
-    """An alternative on one group of like nodes, with what has been learned about it.
+    """An alternative on one group of like nodes, with what is known about it.
 
-    ``best`` is the speed of the fastest way of the same request class: what people declare about durations means that
-    one. ``sort`` numbers the groups of like nodes; where a stage must stay inside one domain, several ways share one.
-    ``classes`` are the codes of the classes of nodes in it. ``rows`` are the device rows that match each ask, a line
-    per place (-1 fills up), and ``needs`` the milli that each of those must give. ``fits`` says where it fits now and
-    ``score`` how well; :meth:`refresh` keeps both true and looks only at nodes that changed. ``refused_s`` says that
-    nothing that runs so long may start now, ``barred`` holds pairs of a length and a length in the bad case that were
-    refused because of a maintenance, ``floor`` pairs of a length and the earliest start that was found for it: all only
-    get worse while one cycle goes on.
+    ``best`` is the speed of the fastest alternative of the request class, to which declared durations refer. ``sort``
+    numbers the groups of like nodes; feasible sets of several domains of one group share it. ``classes`` are the codes
+    of its node classes. ``rows`` are the device rows that match each ask, one line per place (padded with -1), and
+    ``needs`` the milli that each of them must give. ``fits`` tells on which places it fits now, ``score`` their scores;
+    :meth:`refresh` updates both for nodes that changed. ``refused_s``: no stage that runs at least so long may start
+    now. ``barred`` has pairs of predicted and worst run time that were refused because of a maintenance, ``floor``
+    pairs of a run time and the earliest start found for it. During one cycle these only become stricter.
     """
 
     alternative: Alternative
@@ -210,7 +209,7 @@ _NONE: Rows = np.zeros(0, dtype=np.int64)
 
 
 def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
-    """The matrix with ``lines`` before the positions ``at``; the narrower of both is filled up."""
+    """Return the matrix with ``lines`` inserted before the positions ``at``; the narrower of both is padded."""
     width = max(matrix.shape[1], lines.shape[1])
     filled = [
         np.pad(one, ((0, 0), (0, width - one.shape[1])), constant_values=filling) if one.shape[1] < width else one
@@ -222,11 +221,11 @@ def _inserted(matrix: Rows, at: Rows, lines: Rows, filling: int) -> Rows:
 
 @dataclass(eq=False, slots=True)
 class RequestClass:
-    """What stages have in common that ask for the same thing in the same place.
+    """What stages with the same request in the same place have in common.
 
-    ``sample`` is a stage of this request class. ``feasible_sets`` are those on enough nodes for it. ``is_narrow`` says
-    that it may not go to every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change`
-    follows the nodes.
+    ``sample`` is one of these stages. ``feasible_sets`` are those with enough nodes for it. ``is_narrow`` tells that it
+    may not use every node: it is pinned to some or avoids some. :func:`work_out` makes it; :func:`change` updates it
+    when nodes change.
     """
 
     pool: str
@@ -251,7 +250,7 @@ class RequestClass:
 
     @property
     def asked(self) -> Stage | None:
-        """A stage of this request class, where that may not go everywhere: it avoids nodes or may not leave a site."""
+        """A stage of this request class if it may not go everywhere: it avoids nodes or may not leave a site."""
         return self.sample if self.sample.avoid or self.sample.site else None
 
     def may_meet(self, kit: int) -> bool:
@@ -280,7 +279,8 @@ Offsets = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class FeasiblePart:
-    """What one way is made of: an alternative on some classes, with the rows of each and the devices that match."""
+    """The content of one feasible set: an alternative on some node classes, with the rows of each and the matching
+    devices."""
 
     alternative: Alternative
     sort: int
@@ -292,8 +292,8 @@ class FeasiblePart:
 
 
 def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]) -> RequestClass:
-    """The request class of a stage. What holds for one node holds for all of its class, so only one of each is looked
-    at."""
+    """Return the request class of a stage. One node of each node class is examined, because all of a class are
+    alike."""
     within = stage.within if stage.within_required else ""
     request = RequestClass(stage.pool, stage.nodes, stage.alternatives, stage, within)
     return work_out_anew(request, fleet, profile, measured)
@@ -302,15 +302,14 @@ def work_out(stage: Stage, fleet: Fleet, profile: Profile, measured: Mapping[tup
 def work_out_anew(
     request: RequestClass, fleet: Fleet, profile: Profile, measured: Mapping[tuple[str, str], float]
 ) -> RequestClass:
-    """The same request class, as if nothing were known of it."""
+    """Compute the request class from nothing, in place."""
     request.every = [_feasible(request.sample, part, fleet, measured) for part in _outline(request, fleet, profile)]
     _choose(request)
     return request
 
 
 def is_concerned(request: RequestClass, fleet: Fleet, kits: Iterable[int], pools: Collection[str]) -> bool:
-    """Whether nodes of these kits in these pools, that are others now or were so before, may matter to a request
-    class."""
+    """Return whether nodes of these kits in these pools, which changed, may matter to a request class."""
     if request.is_narrow or request.sample.site:
         return True
     before = request.funnel[0][1], request.funnel[1][1]
@@ -326,8 +325,11 @@ def change(
     measured: Mapping[tuple[str, str], float],
     rows: Iterable[int],
 ) -> bool:
-    """Follow the nodes in ``rows``, which are others than they were; whether any way is another one, or as fast as it
-    was not. A way stays itself as long as its classes of nodes stay together."""
+    """Update the request class for the nodes in ``rows``, which changed. Return whether a feasible set or its speed
+    changed.
+
+    A feasible set remains the same object as long as its node classes stay together.
+    """
     before = [(id(feasible), feasible.speed, feasible.best) for feasible in request.feasible_sets]
     changed = list(rows)
     by_class: dict[int | None, list[int]] = {}
@@ -359,7 +361,7 @@ def change(
 
 
 def _homes(request: RequestClass, parts: Sequence[FeasiblePart]) -> list[list[FeasibleSet]]:
-    """For each part the one way that it has been so far, if there is such a one: none or several otherwise."""
+    """Return for each part the one feasible set that it belonged to so far, if it is one."""
     part_of = {(part.alternative.index, one.code): i for i, part in enumerate(parts) for one, _, _ in part.classes}
     homes: list[list[FeasibleSet]] = [[] for _ in parts]
     for feasible in request.every:
@@ -370,7 +372,7 @@ def _homes(request: RequestClass, parts: Sequence[FeasiblePart]) -> list[list[Fe
 
 
 def _choose(request: RequestClass) -> None:
-    """Tell the ways on enough nodes, and which is the fastest."""
+    """Set the feasible sets with enough nodes, and the speed of the fastest."""
     request.feasible_sets = [feasible for feasible in request.every if len(feasible.places) >= request.nodes]
     for feasible in request.feasible_sets:
         feasible.best = max(other.speed for other in request.feasible_sets)
@@ -378,7 +380,7 @@ def _choose(request: RequestClass) -> None:
 
 
 def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[FeasiblePart]:
-    """What the feasible sets of a request class are made of; why there are none, and how many pass each filter."""
+    """Compute the parts of the feasible sets, why there are none, and how many nodes pass each filter."""
     stage = request.sample
     inside = fleet.in_pool(stage.pool)
     allowed = _narrowed(stage, fleet, inside) if request.is_narrow or stage.site else None
@@ -440,7 +442,7 @@ def _outline(request: RequestClass, fleet: Fleet, profile: Profile) -> list[Feas
 def _narrowed(
     stage: Stage, fleet: Fleet, inside: Mapping[int, Sequence[tuple[int, NodeClass]]]
 ) -> dict[int, list[tuple[int, NodeClass, Rows]]]:
-    """The classes with the nodes to which the stage may go, as far as there are any."""
+    """Return the node classes with the nodes that the stage may use, where there are any."""
     found: dict[int, list[tuple[int, NodeClass, Rows]]] = {}
     for kit, classes in inside.items():
         for i, one in classes:
@@ -466,9 +468,9 @@ def _matching(stage: Stage, fleet: Fleet, inside: Iterable[NodeClass]) -> int:
 
 
 def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason | None:
-    """What keeps the stage from enough nodes although there are, if it is nothing but where it may not go.
+    """Return why the stage has too few nodes, if only because of restrictions on where it may go.
 
-    ``able`` nodes do now; ``count`` says how many would for a stage that may go to others.
+    ``able`` nodes match now; ``count`` returns how many would match for a stage with other restrictions.
     """
     if stage.avoid and count(replace(stage, avoid=())) >= stage.nodes:
         numbers = {"avoided": ", ".join(stage.avoid), "nodes": able, "needed": stage.nodes, "pool": stage.pool}
@@ -479,7 +481,7 @@ def kept_out(stage: Stage, able: int, count: Callable[[Stage], int]) -> Reason |
 
 
 def _allowed(stage: Stage, fleet: Fleet, rows: Rows) -> Rows:
-    """Those of the nodes to which a stage is pinned, if it is, and that it does not avoid."""
+    """Return the nodes to which a stage is pinned, if it is, without those that it avoids."""
     if stage.pinned:
         pinned = [fleet.node_row[name] for name in stage.pinned if name in fleet.node_row]
         rows = rows[np.isin(rows, pinned)]
@@ -496,7 +498,8 @@ def _parts(
     fleet: Fleet,
     profile: Profile,
 ) -> list[FeasiblePart]:
-    """The classes that can run an alternative, in groups of like ones and, where it must not leave one, by domain."""
+    """Return the node classes that can run an alternative, grouped by likeness and, if it must stay in one domain,
+    by domain."""
     at = speed.deciding(alternative.asks)
     groups = [list(range(len(usable)))] if usable else []
     if profile.groups:
@@ -519,8 +522,7 @@ def _parts(
 
 
 def _domains(stage: Stage, usable: Sequence[tuple[NodeClass, Rows, Offsets]], group: list[int]) -> list[list[int]]:
-    """The group, or its parts that each lie in one domain where the stage may not leave one. A node that names none is
-    in none."""
+    """Return the group, split by domain if the stage must stay in one. A node without the label is in no domain."""
     if not (stage.within and stage.within_required) or stage.nodes == 1:
         return [group]
     parts: dict[str, list[int]] = {}
