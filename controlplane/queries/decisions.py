@@ -68,6 +68,7 @@ class Decision(msgspec.Struct, frozen=True):
     waits: dict[str, int]
     head: dict[str, Any]
     replanned: str
+    replanned_said: list[Clause]
     shadow: ShadowOutcome | None
 
 
@@ -282,6 +283,7 @@ def _shown(decision: rows.Decision, hidden: Container[int]) -> Decision:
         waits=dict(sorted(decision.waits.items(), key=lambda item: (-item[1], item[0]))),
         head=_entry(decision.head, hidden) if decision.head else {},
         replanned=decision.replanned,
+        replanned_said=clauses(decision.replanned_said),
         shadow=ShadowOutcome(shadow.profile, shadow.duration_ms, shadow.differs, _differing(shadow.difference, hidden))
         if shadow
         else None,

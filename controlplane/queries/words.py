@@ -181,12 +181,6 @@ FAULTS = (
     _("the server that ran it was stopped"),
 )
 
-# Why the timetable was made anew.
-REPLANNED = (
-    _("the promises of {stages} and {n} more could not be kept"),
-    _("the promises of {stages} could not be kept"),
-)
-
 # Who can do something about a reason for waiting.
 ACTS = (_("user"), _("lead"), _("admin"), _("user or admin"), _("lead or admin"))
 

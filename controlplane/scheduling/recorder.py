@@ -226,6 +226,7 @@ def _row(one: Noted, counts: Mapping[str, int]) -> Decision:
         waits={code: count for code, count in counts.items() if code and count},
         head={"stage": numbers[first.stage], "code": first.reasons[0].code} if first and first.reasons else {},
         replanned=plan.replanned[:300],
+        replanned_said=plain(plan.replanned_said),
     )
 
 

@@ -28,7 +28,6 @@ from controlplane.queries.words import (
     CHANGES,
     NOTES,
     REASONS,
-    REPLANNED,
     funnel_text,
 )
 from scheduler.core.model.basis import Basis
@@ -233,7 +232,7 @@ def test_every_reason_has_its_chinese() -> None:
     assert set(REASONS) == {entry.template for entry in CATALOGUE}
     entries = _entries("django")
     assert set(REASONS) | set(CHANGES) <= set(entries)
-    assert {*REPLANNED, *ACTS, *NOTES} <= set(entries)
+    assert {*ACTS, *NOTES} <= set(entries)
     assert {entry.acts for entry in CATALOGUE} - {"nobody"} <= set(ACTS)
     signs = {text for form in FORMS.values() for text in (form.title, form.detail, form.action) if text}
     assert signs <= set(entries)

@@ -26,6 +26,8 @@ from controlplane.fleet import service as fleet
 from controlplane.fleet.models import Node
 from controlplane.jobs import basis, record
 from controlplane.jobs.adjust import adjust
+from controlplane.jobs.clauses import clause as clause_of
+from controlplane.jobs.clauses import told
 from controlplane.jobs.models import Attempt, Decision, Job, Stage
 from controlplane.jobs.reasons import reason_text
 from controlplane.operations.invariants import INVARIANTS
@@ -292,8 +294,10 @@ def test_a_decision_tells_who_started_and_who_waits(town: Town, settings: Any, t
     check(town.owner, "/decisions")
     for profile in ("fifo", "dynamic", "static"):
         check(town.owner, f"/decisions/{row.pk}?with={profile}")
-    broken = "the promises of #1 main, #2 main, #3 main and 4 more could not be kept"
-    anew = Decision.objects.create(at=row.at, profile="hybrid", duration_ms=1, waiting=3, replanned=broken)
+    broken = told(clause_of("MorePromisesBroken", stages="#1 main, #2 main, #3 main", more=4))
+    anew = Decision.objects.create(
+        at=row.at, profile="hybrid", duration_ms=1, waiting=3, replanned=broken.text, replanned_said=broken.said
+    )
     check(town.staff, f"/decisions/{anew.pk}", "#1 main, #2 main, #3 main 及另外 4 个阶段的承诺无法兑现")
 
 

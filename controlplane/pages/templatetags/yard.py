@@ -20,7 +20,6 @@ from controlplane.queries.words import (
     ACTORS,
     ACTS,
     FAULTS,
-    REPLANNED,
     alarm_text,
     change_text,
     division_text,
@@ -230,12 +229,6 @@ def noted(note: Any) -> str:
 def acting(who: Any) -> str:
     """Who can do something about a reason, in the reader's language."""
     return phrase_text(str(who), ACTS)
-
-
-@register.filter
-def replanned(text: Any) -> str:
-    """Why the timetable was made anew, in the reader's language."""
-    return phrase_text(str(text), REPLANNED)
 
 
 @register.filter

@@ -34,10 +34,11 @@ def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None
         _starts(view),
         tuple(view.preempts),
         tuple(_waits(view, queue, names)),
-        _replanned(view),
+        say(_replanned(view)),
         wake_at(view),
         resizes=tuple(view.resizes),
         moves=tuple(view.moves),
+        replanned_said=_replanned(view),
     )
 
 
@@ -134,10 +135,11 @@ def changes(view: View) -> Plan:
         _starts(view),
         tuple(view.preempts),
         waits,
-        _replanned(view),
+        say(_replanned(view)),
         wake_at(view),
         resizes=tuple(view.resizes),
         moves=tuple(view.moves),
+        replanned_said=_replanned(view),
     )
 
 
@@ -431,9 +433,10 @@ def wake_at(view: View) -> float | None:
     return min((at for at in (*times, *view.wakes) if at > view.now), default=None)
 
 
-def _replanned(view: View) -> str:
+def _replanned(view: View) -> Said:
     if not view.broken:
-        return ""
-    names = [f"#{stage.number} {stage.name}" for stage in view.broken[:3]]
-    more = f" and {len(view.broken) - 3} more" if len(view.broken) > 3 else ""
-    return f"the promises of {', '.join(names)}{more} could not be kept"
+        return ()
+    names = ", ".join(f"#{stage.number} {stage.name}" for stage in view.broken[:3])
+    if len(view.broken) > 3:
+        return (clause("MorePromisesBroken", stages=names, more=len(view.broken) - 3),)
+    return (clause("PromisesBroken", stages=names),)

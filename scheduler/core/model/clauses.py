@@ -62,6 +62,9 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "NextAttempt": _("{cause}: attempt {attempt} of {of} follows"),
     # What stands in a reason for waiting and is more than a number or a name.
     "TimeLimitAbove": _("its time limit of {asked_s} is above the {most_s} that pool {pool} allows"),
+    # Why the timetable was computed anew.
+    "PromisesBroken": _("the promises of {stages} could not be kept"),
+    "MorePromisesBroken": _("the promises of {stages} and {more} more could not be kept"),
     "BundleGone": _("it is no longer kept; upload it again"),
     "NoEngine": _("no node of pool {pool} with {asks} has a container engine"),
     "EngineOn": _("only {able} of {ready} nodes of pool {pool} with {asks} has a container engine"),

@@ -563,8 +563,9 @@ class Wait:
 class Plan:
     """The outcome of one cycle: each waiting stage is in it exactly once, in ``starts`` or in ``waits``.
 
-    ``replanned`` tells that the timetable was recomputed, and why. ``wake_at`` is the next time at which the same world
-    may give another plan: an entry falls due, a backoff ends, a prediction is overrun.
+    ``replanned`` tells that the timetable was recomputed, and why, ``replanned_said`` in clauses. ``wake_at`` is the
+    next time at which the same world may give another plan: a reservation falls due, a backoff ends, or a prediction is
+    overrun.
 
     ``swaps`` are starts on devices that the victims of this very plan still hold; their stages are among ``waits`` or
     among the victims too. Who can stop a stage at once may begin them in the same breath; everybody else passes them
@@ -579,6 +580,7 @@ class Plan:
     swaps: tuple[Start, ...] = ()
     resizes: tuple[Resize, ...] = ()
     moves: tuple[Move, ...] = ()
+    replanned_said: Said = ()
 
     @property
     def stops(self) -> tuple[Stop, ...]:
