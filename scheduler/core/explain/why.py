@@ -1,4 +1,5 @@
-"""Puts a finished cycle into words: why each stage that waits does, when it may expect to start, and why here."""
+"""Reasons for a finished cycle: why each waiting stage waits, when it will probably start, and why stages run where
+they do."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ LOOK = 32
 
 
 def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None) -> Plan:
-    """The plan of the cycle, in the order of the queue, with the reasons of every stage that waits; where ``names`` are
-    given, of those of them that wait, and what it says of these is the same."""
+    """Return the plan of the cycle in queue order, with the reasons of every waiting stage, or only of those of
+    ``names``."""
     return Plan(
         _starts(view),
         tuple(view.preempts),
@@ -43,7 +44,7 @@ def conclude(view: View, queue: StageOrder, names: Collection[str] | None = None
 
 
 def _waits(view: View, queue: StageOrder, names: Collection[str] | None) -> Iterator[Wait]:
-    """Of those at which the walk did not have to look, one of each group is put into words for all of it."""
+    """Return the waits; of the stages that the walk skipped, reasons are made for one of each group and shared."""
     standing = Standing(view, queue.slots)
     outcomes = _apart(view, queue, standing)
     counts, floors = (standing.waits & ~standing.is_apart).astype(np.int64), np.zeros(len(queue), dtype=np.int64)
@@ -71,8 +72,10 @@ def _waits(view: View, queue: StageOrder, names: Collection[str] | None) -> Iter
 
 
 def _apart(view: View, queue: StageOrder, standing: Standing) -> dict[int, WaitOutcome]:
-    """By position the outcomes of those who have words of their own, but for those who cannot come before something
-    else happens: nobody is behind them."""
+    """Return by position the outcomes of stages with reasons of their own.
+
+    Left out are stages that can only start after some other event, because they are ahead of nobody.
+    """
     found = {}
     for at in np.flatnonzero(standing.waits & standing.is_apart).tolist():
         stage = queue[at]
@@ -85,7 +88,7 @@ def _apart(view: View, queue: StageOrder, standing: Standing) -> dict[int, WaitO
 
 
 def _may_come(view: View, stage: Stage) -> bool:
-    """Whether it is known when what gates the stage itself will be over."""
+    """Return whether it is known when the gate of the stage itself ends."""
     if (
         stage.state is State.HELD
         or stage.blocked_by
@@ -99,7 +102,7 @@ def _may_come(view: View, stage: Stage) -> bool:
 
 
 class SkippedGroup:
-    """What is true of all of a group at which the walk did not have to look, but for their places in the queue."""
+    """The reasons that all stages of a skipped group share, except their positions in the queue."""
 
     def __init__(self, one: Wait) -> None:
         codes = [reason.code for reason in one.reasons]
@@ -108,7 +111,7 @@ class SkippedGroup:
         self._is_behind, self._all, self._funnel = at < len(codes), one.reasons, one.funnel
 
     def of(self, stage: str, ahead: int) -> Wait:
-        """The same of another stage, that has so many ahead."""
+        """Return the wait of another stage of the group with so many stages ahead."""
         if not self._is_behind:
             return Wait(stage, self._all, None, None, self._funnel)
         behind = (Reason("PriorityBehind", {"ahead": ahead}),) if ahead else ()
@@ -116,7 +119,7 @@ class SkippedGroup:
 
 
 def changes(view: View) -> Plan:
-    """The plan of the cycle with only those waiting stages whose entry in the timetable is not the one on record."""
+    """Return the plan of the cycle with only those waiting stages whose reservation differs from the stored promise."""
     names = set()
     for name, reservation in view.reservations.items():
         known = view.waiting[name].promise
@@ -144,7 +147,7 @@ def changes(view: View) -> Plan:
 
 
 def _starts(view: View) -> tuple[Start, ...]:
-    """What begins in pools that do not take turns, in the order in which it was decided."""
+    """Return the starts in pools without time sharing, in the order in which they were decided."""
     begun = ((view.waiting[name], option) for name, option in view.starts.items())
     return tuple(_start(view, stage, option) for stage, option in begun if not view.takes_turns(stage.pool))
 
@@ -158,7 +161,7 @@ def _start(view: View, stage: Stage, option: Option) -> Start:
 
 
 def _unseen(view: View, stage: Stage) -> WaitOutcome:
-    """The outcome of a stage at which the walk did not have to look: its entry stands, or others like it told all."""
+    """Return the outcome of a stage that the walk skipped: its reservation stands, or others decided for it."""
     outcome = WaitOutcome(stage, request=view.request_class(stage), kept=stage.id in view.reservations)
     earliest = gate(view, outcome)
     assert outcome.request is not None, "it was just set"
@@ -183,7 +186,10 @@ def _unseen(view: View, stage: Stage) -> WaitOutcome:
 def _wait(
     view: View, outcome: WaitOutcome, capacity: dict[int, tuple[tuple[Reason, ...], Funnel, int]], *, passed: bool
 ) -> Wait:
-    """``passed`` says that a younger stage of the same class is ahead because its project used less than its share."""
+    """Return the wait of a stage.
+
+    ``passed`` tells that a younger stage of the same class is ahead because its project used less than its share.
+    """
     stage, request = outcome.stage, outcome.request
     keeps = view.profile(stage.pool).timetable == "keep"
     reasons = outcome.reasons
@@ -212,7 +218,8 @@ def _wait(
 
 
 def _yielded(view: View, stage: Stage) -> tuple[Reason, ...]:
-    """That a promise to the stage was not kept, because another project is owed more."""
+    """Return the reason that a promise to the stage was not kept because another project is owed more, if that is
+    so."""
     reservation = view.reservations.get(stage.id)
     project = reservation.promise.yielded_to if reservation else stage.promise and view.yielded.get(stage.id)
     return (Reason("PromiseYielded", {"project": project}),) if project else ()
@@ -224,8 +231,7 @@ def _promised(view: View, stage: Stage) -> Promise | None:
 
 
 def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Funnel, int]:
-    """What is free for a request class now that the cycle is over: the reason, the funnel, and on how many nodes it
-    fits."""
+    """Return for a request class, after the cycle: why it does not fit, the funnel, and on how many nodes it fits."""
     fitting: set[int] = set()
     best: tuple[int, tuple[Reason, ...]] | None = None
     most = 0
@@ -246,7 +252,7 @@ def _capacity(view: View, request: RequestClass) -> tuple[tuple[Reason, ...], Fu
 
 
 def _fitting(view: View, stage: Stage) -> int:
-    """On how many nodes a stage would fit now by its best way."""
+    """Return on how many nodes a stage would fit now with its best alternative."""
     counts = [0]
     for feasible in view.request_class(stage).feasible_sets:
         view.refresh(feasible, view.profile(stage.pool))
@@ -255,7 +261,7 @@ def _fitting(view: View, stage: Stage) -> int:
 
 
 def _spread(request: RequestClass) -> int:
-    """On how many nodes of one sort the request class fits now, across domains."""
+    """Return on how many like nodes the request class fits now, across domains."""
     counts: dict[tuple[int, int], int] = {}
     for feasible in request.feasible_sets:
         sort = (feasible.alternative.index, feasible.sort)
@@ -264,7 +270,7 @@ def _spread(request: RequestClass) -> int:
 
 
 def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reason:
-    """Why too few nodes of ``feasible`` have enough free: too little in all, or enough in the wrong places."""
+    """Return why too few nodes of ``feasible`` have enough free: too little in total, or enough in the wrong places."""
     asks = feasible.alternative.asks
     named = demand([feasible.alternative], request.nodes)
     for ask, rows in zip(asks, feasible.rows, strict=True):
@@ -293,7 +299,8 @@ def _shortage(view: View, request: RequestClass, feasible: FeasibleSet) -> Reaso
 
 
 def _though_free(view: View, outcome: WaitOutcome, full: tuple[Reason, ...]) -> tuple[Reason, ...]:
-    """Why a stage waits although it would fit: a promise, its place in the timetable, or a faster way soon."""
+    """Return why a stage waits although it would fit: a promise, its place in the timetable, or a faster alternative
+    soon."""
     request, reservation = outcome.request, view.reservations.get(outcome.stage.id)
     if outcome.kept and view.profile(outcome.stage.pool).timetable == "keep":
         return ()
@@ -306,7 +313,7 @@ def _though_free(view: View, outcome: WaitOutcome, full: tuple[Reason, ...]) -> 
 
 
 def _by_timetable(view: View, outcome: WaitOutcome) -> tuple[Reason, ...]:
-    """For an entry that is kept whatever comes: its time has not come, or its devices are not free yet."""
+    """Return the reason if the reservation is always kept: its time has not come, or its devices are not free yet."""
     planned = _promised(view, outcome.stage)
     if not planned:
         return ()
@@ -317,7 +324,7 @@ def _by_timetable(view: View, outcome: WaitOutcome) -> tuple[Reason, ...]:
 
 
 def _closed(view: View, outcome: WaitOutcome) -> Reason | None:
-    """The maintenance that keeps the stage from a node on which it would fit."""
+    """Return the maintenance that keeps the stage from a node on which it would fit."""
     stage, request = outcome.stage, outcome.request
     if not view.closed or request is None:
         return None
@@ -333,7 +340,7 @@ def _closed(view: View, outcome: WaitOutcome) -> Reason | None:
 
 
 def _reserved(view: View, outcome: WaitOutcome) -> Reason:
-    """Whose promise stands in the way, and how short the stage would have to be to go first."""
+    """Return whose promise is in the way, and how short the stage would have to be to start before it."""
     stage, request = outcome.stage, outcome.request
     profile = view.profile(stage.pool)
     promised: list[str] = []
@@ -361,7 +368,7 @@ def _reserved(view: View, outcome: WaitOutcome) -> Reason:
 
 
 def why_here(view: View, stage: Stage, option: Option) -> Said:
-    """What it got, against what, and how long it will probably run."""
+    """Return what it got, compared with what, and how long it will probably run, in clauses."""
     grants = option.placement.grants[0]
     counts: dict[str, int] = {}
     for one in grants:
@@ -391,14 +398,16 @@ def why_here(view: View, stage: Stage, option: Option) -> Said:
 
 
 def guess(view: View, stage: Stage, option: Option) -> Expected:
-    """The range in which the stage may expect to start, before it is promised."""
+    """Return the range in which a stage without a promise will probably start."""
     late = view.table.late(option.grants, option.start_at, view.now)
     return announced(view.snapshot.announced, stage, option.start_at, view.now, late)
 
 
 def expects(view: View, reservation: Reservation) -> Expected:
-    """The range in which a stage with an entry may expect to start, from when it was promised; from now on where its
-    entry is beyond the end of what was promised."""
+    """Return the range in which a stage with a reservation will probably start, as of its promise.
+
+    If the reservation is beyond the end of the promised range, the range is computed from now.
+    """
     promise, option, known = reservation.promise, reservation.option, view.snapshot.announced
     if option.start_at > promise.late_at:
         return announced(known, reservation.stage, option.start_at, view.now, option.start_at)
@@ -406,7 +415,7 @@ def expects(view: View, reservation: Reservation) -> Expected:
 
 
 def preempting(view: View, victims: Iterable[Running]) -> Reason:
-    """The stages that make room, and how long they may still take."""
+    """Return the reason that names the stages that make room, and how long they may still take."""
     victims = sorted(victims, key=lambda one: one.number)
     left = max((one.stop_by_at or view.now + one.grace_s) - view.now for one in victims)
     names = ", ".join(f"#{one.number} {one.name}" for one in victims)
@@ -414,12 +423,12 @@ def preempting(view: View, victims: Iterable[Running]) -> Reason:
 
 
 def behind(outcome: WaitOutcome) -> bool:
-    """Whether only the order of the queue keeps the stage back."""
+    """Return whether only the order of the queue keeps the stage from starting."""
     return bool(outcome.reasons) and all(reason.code == "PriorityBehind" for reason in outcome.reasons)
 
 
 def wake_at(view: View) -> float | None:
-    """The next moment at which the same world may be planned otherwise."""
+    """Return the next time at which the same world may be planned differently."""
     times = [reservation.promise.start_at for reservation in view.reservations.values()]
     if view.gated:
         gated = [view.waiting[name] for name in view.gated if name in view.waiting]

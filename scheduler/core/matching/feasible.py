@@ -1,4 +1,4 @@
-"""Whether a stage could ever run on what there is, whatever is in use and whichever nodes are down right now."""
+"""Whether a stage could ever run on the existing nodes, whatever is in use and whichever nodes are down right now."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scheduler.core.world.request_class import demand, kept_out
 
 
 def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
-    """Why the stage could never run with the devices that the pool has, or ``None`` if it could.
+    """Return why the stage could never run with the devices of its pool, or ``None`` if it could.
 
-    Used at submission, so that nobody waits for what does not exist.
+    Used at submission, so that no stage waits for what does not exist.
     """
     inside = [node for node in snapshot.nodes if stage.pool in node.pools]
     able = _able(stage, inside)
@@ -28,7 +28,7 @@ def never_fits(stage: Stage, snapshot: Snapshot) -> Reason | None:
 
 
 def _able(stage: Stage, inside: Iterable[Node]) -> int:
-    """On how many nodes its best alternative matches, of those that it may go to."""
+    """Return on how many of the nodes that it may use its best alternative matches."""
     allowed = [
         node
         for node in inside
