@@ -96,12 +96,12 @@ def clause(code: str, /, **params: object) -> Clause:
 
 
 def several(count: int, one: str, more: str) -> str:
-    """The code for one or the code for several."""
+    """Return the code for one or the code for several."""
     return one if count == 1 else more
 
 
 def spoken(**said: Said) -> dict[str, object]:
-    """Values of a reason in words, each under its name in English and under ``<name>_said`` in clauses."""
+    """Return values of a reason in words, each under its name in English and under ``<name>_said`` in clauses."""
     found: dict[str, object] = {}
     for name, clauses in said.items():
         found[name] = say(clauses)
@@ -110,12 +110,12 @@ def spoken(**said: Said) -> dict[str, object]:
 
 
 def plain(said: Said) -> list[dict[str, object]]:
-    """The clauses as plain JSON."""
+    """Return the clauses as plain JSON."""
     return [{"code": each.code, "params": dict(each.params)} for each in said]
 
 
 def shown(name: str, value: object) -> str:
-    """A value in an English sentence."""
+    """Return a value as it stands in an English sentence."""
     if not isinstance(value, int | float):
         return str(value)
     if name.endswith("_s"):
@@ -128,7 +128,7 @@ def say(
     templates: Mapping[str, str] = TEMPLATES,
     show: Callable[[str, object], str] = shown,
 ) -> str:
-    """The clauses in one English sentence. ``show`` writes a value, by the name that it has."""
+    """Return the clauses as one English sentence. ``show`` formats a value by its name."""
     pieces = (
         templates[each.code].format_map({name: show(name, value) for name, value in each.params.items()})
         for each in said

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Filter(StrEnum):
-    """What the nodes that are counted have in common; each filter counts those that passed all before it too."""
+    """A filter of the search. The nodes that are counted passed it and all filters before it."""
 
     ALL = "FunnelAll"
     IN_POOL = "FunnelInPool"

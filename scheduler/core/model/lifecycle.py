@@ -1,4 +1,4 @@
-"""The table that says which state follows which event; nothing else in the house decides that.
+"""The lifecycle table: which state of a stage follows which event. Nothing else decides that.
 
 ``next_state(state, event)`` is the only way to a new state; the control plane's single writer and the simulator both
 call it. Lost, preempted, timed out and out of memory are causes on an attempt, never states.
@@ -13,7 +13,7 @@ from scheduler.core.model.sentences import _
 
 
 class State(StrEnum):
-    """Where a stage is in its life. A job's state derives from its stages by :func:`job_state`."""
+    """The state of a stage. A job's state derives from its stages by :func:`job_state`."""
 
     HELD = "HELD"
     PENDING = "PENDING"
@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class StageEvent(StrEnum):
-    """What can happen to a stage."""
+    """An event that may change the state of a stage."""
 
     HOLD = "hold"
     RELEASE = "release"
