@@ -50,8 +50,10 @@ class Remembers(Protocol):
 @runtime_checkable
 class Tells(Protocol):
     def due(self, snapshot: Snapshot, plan: Plan | None, now: float) -> Collection[str] | None:
-        """Whom to tell after this plan why they wait, at least those whom it names; ``None`` is everybody. Without a
-        plan it is asked for more of those who are left."""
+        """Return the stages whose reasons to write after this plan, at least those that it names; ``None`` means all.
+
+        Without a plan, return more of those not written yet.
+        """
 
     def tell(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Say to those who wait what the plan says of them. It comes after ``apply``."""
+        """Write the reasons of waiting stages from the plan. Called after ``apply``."""
