@@ -1,10 +1,10 @@
-"""Keeps what every running part gets in step with what the server wants of it, its claims, and who else is here.
+"""Keeps the resources of running parts in line with the server's revisions, their claims, and the other parts.
 
-Some sources make one :class:`~agents.resources.adjust.Setting`: the newest revision of the part (``share``), its
-priority (its weight of cores) and what it says of its phase (its weight of disks) where that tells nothing, the cores
-that the claims of all parts leave it (:mod:`agents.resources.cores`; idle ones are lent to a part that says it waits
-for input), and the feedback queue of its device (:mod:`agents.resources.feedback_queue`), which suspends it between its
-turns. Effects leave the loop.
+A :class:`~agents.resources.adjust.Setting` follows from several sources: the newest revision of the part (``share``),
+else its priority (weight of cores) and the phase that it reports (weight of disks); the cores that the claims of all
+parts leave it (:mod:`agents.resources.cores`; idle ones are lent to a part that waits for input); and the feedback
+queue of its device (:mod:`agents.resources.feedback_queue`), which suspends it between its turns. Settings are applied
+in a thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARE_FILE: Final = "share.json"
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """The newest revision of a part, as it is kept for the next agent."""
+    """The newest revision of a part, as it is stored for a restarted agent."""
 
     spec_rev: Count
     share: Share
@@ -71,7 +71,7 @@ INPUT_OUTPUT: Final = frozenset(
 
 @dataclass
 class Tuned:
-    """How far one part's setting is: what is in force, and what the newest revision wants."""
+    """The state of one part's setting: what is in force, and what the newest revision wants."""
 
     applied: Setting
     share: Share = field(default_factory=Share)
@@ -81,7 +81,7 @@ class Tuned:
 
 
 class Tuner:
-    """The settings of one node's parts. ``topology`` tells the cores of each CPU device; empty where none is pinned."""
+    """The settings of one node's parts. ``topology`` has the cores of each CPU device; empty if none is pinned."""
 
     def __init__(self, node: NodeTasks) -> None:
         self.node = node
@@ -244,7 +244,8 @@ class Tuner:
 
 
 def _io_weight(part: StartedPart) -> int:
-    """Twice the share of the disks while the stage says that it reads or writes: others wait for it, or it for them."""
+    """Return twice the normal weight of disks while the stage reports that it reads or writes, because others wait
+    for it, or it for them."""
     progress = part.reports.progress
     words = re.split(r"[^a-z]+", progress.phase.lower()) if progress else []
     return 2 * MIDDLE_WEIGHT if INPUT_OUTPUT.intersection(words) else MIDDLE_WEIGHT

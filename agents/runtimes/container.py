@@ -1,8 +1,9 @@
-"""Runs a part in a container of podman, docker or apptainer, whichever answers; each part still has its own shim.
+"""Runs a part in a container of podman, docker or apptainer, whichever works; each part still has its own shim.
 
-The shim's command is a monitor (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace, time limit,
-lease and adoption are those of plain processes. What is new: the image, pulled as a visible step; limits and devices by
-a fixed template (:mod:`agents.runtimes.engines`); and that an end is told only when the container is gone.
+The shim's command is a monitor (:mod:`agents.supervisor.container_monitor`), so logs, stop with grace period, time
+limit, lease and adoption are those of plain processes. Different are the image, pulled as a visible step; limits and
+devices, by a fixed template (:mod:`agents.runtimes.engines`); and that an end is reported only when the container is
+removed.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _ENGINES_OWN = re.compile(
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What only the monitor knows of an end; without a cause nothing."""
+    """What only the monitor knows of an end; without a cause, nothing."""
 
     cause: Why = ""
     detail: Text = ""
@@ -56,7 +57,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class MonitorState(msgspec.Struct, frozen=True):
-    """What the monitor of a container tells. ``stays`` is whether the engine could not remove it in the end."""
+    """The state file of a container's monitor. ``stays`` tells that the engine could not remove the container."""
 
     running: bool = False
     substate: Text = ""
@@ -69,7 +70,7 @@ _states = BoundedDecoder[MonitorState](MonitorState)
 
 
 class ContainerExecutor:
-    """See :class:`agents.runtimes.Executor`. ``engine`` is looked for when the first part asks, if it is not given."""
+    """See :class:`agents.runtimes.Executor`. ``engine`` is searched for at the first part if it is not given."""
 
     def __init__(self, ground: Ground, engine: Engine | None = None) -> None:
         self.ground = ground
@@ -77,7 +78,7 @@ class ContainerExecutor:
         self._engine = engine
 
     def engine(self) -> Engine:
-        """The engine of this host. Raises Unlaunchable with what was looked for; may block for seconds, once."""
+        """Return the engine of this host. Raises Unlaunchable with what was tried; may block for seconds, once."""
         if self._engine is None:
             self._engine, reason = engine_probe.find(os.environ, os.geteuid() == 0)
             if self._engine is None:
@@ -114,7 +115,7 @@ class ContainerExecutor:
         self.inner.prepare(_kept(wanted, intent.folder), intent, furnish_all)
 
     def _env(self, engine: Engine, wanted: Wanted, places: PartPaths) -> tuple[str, list[str], dict[str, str]]:
-        """The file of variables, the names that it cannot carry, and the environment of the engine itself."""
+        """Return the file of variables, the names that it cannot carry, and the environment of the engine itself."""
         env = environment(wanted, places, {}, self.ground.runtime, str(places.work))
         assert wanted.spec is not None, "prepare has checked it"
         if "PATH" not in wanted.spec.env:
@@ -133,8 +134,11 @@ class ContainerExecutor:
         return content, several_lines, own | {name: env[name] for name in several_lines}
 
     def _box(self, spec: PartSpec, part: str, places: PartPaths, run_as: RunAs) -> Box:
-        """The container. Of checkpoints it is shown the stage's own folder and no other place: where a stage resumes is
-        told by the stage itself, and any other place would be shown to whoever names it."""
+        """Return the container's description.
+
+        Of checkpoint folders only the stage's own is mounted: the stage itself says where it resumes, and any other
+        folder would be visible to any stage that names it.
+        """
         own = (os.geteuid(), os.getegid())
         readable = [spec.input_dir] if spec.input_dir and os.path.isdir(spec.input_dir) else []
         for path in readable:
@@ -161,7 +165,7 @@ class ContainerExecutor:
         )
 
     def _check_shown(self, path: str, run_as: RunAs) -> None:
-        """Engines follow links with their own rights, so a way that a stage could change is not shown to any."""
+        """Refuse a mount whose path a stage could change, because engines follow links with their own rights."""
         rights = run_as.rights()
         if rights.uid is not None and beneath.anchor(path, rights)[1]:
             raise Unlaunchable(
@@ -249,7 +253,8 @@ class ContainerExecutor:
         return {**order, "argv": words, "env": env, "cwd": intent.folder}
 
     def reach(self, intent: Intent) -> Reach:
-        """The monitor's family and, where a daemon is the parent, the container's. No group holds exactly these."""
+        """Return the monitor's family and, if a daemon is the parent, the container's. No group has exactly these
+        processes."""
         inner = self.inner.reach(intent)
         plan = planned(intent.folder) or {}
 
@@ -283,7 +288,7 @@ class ContainerExecutor:
 
 
 def _kept(wanted: Wanted, folder: str) -> Wanted:
-    """The same order with the monitor as its command. The job's own variables stay out of the monitor's sight."""
+    """Return the order with the monitor as its command. The job's own variables are not visible to the monitor."""
     monitor = [sys.executable, "-I", "-S", "-c", _MONITOR, _ROOT, folder]
     assert wanted.spec is not None, "prepare has checked it"
     spec = msgspec.structs.replace(wanted.spec, argv=monitor, env={}, secrets=[], secret_files={}, stop_to="main")
@@ -291,7 +296,7 @@ def _kept(wanted: Wanted, folder: str) -> Wanted:
 
 
 def _of_daemon(plan: dict[str, Any]) -> list[int]:
-    """The processes of a container that is no child of its monitor. Blocks for as long as the engine takes."""
+    """Return the processes of a container that is no child of its monitor. Blocks while the engine answers."""
     if not plan.get("daemon"):
         return []
     try:
@@ -305,7 +310,7 @@ def _of_daemon(plan: dict[str, Any]) -> list[int]:
 
 
 def _remove(plan: dict[str, Any]) -> str:
-    """Remove a container, and what runs in it; answers a sentence when it is still there. Blocks."""
+    """Remove a container and its processes; return a sentence if it is still there. Blocks."""
 
     def ask(line: str) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
@@ -322,23 +327,23 @@ def _remove(plan: dict[str, Any]) -> str:
 
 
 def _told(places: PartPaths) -> Path:
-    """Where the stop notice appears inside: in a folder of its own, for it comes by rename."""
+    """Return where the stop notice appears inside: in a folder of its own, because it is created by rename."""
     return places.folder / "notice" / places.notice.name
 
 
 def image_file(image: str) -> str:
-    """The name of the file that an image is kept in, by an engine that keeps images as files."""
+    """Return the name of the file of an image, for engines that keep images as files."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", image) + ".sif"
 
 
 def images_in_use(runs: Path) -> set[str]:
-    """The names of such files from which parts run that have a run folder still."""
+    """Return the names of such files that parts with a run folder use."""
     plans = (planned(str(note.parent)) for note in runs.glob("*/container.json"))
     return {image_file(str(plan.get("image", ""))) for plan in plans if plan is not None}
 
 
 def _merged(exit_: Exit, end: Ending | None) -> Exit:
-    """The shim's verdict with what only the monitor could know."""
+    """Return the shim's verdict with what only the monitor could know."""
     if end is None or not end.cause:
         return exit_
     if end.cause == "LAUNCH_FAILED":

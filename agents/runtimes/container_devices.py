@@ -1,7 +1,7 @@
-"""What of a host a container must be shown so that a vendor's runtime finds the claimed devices, and no more of them.
+"""The host files and names that a container needs for a vendor's runtime to find the claimed devices, and no others.
 
-Pure. Vendors' own documents are the source of each: the NVIDIA container toolkit (CDI names), ROCm's and oneAPI's
-"running containers", the Ascend docker runtime's manual set-up, Intel Gaudi's and Cambricon's installation guides.
+Pure. The sources are vendors' documents: the NVIDIA container toolkit (CDI names), ROCm's and oneAPI's "running
+containers", the Ascend docker runtime's manual set-up, Intel Gaudi's and Cambricon's installation guides.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ class DeviceNodes:
 
 
 def nodes_of(vendor: str, claims: Sequence[DeviceClaim]) -> DeviceNodes | None:
-    """What these claims, all of one vendor, need; None for a vendor of whom nobody has written it down.
+    """Return what these claims, all of one vendor, need; None for a vendor without an entry here.
 
-    AMD's and Intel's GPUs have no file of their own that follows from an index: it is the whole ``/dev/dri``, of which
-    :meth:`agents.devices.files.DriverFiles.drawing` knows more where the kernel tells whose each file is.
+    AMD's and Intel's GPUs have no device file that follows from an index, so it is all of ``/dev/dri``;
+    :meth:`agents.devices.files.DriverFiles.drawing` narrows that where the kernel tells which file belongs to which
+    device.
     """
     indexes = [claim.index for claim in claims]
     uuids = tuple(claim.partition.uuid if claim.partition else claim.uuid for claim in claims)
